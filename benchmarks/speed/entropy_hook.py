@@ -43,7 +43,7 @@ def hook_cost(path: Path, problems: Sequence[Problem], *, n: int, max_tokens: in
         for turn in range(-1, turns):  # the first warms up
             for hook in (True, False) if turn % 2 else (False, True):
                 if turn >= 0:
-                    sampler._engines.ships_entropy = hook
+                    sampler._engines.has_entropy = hook
                 start = time.perf_counter()
                 start_cpu_s = _cpu_s(sampler) if turn >= 0 else 0.0
                 samples = [sample for batch in sampler.sample(checkpoint, requests, settings) for sample in batch]

@@ -92,8 +92,8 @@ def certificate_taken_out() -> Iterator[None]:
         return None
 
     with (
-        mock.patch.object(certificate.SignedGradients, "of_pass", ask_for_nothing),
-        mock.patch.object(exact, "residual", prove_nothing),  # to make a mock takes time that is measured
+        mock.patch.object(certificate.SignedGradients, "collect_pass", ask_for_nothing),
+        mock.patch.object(exact, "check_certificate", prove_nothing),  # to make a mock takes time that is measured
         mock.patch.object(products.KernelSum, "largest_row", no_row),
     ):
         yield

@@ -240,7 +240,7 @@ def fetch_model(name: str, /, *, out: Path, as_json: Json = False) -> int:
     out
         Directory of the checkpoint; it must contain nothing else.
     """
-    from oversharp.diagnostics.models.fetching import fetch_model as run
+    from oversharp.diagnostics.models.conversion import fetch_model as run
 
     return results.show_conversion(run(name, out, note=progress_sink(as_json).note), as_json)
 

@@ -215,11 +215,11 @@ def draw(prepared: PreparedAudit) -> DrawState:
 def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
     settings, base, look = prepared.settings, prepared.series.base, prepared.grader.look
     if look is not None and look.is_strict:
-        look.take()  # the samples of an earlier call may suffice to stop
+        look.check()  # the samples of an earlier call may suffice to stop
     state.pace.begin(base.checkpoint_id)
     _draw_own(prepared, [base], state, raise_error)
     if look is not None and (state.n_drawn.get(base.checkpoint_id) or look.is_strict):
-        look.take(is_last=True)
+        look.check(is_last=True)
     if settings.panel:
         panel = dict.fromkeys((problem.problem_id for problem in prepared.problems), settings.panel)
         drawn = draw_samples(

@@ -22,7 +22,7 @@ from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import AuditKey, Problem, Series
 from oversharp.diagnostics.samplers import choose_sampler
 from oversharp.diagnostics.series import find_series
-from oversharp.diagnostics.series.rollouts import read_training_responses
+from oversharp.diagnostics.series.training_log import read_training_responses
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note

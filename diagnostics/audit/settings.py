@@ -43,7 +43,7 @@ class SamplerChoice(Protocol):
     """Chooses a sampler on the machine that samples; see ``samplers.choose_sampler``."""
 
     def __call__(
-        self, name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, held: str | None = None
+        self, name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, stored: str | None = None
     ) -> tuple[str, str]: ...
 
 
@@ -117,7 +117,7 @@ def resolve(
     chat, chat_args = _resolve_chat(config, series, problems, draws, note)
     dtype = resolve_dtype(config, series.base, draws, note)
     name, why = choose_sampler(
-        config.sampler, series.checkpoints, device=config.device, held=None if draws is None else draws.sampler
+        config.sampler, series.checkpoints, device=config.device, stored=None if draws is None else draws.sampler
     )
     sampling = sampling_settings(config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=dtype)
     if chat and (draws is None or not draws.chat):
@@ -183,8 +183,8 @@ def _resolve_chat(
         trained=trained_with_chat(series.path),
         needed_by="--system-prompt" if config.system_prompt else "--chat-args" if config.chat_args else None,
     )
-    if choice.says is not None:
-        note(choice.says)
+    if choice.note is not None:
+        note(choice.note)
     return choice.chat, chat_args if choice.chat else None
 
 
@@ -296,7 +296,7 @@ def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequen
         return  # a worker's free memory is unknown here
     if series.checkpoints[-1].kind != "full" or base.kind != "full":
         return  # the gradients of an adapter are small
-    from oversharp.diagnostics.kernel.memory_plan import foresee  # loads torch
+    from oversharp.diagnostics.kernel.memory_plan import predict_shortage  # loads torch
     from oversharp.diagnostics.models.devices import pick_device
     from oversharp.diagnostics.models.load import outline_path
 
@@ -306,7 +306,7 @@ def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequen
         return  # raised again when the model is loaded
     prompt_tokens = max(len(problem.prompt) for problem in problems) // CHARACTERS_PER_TOKEN
     given = settings.engine.kernel_memory_gib
-    line = foresee(
+    line = predict_shortage(
         outline.model,
         pick_device(settings.engine.config.device),
         n_rows=2 * settings.kernel_problems * settings.kernel_responses,

@@ -87,7 +87,7 @@ def draw_samples(
             checkpoint_id, samples = result.checkpoint.checkpoint_id, result.samples
             if samples:
                 audit.store.add_samples(settings.settings_id, checkpoint_id, samples)
-                audit.grader.take(samples)
+                audit.grader.add(samples)
                 advance(len(samples))
                 drawn[checkpoint_id] += len(samples)
                 on_drawn(checkpoint_id, len(samples))

@@ -1,1 +1,1 @@
-"""Samples and teacher-forces for an audit: in this process, or by the workers of a Ray cluster."""
+"""Sampling, teacher forcing and grading for an audit, in this process or on a Ray cluster."""

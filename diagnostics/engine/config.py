@@ -1,4 +1,4 @@
-"""Settings of the engine that samples and teacher-forces: its device, and its share of the machine."""
+"""Settings of the engine that samples and teacher-forces: device and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineConfig:
     gpu_memory_share
         Share of each GPU's memory that vLLM takes; the rest is for the model that teacher-forces.
     max_model_len
-        Longest sequence of prompt and response in vLLM. Default: what the longest prompt needs.
+        Longest sequence of prompt and response in vLLM. Default: as the longest prompt needs.
     cpu_cache_gib
         Most memory for vLLM's KV cache without a GPU; a small model uses less.
     trust_remote_code

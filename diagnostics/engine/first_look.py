@@ -1,7 +1,7 @@
-"""A first look at the base's responses, minutes into an audit: can their answers be parsed at all?
+"""Check the base's first responses, minutes into an audit: can their answers be parsed?
 
-With the chat template missing, a low token limit or an answer format that the verifier does not know, hours of sampling
-measure nothing. The look prints one line, a warning where the rates are unusual.
+With a missing chat template, a low token limit or an unrecognized answer format, hours of sampling would measure
+nothing. The check prints one line, a warning if the rates are unusual.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from oversharp.diagnostics.records.errors import UnreadableError
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store import Store
 
-#: Responses, and distinct problems, that a look needs before it is final. Fewer do if the base has no more.
+#: Responses and distinct problems needed for a final result; fewer if the base has no more.
 ENOUGH_RESPONSES, ENOUGH_PROBLEMS = 512, 8
-#: Shares of unparsed or truncated responses: above the first a warning is printed, from the second on nothing can be
-#: measured.
-ODD, HOPELESS = 0.5, 0.9
-#: Characters of a response that are shown.
+#: Shares of unparsed or truncated responses for a warning, and for an error with --strict.
+UNUSUAL_SHARE, UNUSABLE_SHARE = 0.5, 0.9
+#: Characters of a response in the warning.
 _SHOWN = 160
 
 _TALLY = """
@@ -49,8 +48,7 @@ LIMIT 1
 class Tally:
     """Counts over the base's graded samples.
 
-    ``n_right`` are correct. ``n_unparsed`` are wrong, and have no answer that can be parsed or were truncated before
-    their box: the verdict counts the same ones.
+    ``n_right`` are correct. ``n_unparsed`` are wrong and unparsed, or truncated before their box, as in the verdict.
     """
 
     n: int
@@ -61,30 +59,30 @@ class Tally:
     n_right: int
 
     @property
-    def is_odd(self) -> bool:
+    def is_unusual(self) -> bool:
         """Whether most have no parsed answer, or are wrong and truncated or unparsed."""
-        return max(self.n - self.n_parsed, self.n_unparsed) > ODD * self.n
+        return max(self.n - self.n_parsed, self.n_unparsed) > UNUSUAL_SHARE * self.n
 
     @property
-    def is_hopeless(self) -> bool:
+    def is_unusable(self) -> bool:
         """Whether nearly none has a parsed answer, or nearly all are wrong and truncated or unparsed."""
-        return max(self.n - self.n_parsed, self.n_unparsed) >= HOPELESS * self.n
+        return max(self.n - self.n_parsed, self.n_unparsed) >= UNUSABLE_SHARE * self.n
 
     @property
     def hint(self) -> str:
-        """What to check where the rates are unusual."""
-        if self.n - self.n_parsed > ODD * self.n:
+        """Settings to check if the rates are unusual."""
+        if self.n - self.n_parsed > UNUSUAL_SHARE * self.n:
             return (
                 "nothing is measured without parsed answers: check the prompt (--prompt-template, --chat), "
                 "--max-tokens and the verifier"
             )
         return "many wrong responses are truncated, which may be why they are wrong: check --max-tokens and the prompt"
 
-    def line(self, label: str, max_tokens: int) -> str:
+    def describe(self, label: str, max_tokens: int) -> str:
         """Return the rates in one line.
 
-        >>> Tally(n=512, n_problems=8, n_parsed=26, n_truncated=400, n_unparsed=500, n_right=2).line("checkpoint-0", 64)
-        'checkpoint-0: pass@1 so far .00; 26 of 512 responses to 8 problems have a parsed answer, 400 are truncated at
+        >>> Tally(n=512, n_problems=8, n_parsed=26, n_truncated=400, n_unparsed=500, n_right=2).describe("base", 64)
+        'base: pass@1 so far .00; 26 of 512 responses to 8 problems have a parsed answer, 400 are truncated at
          64 tokens'
         """
         rate = f"{self.n_right / self.n:.2f}".removeprefix("0")
@@ -94,10 +92,9 @@ class Tally:
 
 
 class FirstLook:
-    """Looks at the base's grades until it has seen enough, prints its rates, and with ``is_strict`` stops the audit.
+    """Prints the rates of the base's first grades; with ``is_strict`` it may stop the audit.
 
-    ``label`` is the base's, ``max_tokens`` the length of the longest response, ``n_problems`` the size of the problem
-    set.
+    ``label`` is the base's, ``max_tokens`` the limit of a response, ``n_problems`` the size of the problem set.
     """
 
     def __init__(
@@ -111,42 +108,38 @@ class FirstLook:
         is_strict: bool,
         note: Callable[[str], None],
     ) -> None:
-        #: Whether it has seen enough.
-        self.settled = False
+        #: Whether enough grades were checked.
+        self.is_final = False
         self.is_strict = is_strict
         self._store, self._key, self._note = store, key, note
         self._label, self._max_tokens = label, max_tokens
         self._enough_problems = min(ENOUGH_PROBLEMS, n_problems)
         self._has_printed = False
 
-    def take(self, *, is_last: bool = False) -> None:
-        """Look at the grades so far; ``is_last``: there will be no more.
+    def check(self, *, is_last: bool = False) -> None:
+        """Check the grades so far; ``is_last``: all responses are graded.
 
-        Raises ``UnreadableError`` with ``is_strict`` where hardly a response could be parsed.
+        Raises ``UnreadableError`` with ``is_strict`` if nearly no response could be parsed.
         """
-        if self.settled:
+        if self.is_final:
             return
-        seen = self._tally()
-        if not seen.n:
+        row = self._store.frame(_TALLY, audit_id=self._key.audit_id).iloc[0]
+        tally = Tally(**{str(name): int(value) for name, value in row.items()})
+        if not tally.n:
             return
-        self.settled = is_last or (seen.n >= ENOUGH_RESPONSES and seen.n_problems >= self._enough_problems)
-        if self.settled and self.is_strict and seen.is_hopeless:
+        self.is_final = is_last or (tally.n >= ENOUGH_RESPONSES and tally.n_problems >= self._enough_problems)
+        line = tally.describe(self._label, self._max_tokens)
+        if self.is_final and self.is_strict and tally.is_unusable:
             raise UnreadableError(
-                f"--strict: {seen.line(self._label, self._max_tokens)}{self._response()}; fix the prompt "
-                f"(--prompt-template, --chat), --max-tokens or the verifier; samples and grades are kept in "
-                f"{self._store.path}"
+                f"--strict: {line}{self._example()}; fix the prompt (--prompt-template, --chat), --max-tokens or the "
+                f"verifier; samples and grades are kept in {self._store.path}"
             )
-        if self.settled and seen.is_odd:
-            self._note(f"warning: {seen.line(self._label, self._max_tokens)}{self._response()}; {seen.hint}")
+        if self.is_final and tally.is_unusual:
+            self._note(f"warning: {line}{self._example()}; {tally.hint}")
         elif not self._has_printed:
-            response = self._response() if seen.is_odd or not seen.n_right else ""
-            self._note(f"{seen.line(self._label, self._max_tokens)}{response}")
+            self._note(f"{line}{self._example() if tally.is_unusual or not tally.n_right else ''}")
         self._has_printed = True
 
-    def _tally(self) -> Tally:
-        row = self._store.frame(_TALLY, audit_id=self._key.audit_id).iloc[0]
-        return Tally(**{str(name): int(value) for name, value in row.items()})
-
-    def _response(self) -> str:
+    def _example(self) -> str:
         rows = self._store.frame(_RESPONSE, audit_id=self._key.audit_id)
         return f"; first response: '{one_line(str(rows['text'].iloc[0]), _SHOWN)}'"

@@ -1,4 +1,4 @@
-"""Grading of responses in blocks: of an audit while it samples, and of a store's responses that have no grade."""
+"""Grade responses in blocks: during sampling, or all ungraded responses of a store."""
 
 from __future__ import annotations
 
@@ -17,52 +17,56 @@ from oversharp.diagnostics.store.ways import BLOCK_CHARACTERS
 from oversharp.diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
-#: Until the first look is final, a block ends after this many responses, or seconds.
+#: Until the check of the first grades is final, a block ends after this many responses, or seconds.
 FIRST_RESPONSES, FIRST_S = 512, 30.0
 
 
 def grade_responses(
     store: Store, problems: Sequence[Problem], pending: Ungraded, *, key: AuditKey, progress: ProgressSink
 ) -> None:
-    """Grade distinct responses and commit them in blocks; only the texts of one block are in memory.
+    """Grade distinct responses and commit them in blocks, with one block in memory.
 
-    Prints how many could not be graded, and why the first one could not.
+    Prints the number of responses that could not be graded, with the first reason.
     """
     if not len(pending):
         return
     if n_outdated := pending.n_outdated:
         graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
-        progress.note(f"{graded} by the rules of another version of oversharp; grading again by today's")
+        progress.note(f"{graded} by the rules of another version of oversharp; grading again by the current rules")
     by_id = {problem.problem_id: problem for problem in problems}
-    n_failed, first_fault = 0, None
+    n_failed, fault = 0, None
     start = time.perf_counter()
     with progress.stage("grade", len(pending)) as advance, Verifiers() as verifiers:
         for block in pending.blocks(GRADES_PER_COMMIT):
             grades = verifiers.grade([(by_id[row.problem_id], row.text) for row in block.itertuples()])
             store.add_grades(zip(block["problem_id"], block["response_id"], block["verifier"], grades, strict=True))
-            n, fault = _count_faults(zip(block["verifier"], grades, strict=True))
-            n_failed, first_fault = n_failed + n, first_fault or fault
+            n, block_fault = _count_faults(zip(block["verifier"], grades, strict=True))
+            n_failed, fault = n_failed + n, fault or block_fault
             advance(len(block))
     store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
-    if first_fault is not None:
-        of = plural(len(pending), "response")
-        progress.note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({first_fault.text})")
+    if fault is not None:
+        progress.note(_fault_warning(n_failed, len(pending), fault))
 
 
 def _count_faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:
-    """Return how many (verifier, grade) have the state ``error``, and the first of them."""
+    """Return the number of (verifier, grade) pairs with state ``error``, and the first of them."""
     faults = [
         GradeFault(verifier=verifier, reason=grade.reason) for verifier, grade in graded if grade.state == "error"
     ]
     return len(faults), faults[0] if faults else None
 
 
-class Grader:
-    """Grades samples while others are drawn, each distinct response once, in blocks that bound the memory.
+def _fault_warning(n_failed: int, n: int, fault: GradeFault) -> str:
+    responses = plural(n, "response")
+    return f"warning: {n_failed:,} of {responses} could not be graded and count as wrong ({fault.text})"
 
-    It gets samples after they are committed; after a kill ``grade_responses`` grades those without a grade. ``look``
-    looks at the base's first grades. ``note`` prints the first response that could not be graded. Use as a context
-    manager, or ``close()`` it.
+
+class Grader:
+    """Grades samples during sampling, each distinct response once, in blocks.
+
+    It gets committed samples; after a kill ``grade_responses`` grades the rest. ``look`` checks the base's first
+    grades. ``note`` prints the first reason why a response could not be graded. Use as a context manager, or call
+    ``close()``.
     """
 
     def __init__(
@@ -93,13 +97,13 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """End the verifiers' processes; the next samples start new ones."""
+        """End the verifiers' processes; the next samples start them again."""
         self._verifiers.close()
 
-    def take(self, samples: Iterable[Sample]) -> None:
+    def add(self, samples: Iterable[Sample]) -> None:
         """Add the responses to the next block, and grade the block if it is full.
 
-        Raises ``UnreadableError`` where the first look stops the audit.
+        Raises ``UnreadableError`` if the check of the first grades stops the audit.
         """
         for sample in samples:
             identity = (sample.problem_id, response_id(sample.text), self._by_id[sample.problem_id].verifier)
@@ -111,7 +115,7 @@ class Grader:
             self._grade()
 
     def finish(self) -> float:
-        """Grade the rest; log and return the seconds that grading took since the last call."""
+        """Grade the rest; log and return the seconds of grading since the last call."""
         self._grade()
         wall_s, n_graded = self._graded_s, self._n_graded
         self._graded_s, self._n_graded = 0.0, 0
@@ -120,7 +124,7 @@ class Grader:
         return wall_s
 
     def _is_full(self) -> bool:
-        if self.look is not None and not self.look.settled:
+        if self.look is not None and not self.look.is_final:
             return self._n_taken >= FIRST_RESPONSES or time.monotonic() - self._since >= FIRST_S
         return len(self._waiting) >= GRADES_PER_COMMIT or self._characters >= BLOCK_CHARACTERS
 
@@ -135,10 +139,9 @@ class Grader:
         self._store.add_grades((*identity, grade) for (identity, _), grade in zip(new, grades, strict=True))
         n_failed, fault = _count_faults((identity[2], grade) for (identity, _), grade in zip(new, grades, strict=True))
         if fault is not None and self._note is not None:
-            of = plural(len(new), "response")
-            self._note(f"warning: {n_failed:,} of {of} could not be graded and count as wrong ({fault.text})")
+            self._note(_fault_warning(n_failed, len(new), fault))
             self._note = None
         self._graded_s += time.perf_counter() - start
         self._n_graded += len(new)
         if self.look is not None:
-            self.look.take()
+            self.look.check()

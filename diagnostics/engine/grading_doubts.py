@@ -1,4 +1,4 @@
-"""Faults of the grading of a series as a whole: samples without a grade, graders that accept all samples or none."""
+"""Grading faults of a series: ungraded samples, graders that accept all or none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verifiers.names import RECORDED, grader_name
 
-#: Share of a checkpoint's samples without a grade above which there is no verdict.
-MOST_UNGRADED = 0.05
+#: Largest share of a checkpoint's samples without a grade for which there is a verdict.
+MAX_UNGRADED = 0.05
 
 _FIRST_FAULT = """
 SELECT s.verifier, s.reason
@@ -26,14 +26,14 @@ LIMIT 1
 
 @dataclass(frozen=True, kw_only=True)
 class GradeFault:
-    """A sample that a grader could not grade (state ``error``): which grader, and why."""
+    """Grader and reason of a sample that could not be graded (state ``error``)."""
 
     verifier: str
     reason: str
 
     @property
     def text(self) -> str:
-        """Grader and reason, as a part of a sentence.
+        """Grader and reason as part of a sentence.
 
         >>> GradeFault(verifier="reward.py:grade@3f2a00112233", reason="ValueError: no box, line 7").text
         'reward.py:grade@3f2a00112233: ValueError: no box, line 7'
@@ -42,17 +42,17 @@ class GradeFault:
 
 
 def first_fault(store: Store, audit_id: str) -> GradeFault | None:
-    """Return the first sample of an audit that could not be graded, None if all could. Raises ``StoreError``."""
+    """Return the fault of an audit's first ungraded sample, None if all were graded."""
     rows = store.frame(_FIRST_FAULT, audit_id=audit_id)
-    return (
-        None if rows.empty else GradeFault(verifier=str(rows["verifier"].iloc[0]), reason=str(rows["reason"].iloc[0]))
-    )
+    if rows.empty:
+        return None
+    return GradeFault(verifier=str(rows["verifier"].iloc[0]), reason=str(rows["reason"].iloc[0]))
 
 
 def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
-    """Return why there is no verdict: more than 5 % of a checkpoint's samples have no grade; None otherwise.
+    """Return a reason for no verdict: over 5 % of a checkpoint's samples are ungraded.
 
-    ``counts`` has a row per checkpoint: ``checkpoint, n, n_failed``, samples and those of state ``error``.
+    ``counts`` has a row per checkpoint: ``checkpoint``, samples ``n``, and ``n_failed`` of state ``error``.
 
     >>> counts = pd.DataFrame({"checkpoint": ["step 0", "step 20"], "n": [100, 100], "n_failed": [0, 12]})
     >>> why_no_verdict(counts, GradeFault(verifier="f.py:g@00", reason="KeyError: 'x', line 3"))
@@ -60,10 +60,10 @@ def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
      same samples again (oversharp regrade)"
     """
     share = counts["n_failed"] / counts["n"]
-    if not (share > MOST_UNGRADED).any():
+    n_above = int((share > MAX_UNGRADED).sum())
+    if not n_above:
         return None
     worst = counts.loc[share.idxmax()]
-    n_above = int((share > MOST_UNGRADED).sum())
     others = f"; more than 5 % at {n_above} of {plural(len(counts), 'checkpoint')}" if n_above > 1 else ""
     return (
         f"{int(worst['n_failed']):,} of {plural(int(worst['n']), 'sample')} of {worst['checkpoint']} could not be "
@@ -72,14 +72,14 @@ def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
 
 
 def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
-    """Yield sentences on samples without a grade, and on graders that accept all samples or none.
+    """Yield a sentence on ungraded samples, and on each grader that accepts all or none.
 
     ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed``.
 
     >>> counts = pd.DataFrame({"verifier": "math", "n": [8, 4], "n_correct": [8, 4], "n_failed": [0, 0]})
     >>> list(grading_doubts(counts, None))
     ['math accepted all 12 samples at every checkpoint: nothing is measured where everything is right. See what it
-     accepts (oversharp view), or take harder problems.']
+     accepts (oversharp view), or use harder problems.']
     """
     n_failed = int(counts["n_failed"].sum())
     if fault is not None and n_failed:
@@ -94,12 +94,12 @@ def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[s
         if n_correct == n:
             yield (
                 f"{grader_name(str(verifier))} accepted all {plural(n, 'sample')} at every checkpoint: nothing is "
-                "measured where everything is right. See what it accepts (oversharp view), or take harder problems."
+                "measured where everything is right. See what it accepts (oversharp view), or use harder problems."
             )
         elif n_correct == 0:
             recorded = str(verifier).startswith(RECORDED)
-            other = ", and from which reward on a sample is correct (--correct-at)" if recorded else ""
+            other = ", and the reward from which a sample is correct (--correct-at)" if recorded else ""
             yield (
-                f"{grader_name(str(verifier))} accepted none of {plural(n, 'sample')} at any checkpoint: see what the "
-                f"responses say (oversharp view), whether they state answers in a form that it reads{other}."
+                f"{grader_name(str(verifier))} accepted none of {plural(n, 'sample')} at any checkpoint: check the "
+                f"responses (oversharp view), whether it can parse their answers{other}."
             )

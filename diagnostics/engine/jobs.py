@@ -1,6 +1,7 @@
-"""Jobs of an engine: sample, teacher-force or compute the kernel of one checkpoint; and how a job is split into shards.
+"""Jobs of an engine: sample, teacher-force or compute the kernel of one checkpoint.
 
-A job is plain data, so that any process can do it. A shard of a job is a job too, on some of its responses.
+A job is plain data, so that any process can run it. It can be split into shards, which are jobs on part of its
+responses.
 """
 
 from __future__ import annotations
@@ -36,9 +37,8 @@ class ForceJob:
     """Teacher-force ``responses`` under one checkpoint.
 
     ``responses`` has the columns ``problem_id, response_id, prompt, text, ends, token_ids``. A text without token ids
-    is tokenized, and gets the end token where ``ends``. ``is_repeat`` scores in smaller batches, whose shape rounds
-    differently, and in float32 whatever the model's precision; a model that is spread over several devices, which have
-    no room for float32, keeps its precision.
+    is tokenized, with the end token if ``ends``. ``is_repeat`` scores in smaller batches, whose shape rounds
+    differently, and in float32. A distributed model keeps its precision, because float32 would not fit.
     """
 
     checkpoint: Checkpoint
@@ -50,10 +50,7 @@ class ForceJob:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelJob:
-    """Compute the gradient kernel over ``responses`` (columns as for ``ForceJob``), of the weights that the run trains.
-
-    These are ``checkpoint.trained``.
-    """
+    """Compute the gradient kernel of ``checkpoint.trained``; ``responses`` as in ``ForceJob``."""
 
     checkpoint: Checkpoint
     problems: Sequence[Problem]
@@ -68,7 +65,7 @@ JOB_ERRORS = (CheckpointError, SamplerError, KernelError)
 
 @dataclass(frozen=True, kw_only=True)
 class ComputedKernel:
-    """A gradient kernel, and the number of tokens of each of its responses."""
+    """A gradient kernel and the number of tokens of each response."""
 
     kernel: GradientKernel
     n_tokens: list[int]
@@ -76,7 +73,7 @@ class ComputedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """Some results of a job, or why the rest of it could not be done."""
+    """Some results of a job, or the error that ended it."""
 
     checkpoint: Checkpoint
     samples: Sequence[Sample] = ()
@@ -92,7 +89,7 @@ def count_tokens(job: Job) -> int:
 
 
 def split_job(job: Job, n_shards: int) -> list[Job]:
-    """Split a job into at most ``n_shards`` jobs on consecutive problems; kernels and repeats stay whole.
+    """Split a job into at most ``n_shards``; kernels and repeats are not split.
 
     >>> settings = SamplingSettings(sampler="transformers")
     >>> missing = {"a": ((0, 1, 2), True), "b": ((4,), False)}
@@ -120,7 +117,7 @@ def split_job(job: Job, n_shards: int) -> list[Job]:
 
 
 def _rows(job: SampleJob) -> list[tuple[str, int | None]]:
-    """Return (problem id, sample index) of every missing response, the index None for the greedy one."""
+    """Return (problem id, sample index) of missing responses; index None: greedy."""
     return [
         (problem_id, index)
         for problem_id, (indices, greedy) in job.missing.items()
@@ -129,7 +126,7 @@ def _rows(job: SampleJob) -> list[tuple[str, int | None]]:
 
 
 def _bounds(n_rows: int, n_shards: int) -> list[tuple[int, int]]:
-    """Return the first row and the one after the last of each shard, of sizes that differ by at most 1.
+    """Return (first row, row after the last) of each shard; sizes differ by at most 1.
 
     >>> _bounds(5, 2), _bounds(2, 4), _bounds(0, 3)
     ([(0, 2), (2, 5)], [(0, 1), (1, 2)], [])

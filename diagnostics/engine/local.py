@@ -1,6 +1,6 @@
-"""The engine of an audit: samples, teacher-forces and computes kernels of checkpoints, in this process.
+"""The engine of an audit in this process: sampling, teacher forcing, kernels.
 
-One model is in memory at a time. ``oversharp.diagnostics.engine.ray_pool`` has the engine whose jobs Ray's workers do.
+One model is in memory at a time. ``oversharp.diagnostics.engine.ray_pool`` has the engine with Ray's workers.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 
 class AuditEngine(Protocol):
-    """What does the jobs of an audit: this process, or the workers of a cluster."""
+    """Runs the jobs of an audit, in this process or on the workers of a cluster."""
 
     def group(self, checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-        """Return the checkpoints in groups: those of a group are sampled together, then scored together."""
+        """Return the checkpoints in groups that are sampled together, then scored together."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
-        """Do the jobs, and yield results as they come.
+        """Run the jobs, and yield results as they arrive.
 
-        An error of ``JOB_ERRORS`` ends its own job alone, and is yielded. Any other is raised.
+        An error of ``JOB_ERRORS`` ends only its job, and is yielded. Any other error is raised.
         """
 
     def close(self) -> None:
@@ -60,10 +60,10 @@ class AuditEngine(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """What an engine is built from.
+    """Settings from which an engine is built.
 
-    ``dtype`` is the model's precision, ``why`` the reason for this sampler, which is printed. ``kernel_memory_gib`` is
-    the most memory for the gradients of a kernel, None for what is free.
+    ``dtype`` is the model's precision, ``why`` the printed reason for the sampler. ``kernel_memory_gib`` limits the
+    memory for the gradients of a kernel, None: the free memory.
     """
 
     config: EngineConfig
@@ -75,10 +75,7 @@ class EngineSpec:
 
 
 class Engine:
-    """Does jobs in this process.
-
-    A checkpoint is loaded when a job needs it, so that a finished audit that runs again loads none.
-    """
+    """Runs jobs in this process. A checkpoint is loaded when a job needs it."""
 
     def __init__(self, spec: EngineSpec, *, note: Callable[[str], None]) -> None:
         self._spec = spec
@@ -94,11 +91,11 @@ class Engine:
         self._has_noted_placement = False
 
     def group(self, checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-        """Return one group per checkpoint: its model is loaded once, for samples and scores."""
+        """Return a group per checkpoint, whose model is loaded once for samples and scores."""
         return [[checkpoint] for checkpoint in checkpoints]
 
     def run(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
-        """Do one job after the other, see ``AuditEngine``."""
+        """Run one job after the other, see ``AuditEngine``."""
         for job in jobs:
             checkpoint = job.checkpoint
             try:
@@ -152,13 +149,13 @@ class Engine:
             yield from teacher_force(loaded, requests, job.settings, token_budget=budget)
 
     def _forced_requests(self, loaded: LoadedModel, job: ForceJob) -> list[ForcedRequest]:
-        """Return the responses that can be scored; this tokenizer may be unable to encode some of the trainer's."""
+        """Return the responses that can be scored; some of the trainer's may not encode."""
         from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
         from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 
         by_id = {problem.problem_id: problem for problem in job.problems}
         requests: list[ForcedRequest] = []
-        unreadable: list[str] = []
+        errors: list[str] = []
         for row in job.responses.itertuples():
             problem = by_id.get(str(row.problem_id))
             try:
@@ -170,13 +167,13 @@ class Engine:
             except SamplerError as error:
                 if str(row.problem_id) in by_id:
                     raise
-                unreadable.append(str(error))
+                errors.append(str(error))
                 continue
             if token_ids:
                 requests.append(ForcedRequest(problem=problem, response_id=str(row.response_id), token_ids=token_ids))
-        if unreadable:
-            count = f"{len(unreadable)} of the trainer's responses left out, the first because of {unreadable[0]}"
-            self._note(f"{job.checkpoint.label}: {count}")
+        if errors:
+            reason = f"{len(errors)} of the trainer's responses left out, the first because of {errors[0]}"
+            self._note(f"{job.checkpoint.label}: {reason}")
         return requests
 
     def compute_kernel(self, job: KernelJob) -> ComputedKernel:
@@ -193,17 +190,17 @@ class Engine:
             problem = by_id.get(str(row.problem_id)) or training_problem(str(row.prompt))
             prompt_ids = tuple(encode_prompt(loaded.tokenizer, problem, job.settings))
             rows.append(KernelRow(prompt_ids=prompt_ids, token_ids=_response_ids(loaded, row)))
-        given = self._spec.kernel_memory_gib
+        memory_gib = self._spec.kernel_memory_gib
         kernel = gradient_kernel(
             loaded,
             rows,
-            memory_bytes=None if given is None else int(given * 2**30),
+            memory_bytes=None if memory_gib is None else int(memory_gib * 2**30),
             note=lambda line: self._note(f"kernel of {checkpoint.label}: {line}"),
         )
         return ComputedKernel(kernel=kernel, n_tokens=[len(row.token_ids) for row in rows])
 
     def _free_memory(self) -> None:
-        """Release the sampler's memory, and the heap's unused pages, before this process computes with the model."""
+        """Release the sampler's memory and unused heap pages for the model's computation."""
         if isinstance(self._open_sampler, RestingSampler):
             self._open_sampler.rest()
         trim_heap()
@@ -227,7 +224,7 @@ def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleReque
 
 
 def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
-    """Return the sampled tokens of a response; where only its text is known, those that the tokenizer gives."""
+    """Return the sampled tokens of a response, or those of its text if only that is known."""
     from oversharp.diagnostics.models.tokens import response_ids
 
     if pd.api.types.is_list_like(row.token_ids):

@@ -1,6 +1,6 @@
-"""A worker of a cluster: one engine that does jobs, and checks that the checkpoints are those of the lead.
+"""A worker of a cluster: runs jobs, and verifies that the checkpoints equal the lead's.
 
-Nothing here imports Ray: ``oversharp.diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
+Does not import Ray: ``oversharp.diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.diagnostics.series.weights import IncompleteCheckpointError
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPlace:
-    """A worker's process, its machine, and the version of oversharp that is installed there."""
+    """A worker's process, machine and version of oversharp."""
 
     version: str
     host: str
@@ -30,14 +30,14 @@ class WorkerPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerAnswer:
-    """All results of a job in one, and the worker's notes for the user."""
+    """The joined results of a job, and the worker's notes for the user."""
 
     result: JobResult
     notes: tuple[str, ...]
 
 
 class Worker:
-    """Does jobs one at a time with an engine that keeps its model, for an audit that ``lead_host`` leads."""
+    """Runs jobs one at a time with an engine that keeps its model."""
 
     def __init__(self, spec: EngineSpec, lead_host: str) -> None:
         self._notes: list[str] = []
@@ -46,11 +46,11 @@ class Worker:
         self._checked: set[str] = set()
 
     def place(self) -> WorkerPlace:
-        """Return where this worker is."""
+        """Return process, machine and version of this worker."""
         return WorkerPlace(version=version(), host=socket.gethostname(), pid=os.getpid())
 
     def run(self, job: Job) -> WorkerAnswer:
-        """Do a job; its error is returned, not raised."""
+        """Run a job; its error is returned, not raised."""
         self._notes.clear()
         needed = job.checkpoint.trained if isinstance(job, KernelJob) else job.checkpoint
         try:
@@ -78,15 +78,15 @@ def _join(checkpoint: Checkpoint, results: Sequence[JobResult]) -> JobResult:
 
 
 def require_checkpoint(checkpoint: Checkpoint, *, hashed: bool) -> None:
-    """Raise ``CheckpointError`` unless the checkpoint is on this machine; ``hashed`` compares its weights' hash too.
+    """Raise ``CheckpointError`` if the checkpoint is missing, or has other weights (``hashed``).
 
-    Machines without a common disk may have another run's checkpoint under the same path.
+    Machines without a common disk may have another run's checkpoint at the same path.
     """
     host = socket.gethostname()
-    hint = "every worker needs the checkpoints under the paths that they have where the audit is started"
+    hint = "every worker needs the checkpoints at the same paths as the machine that starts the audit"
     for path in filter(None, (checkpoint.path, checkpoint.base_path)):
         if not path.is_dir():
-            raise CheckpointError(f"{checkpoint.label}: {path} is not there on worker {host}; {hint}")
+            raise CheckpointError(f"{checkpoint.label}: {path} does not exist on worker {host}; {hint}")
     if not hashed:
         return
     try:

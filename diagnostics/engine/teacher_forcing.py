@@ -1,9 +1,9 @@
-"""Teacher forcing: log-probabilities of given responses under a checkpoint, at temperature 1, no truncation.
+"""Teacher forcing: log-probabilities of given responses at temperature 1, no truncation.
 
-``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats,
-from forward passes over given tokens. Logits are computed at response positions only, and in chunks of positions, so
-that long responses under a large vocabulary do not fill the memory. Responses of a batch share their prompt's KV cache
-where the model allows it (``oversharp.diagnostics.models.cached_passes``).
+``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats.
+Logits are computed only at response positions, and in chunks of positions, so that long responses with a large
+vocabulary fit the memory. Responses of a batch share their prompt's KV cache if the model supports it
+(``oversharp.diagnostics.models.cached_passes``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from oversharp.diagnostics.models.batch_sizes import TOKEN_BUDGET, tokens_per_batch
 from oversharp.diagnostics.models.cached_passes import (
     ReadingRules,
     adapter_starts,
@@ -28,24 +29,23 @@ from oversharp.diagnostics.models.cached_passes import (
 )
 from oversharp.diagnostics.models.devices import elements_per_chunk, suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
-from oversharp.diagnostics.models.token_budget import TOKEN_BUDGET, tokens_per_batch
 from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
 #: Its exp is 0 in every precision.
 _LEAST_LOGP = -1e4
-#: Most logits at one time on a CPU, and of a batch at one position: 256 MiB of float32.
+#: Largest number of logits at a time on a CPU, and of a batch at one position: 256 MiB of float32.
 _LOGITS_PER_CHUNK = 1 << 26
-#: Most of these logits that become log-probabilities at one time, which takes three times their size in float32.
+#: Largest number of logits converted to log-probabilities at a time, which takes three times their size in float32.
 _LOGPS_PER_CHUNK = 1 << 23
-#: Chunks of logits per chunk of log-probabilities on a GPU, a sixteenth of its memory in half precision. Each chunk of
-#: logits costs a pass through the model: in chunks of 256 MiB an H100 scored a tenth of what plain passes did.
+#: Chunks of log-probabilities per chunk of logits on a GPU: a sixteenth of its memory in half precision. Each chunk of
+#: logits costs a pass through the model: with chunks of 256 MiB an H100 was ten times as slow as with plain passes.
 _LOGIT_CHUNKS_ON_A_GPU = 16
 
 
 def budget_for(loaded: LoadedModel) -> int:
-    """Return the tokens of one batch that suit the model and its device."""
+    """Return the token budget of a batch for the model and its device."""
     width = getattr(loaded.model.config.get_text_config(), "hidden_size", None)
     return tokens_per_batch(None if width is None else int(width), on_cpu=loaded.device.type == "cpu")
 
@@ -62,7 +62,7 @@ def _logits_per_chunk(device: torch.device) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ForcedRequest:
-    """A response to be scored: its tokens, the end token included if it has one, and the id its score goes under."""
+    """A response to score: its tokens, with its end token if it has one, and its id."""
 
     problem: Problem
     response_id: str
@@ -91,7 +91,7 @@ def teacher_force(
     those after it. Raises ``SamplerError`` for a response that is empty, does not fit the model's context or
     vocabulary, or alone does not fit the memory, or gets NaN.
     """
-    rows = _rows(loaded, requests, settings)
+    rows = _encode_rows(loaded, requests, settings)
     most_rows = len(rows)
     for batch in _plan_batches(rows, loaded, token_budget):
         scores: list[ForcedResponse] = []
@@ -111,7 +111,9 @@ def teacher_force(
         yield scores
 
 
-def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: SamplingSettings) -> list[_ForcedRow]:
+def _encode_rows(
+    loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: SamplingSettings
+) -> list[_ForcedRow]:
     """Return a row per request, with the tokens of its prompt."""
     prompts: dict[str, tuple[int, ...]] = {}
     rows = []
@@ -141,27 +143,26 @@ def _rows(loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: Samp
 
 
 def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
-    """Return all rows in batches, in whichever of two orders leaves fewer tokens to compute.
+    """Return all rows in batches, in the order of two that computes fewer tokens.
 
-    Sorted by response length there is the least padding. Sorted by prompt each prompt is computed once, where the model
-    can share its KV cache. Rows on both sides of a length at which the model switches to another computation never
-    share a batch.
+    Sorted by response length, there is the least padding. Sorted by prompt, each prompt is computed once if the model
+    can share its KV cache. Rows above and below ``ReadingRules.changes_above`` never share a batch.
     """
-    reading = find_reading_rules(loaded.model)
+    rules = find_reading_rules(loaded.model)
     batches: list[list[_ForcedRow]] = []
-    for beyond in (False, True):
-        side = [row for row in rows if reading.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is beyond]
-        plans = [list(_split_rows(order, loaded, token_budget, pads=reading.pads)) for order in _orders(side, reading)]
+    for is_beyond in (False, True):
+        side = [row for row in rows if rules.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is is_beyond]
+        plans = [list(_split_rows(order, loaded, token_budget, pads=rules.pads)) for order in _orders(side, rules)]
         batches += min(
-            plans, key=lambda plan: sum(_count_tokens(batch, shares_prompts=reading.shares_prompts) for batch in plan)
+            plans, key=lambda plan: sum(_count_tokens(batch, shares_prompts=rules.shares_prompts) for batch in plan)
         )
     return batches
 
 
-def _orders(rows: Sequence[_ForcedRow], reading: ReadingRules) -> Iterator[list[_ForcedRow]]:
-    if reading.pads:
+def _orders(rows: Sequence[_ForcedRow], rules: ReadingRules) -> Iterator[list[_ForcedRow]]:
+    if rules.pads:
         yield sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
-    if reading.shares_prompts or not reading.pads:
+    if rules.shares_prompts or not rules.pads:
         yield sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
 
 
@@ -175,15 +176,15 @@ def _count_tokens(batch: Sequence[_ForcedRow], *, shares_prompts: bool) -> int:
 def _split_rows(
     rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int, *, pads: bool
 ) -> Iterator[list[_ForcedRow]]:
-    """Yield consecutive rows whose padded rectangle, and whose logits at one position, stay within the limits.
+    """Yield consecutive rows within ``token_budget`` and ``_LOGITS_PER_CHUNK`` per position.
 
-    Without ``pads`` all prompts of a batch have one length.
+    Without ``pads`` all prompts of a batch have the same length.
     """
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
     batch: list[_ForcedRow] = []
     prompt_width = response_width = 0
     for row in rows:
-        # prompts end and responses start in one column, so their longest add up
+        # prompts end and responses start in the same column, so the longest of each add up
         prompt_width, response_width = max(prompt_width, len(row.prompt_ids)), max(response_width, len(row.token_ids))
         n_tokens = (len(batch) + 1) * (prompt_width + response_width)
         is_apart = bool(batch) and not pads and len(row.prompt_ids) != len(batch[-1].prompt_ids)
@@ -196,18 +197,18 @@ def _split_rows(
 
 
 def _try_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
-    """Return the scores of a batch; None, with its memory freed, where the GPU has no memory for it."""
+    """Return the scores of a batch; None, with its memory freed, if it does not fit the GPU."""
     try:
         return _score_batch(loaded, rows)
     except torch.OutOfMemoryError:
-        pass  # the error keeps its tensors alive
+        pass  # leave the block first, because the error keeps its tensors alive
     torch.cuda.empty_cache()
     return None
 
 
 @torch.inference_mode()
 def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse]:
-    """Score a batch: prompts are padded on the left, responses on the right, so that all start in one column."""
+    """Score a batch: prompts are padded left and responses right, to start in one column."""
     device = loaded.device
     prompt_width = max(len(row.prompt_ids) for row in rows)
     response_width = max(len(row.token_ids) for row in rows)
@@ -224,19 +225,19 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
     positions_per_chunk = max(1, _logits_per_chunk(device) // (len(rows) * loaded.vocabulary_size))
     with suitable_threads(loaded.model):
         for first, logits_BCV in _response_logits(loaded, rows, ids_BL, mask_BL, prompt_width, positions_per_chunk):
-            for some, part in _blocks(*logits_BCV.shape, n_logps=_logps_per_chunk(device)):
-                logp_RPV = logits_BCV[some, part].float().log_softmax(dim=-1)
-                token_RP = ids_BL[some, first + part.start : first + part.stop]
-                into = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
-                logp_BT[some, into] = logp_RPV.gather(2, token_RP[:, :, None])[:, :, 0]
-                # p·log p, where 0·−∞ must be 0; torch.special.entr is equal and slower on a CPU
-                entropy_BT[some, into] = -logp_RPV.exp().mul_(logp_RPV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
+            for chosen, part in _blocks(*logits_BCV.shape, n_logps=_logps_per_chunk(device)):
+                logp_RPV = logits_BCV[chosen, part].float().log_softmax(dim=-1)
+                token_RP = ids_BL[chosen, first + part.start : first + part.stop]
+                target = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
+                logp_BT[chosen, target] = logp_RPV.gather(2, token_RP[:, :, None])[:, :, 0]
+                # p·log p, where 0·−∞ must be 0; torch.special.entr is equivalent and slower on a CPU
+                entropy_BT[chosen, target] = -logp_RPV.exp().mul_(logp_RPV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
     is_response_BT = mask_BL[:, prompt_width:]
     invalid_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
     if bool(invalid_B.any()):
         first_invalid = rows[int(invalid_B.nonzero()[0, 0])]
         raise SamplerError(
-            f"problem {first_invalid.problem_id}: the model gives NaN or infinite log-probabilities; "
+            f"problem {first_invalid.problem_id}: the model returns NaN or infinite log-probabilities; "
             "try --dtype float32, or leave this checkpoint out"
         )
     logp_sum_B = logp_BT.double().where(is_response_BT, 0.0).sum(dim=1)
@@ -256,7 +257,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
 
 
 def _blocks(n_rows: int, n_positions: int, n_words: int, *, n_logps: int) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and positions whose logits become ``n_logps`` log-probabilities at one time: rows, or part of one.
+    """Yield (rows, positions) of at most ``n_logps`` numbers: complete rows, or part of one.
 
     >>> list(_blocks(3, 2, 10, n_logps=40))
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
@@ -278,20 +279,20 @@ def _response_logits(
     prompt_width: int,
     positions_per_chunk: int,
 ) -> Iterator[tuple[int, Float[Tensor, "row token vocabulary"]]]:
-    """Yield (first column, logits that predict the columns from there on), response columns only, left to right.
+    """Yield (first column, logits that predict it and the following ones) in chunks.
 
-    One forward pass where all logits fit and no prompt is shared. Otherwise one over the prompts and one per chunk,
-    which continues from the cache of the chunk before, or recomputes all where the model does not allow that.
+    This takes one forward pass if all logits fit and no prompt is shared. Otherwise it takes one pass over the prompts
+    and one per chunk, which continues from the previous chunk's cache, or recomputes all if the model cannot continue.
     """
     model: Any = loaded.model
     accepted = inspect.signature(innermost(model).forward).parameters
     width = ids_BL.shape[1]
-    reading = find_reading_rules(model)
-    keeps_cache = width - prompt_width > positions_per_chunk and reading.continues
+    rules = find_reading_rules(model)
+    keeps_cache = width - prompt_width > positions_per_chunk and rules.continues
     starts = adapter_starts(model, ids_BL[:, :prompt_width])
     position_BL = positions(mask_BL)
     cache: Any = _shared_prompts(model, rows, ids_BL, mask_BL, prompt_width)
-    # the last token of a prompt is computed with the response, whose first token it predicts
+    # the last token of a prompt predicts the first of the response, so it is computed with the response
     n_cached = 0 if cache is None else prompt_width - 1
     for first in range(prompt_width, width, positions_per_chunk):
         last = min(first + positions_per_chunk, width)
@@ -303,8 +304,10 @@ def _response_logits(
         if cache is not None:
             arguments["past_key_values"] = cache
         if starts is not None:
-            arguments["alora_offsets"] = [None if one is None else one + last - 1 - prompt_width for one in starts]
-        if "position_ids" in accepted and reading.pads:
+            arguments["alora_offsets"] = [
+                None if start is None else start + last - 1 - prompt_width for start in starts
+            ]
+        if "position_ids" in accepted and rules.pads:
             arguments["position_ids"] = position_BL[:, n_cached : last - 1]
         if "logits_to_keep" in accepted:
             arguments["logits_to_keep"] = last - first
@@ -323,7 +326,7 @@ def _shared_prompts(
     mask_BL: Bool[Tensor, "row token"],
     prompt_width: int,
 ) -> Any:
-    """Return the KV cache of each prompt without its last token, repeated per row; None if that saves nothing."""
+    """Return the prompts' KV caches without the last token, by row; None if that saves nothing."""
     numbers: dict[tuple[int, ...], int] = {}
     prompt_of_row = [numbers.setdefault(row.prompt_ids, len(numbers)) for row in rows]
     if len(numbers) == len(rows) or prompt_width < 2 or not find_reading_rules(model).shares_prompts:

@@ -1,4 +1,4 @@
-"""The stage "read ways": how correct responses solve their problems, with nearly equal ways joined."""
+"""The stage "read ways": classify how correct responses solve their problems."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from oversharp.diagnostics.ways.joining import name_ways
 
 
 def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:
-    """Read the audit's correct responses that this reader has not read yet, each distinct text once.
+    """Read the ways of the audit's new correct responses, each distinct text once.
 
-    The ways of a problem are named again when it has a new response. An audit of more than ``MOST_SAMPLES`` samples is
-    skipped, with a note. Raises ``StoreError``.
+    The ways of a problem are named again if it has a new response. An audit of more than ``MOST_SAMPLES`` samples is
+    skipped with a note. Raises ``StoreError``.
     """
     planned = "SELECT coalesce(sum(n_planned), 0)::BIGINT AS n FROM planned_samples WHERE audit_id = $id"
     n_samples = int(store.frame(planned, id=key.audit_id)["n"].iloc[0])

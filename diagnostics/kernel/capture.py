@@ -1,4 +1,4 @@
-"""Catches what modules give to per-row gradients while a part of a model runs, and multiplies what is complete."""
+"""Capture per-row gradients with module hooks, and add their products to the kernel."""
 
 from __future__ import annotations
 
@@ -11,79 +11,82 @@ import torch
 from torch import Tensor, nn
 
 from oversharp.diagnostics.kernel.parameters import Slice, Trained
-from oversharp.diagnostics.kernel.pieces import Direct, LayerCall, Outer, Piece, kind_of, norm, rows_are_unclear
+from oversharp.diagnostics.kernel.pieces import Direct, LayerCall, Outer, Piece, find_rule, norm, rows_are_unclear
 from oversharp.diagnostics.kernel.products import KernelSum
 from oversharp.diagnostics.kernel.rows import KernelBatch
 
 
 @dataclass
-class _Open:
-    """A slice that is being collected: its pieces, and how many calls of the running batch have still to give one."""
+class _OpenSlice:
+    """A slice, its pieces so far, and the number of pieces that the current batch still lacks."""
 
     slice: Slice
     pieces: list[Piece] = field(default_factory=list)
-    awaited: int = 0
+    n_pending: int = 0
 
 
 class Capture:
-    """Collects the slices of one group over all batches and adds their products to ``kernel``.
+    """Collect the gradient slices of one group over all batches, and add their products.
 
-    In the last batch each slice is multiplied and dropped as soon as backpropagation has given all of it, so with one
-    batch hardly more than one is there at a time. ``left_out`` are the parameters that came in a form that is not
-    known here, or not at all: nothing of them was added.
+    In the last batch, each slice is multiplied and dropped once backpropagation has completed it. With one batch,
+    about one slice is in memory at a time.
     """
 
     def __init__(self, group: Sequence[Slice], kernel: KernelSum, *, workspace_bytes: int) -> None:
-        self._open = {one.trained.parameter: _Open(one) for one in group}
-        self._held: dict[nn.Module, list[tuple[str, _Open]]] = {}
-        for one in self._open.values():
-            for module, attribute in one.slice.trained.uses:
-                self._held.setdefault(module, []).append((attribute, one))
-        self._kinds = {module: kind_of(module) for module in self._held}
+        self._open = {part.trained.tensor: _OpenSlice(part) for part in group}
+        self._uses: dict[nn.Module, list[tuple[str, _OpenSlice]]] = {}
+        for open_slice in self._open.values():
+            for module, attribute in open_slice.slice.trained.uses:
+                self._uses.setdefault(module, []).append((attribute, open_slice))
+        self._rules = {module: find_rule(module) for module in self._uses}
         self._offsets: dict[type[nn.Module], float | None] = {}
         self._kernel = kernel
         self._workspace_bytes = workspace_bytes
         self._batch: KernelBatch | None = None
-        self._last = False
+        self._is_last = False
         self._done: set[nn.Parameter] = set()
         self._unknown: set[nn.Parameter] = set()
 
     @contextmanager
-    def of_batch(self, batch: KernelBatch, *, last: bool) -> Iterator[None]:
-        """Catch what runs inside the block, which computes on ``batch``."""
-        self._batch, self._last = batch, last
-        hooks = [module.register_forward_hook(self._at_forward, with_kwargs=True) for module in self._held]
+    def capture_batch(self, batch: KernelBatch, *, is_last: bool) -> Iterator[None]:
+        """Capture the passes inside the block, which must run on ``batch``."""
+        self._batch, self._is_last = batch, is_last
+        hooks = [module.register_forward_hook(self._at_forward, with_kwargs=True) for module in self._uses]
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
-            for one in self._open.values():
-                one.awaited = 0
-        if last:
+            for open_slice in self._open.values():
+                open_slice.n_pending = 0
+        if is_last:
             for parameter in self._open:
                 self._finish(parameter)
 
-    def left_out(self) -> list[Trained]:
-        """Parameters of which nothing was added; after the last batch."""
-        return [one.slice.trained for parameter, one in self._open.items() if parameter not in self._done]
+    def find_missing(self) -> list[Trained]:
+        """Return the parameters that are missing in the kernel, because their rule is unknown.
+
+        Call after the last batch.
+        """
+        return [open_slice.slice.trained for parameter, open_slice in self._open.items() if parameter not in self._done]
 
     def _at_forward(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
-        held = self._held[module]
+        uses = self._uses[module]
         if not isinstance(output, Tensor) or not inputs:
-            self._unknown.update(one.slice.trained.parameter for _, one in held)
+            self._unknown.update(open_slice.slice.trained.tensor for _, open_slice in uses)
         elif output.requires_grad:
-            for _, one in held:
-                one.awaited += 1
-            output.register_hook(self._at_backward(module, _detached(inputs), keywords, output))
+            for _, open_slice in uses:
+                open_slice.n_pending += 1
+            detached = tuple(given.detach() if isinstance(given, Tensor) else given for given in inputs)
+            output.register_hook(self._at_backward(module, detached, keywords, output))
 
     def _at_backward(
         self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
     ) -> Callable[[Tensor], None]:
-        kind, version = self._kinds[module], output._version
-        kept = output.detach() if kind is norm else None  # shares the count of writes
+        rule, version = self._rules[module], output._version
+        kept = output.detach() if rule is norm else None  # shares the version counter of output
 
-        def take(gradient: Tensor) -> None:
+        def collect(gradient: Tensor) -> None:
             assert self._batch is not None
             call = LayerCall(
                 module=module,
@@ -94,41 +97,34 @@ class Capture:
                 batch=self._batch,
                 offsets=self._offsets,
             )
-            pieces = None if kind is None or rows_are_unclear(gradient, self._batch) else kind(call)
-            for attribute, one in self._held[module]:
+            pieces = None if rule is None or rows_are_unclear(gradient, self._batch) else rule(call)
+            for attribute, open_slice in self._uses[module]:
                 if pieces is None or attribute not in pieces:
-                    self._unknown.add(one.slice.trained.parameter)
+                    self._unknown.add(open_slice.slice.trained.tensor)
                     continue
-                one.pieces.append(self._kept(pieces[attribute], one.slice))
-                one.awaited -= 1
-                if self._last and one.awaited == 0:
-                    self._finish(one.slice.trained.parameter)
+                open_slice.pieces.append(self._cut(pieces[attribute], open_slice.slice))
+                open_slice.n_pending -= 1
+                if self._is_last and open_slice.n_pending == 0:
+                    self._finish(open_slice.slice.trained.tensor)
 
-        return take
+        return collect
 
-    def _kept(self, piece: Piece, of: Slice) -> Piece:
-        if self._last or (of.whole and not of.dense):
-            return piece if of.whole else piece.part(of.first, of.last, own_memory=False)
-        if not isinstance(piece, Outer) or not of.dense:
-            return piece.part(of.first, of.last, own_memory=True)
-        return _formed(piece, of)
+    def _cut(self, piece: Piece, wanted: Slice) -> Piece:
+        """Return the part of ``piece`` in the slice, in memory that may outlive the batch."""
+        if self._is_last or (wanted.is_whole and not wanted.dense):
+            return piece if wanted.is_whole else piece.part(wanted.first, wanted.last, own_memory=False)
+        if not isinstance(piece, Outer) or not wanted.dense:
+            return piece.part(wanted.first, wanted.last, own_memory=True)
+        members = tuple(range(len(piece.members)))
+        gradient_BOI = torch.empty(len(members), *wanted.shape, device=piece.rights[0].device)
+        Outer(members, piece.lefts, piece.rights).add_to(gradient_BOI, wanted.first, wanted.last, set())
+        return Direct(piece.members, gradient_BOI)
 
     def _finish(self, parameter: nn.Parameter) -> None:
-        one = self._open[parameter]
-        pieces, one.pieces = one.pieces, []
+        open_slice = self._open[parameter]
+        pieces, open_slice.pieces = open_slice.pieces, []
         if parameter in self._done or parameter in self._unknown or not pieces:
             return
-        self._kernel.add(one.slice.trained.name, pieces, one.slice.shape, workspace_bytes=self._workspace_bytes)
+        part = open_slice.slice
+        self._kernel.add(part.trained.name, pieces, part.shape, workspace_bytes=self._workspace_bytes)
         self._done.add(parameter)
-
-
-def _formed(piece: Outer, of: Slice) -> Direct:
-    """The gradients that an outer product stands for."""
-    members = tuple(range(len(piece.members)))
-    gradient_BOI = torch.empty(len(members), *of.shape, device=piece.rights[0].device)
-    Outer(members, piece.lefts, piece.rights).add_to(gradient_BOI, of.first, of.last, set())
-    return Direct(piece.members, gradient_BOI)
-
-
-def _detached(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(one.detach() if isinstance(one, Tensor) else one for one in inputs)

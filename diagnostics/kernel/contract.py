@@ -1,4 +1,4 @@
-"""What the gradient kernel of a model is computed from, and what comes of it."""
+"""Inputs and result of the gradient kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRow:
-    """A problem and one response to it, as tokens; the end token of the response included."""
+    """Tokens of a prompt and of one response, its end token included."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
@@ -21,9 +21,9 @@ class GradientKernel:
     """K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters, in nats² per squared parameter.
 
     log π is the sum over response tokens; the kernel of the means is ``K_ij / (T_i·T_j)`` with T response tokens.
-    ``certificate`` is the relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖² for random signs c of all rows, the
-    second as autograd adds it up in the same backward pass: an omitted parameter or a wrong product shows in it, a
-    token that was counted to another row of its batch does not.
+    ``certificate`` is the relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖² for random signs c of all rows. The
+    second is autograd's sum in the same backward pass. An omitted parameter or a wrong product makes them differ; a
+    token that was added to another row of its batch does not.
     """
 
     kernel_NN: Float[np.ndarray, "row row"]

@@ -1,10 +1,9 @@
-"""Puts the gradient kernel together: rows, streams, certificate."""
+"""Compute a gradient kernel: check rows, add products of all parameters, verify."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,17 +11,17 @@ from jaxtyping import Float
 
 from oversharp.diagnostics.kernel.certificate import (
     SignedGradients,
+    check_certificate,
     draw_signs,
-    gradients_put_aside,
+    gradients_set_aside,
     product_with_columns,
     require_rows_apart,
-    residual,
 )
 from oversharp.diagnostics.kernel.contract import GradientKernel, KernelRow
 from oversharp.diagnostics.kernel.forward import full_float32, response_logps
-from oversharp.diagnostics.kernel.parameters import trained_parameters
+from oversharp.diagnostics.kernel.parameters import find_trained
 from oversharp.diagnostics.kernel.products import KernelSum
-from oversharp.diagnostics.kernel.rows import Pairs, make_batch, pairs_of, require_computable
+from oversharp.diagnostics.kernel.rows import Pairs, make_batch, pair_rows, require_computable
 from oversharp.diagnostics.kernel.streaming import add_all
 from oversharp.diagnostics.models.devices import in_float32, suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
@@ -30,93 +29,114 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import KernelError, first_line
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Block:
-    """The kernel of distinct rows, their log π, and the certificate."""
-
-    kernel_RC: Float[np.ndarray, "row column"]
-    logp_sum_N: Float[np.ndarray, " row"]
-    certificate: float
-
-
-def square_kernel(
+def gradient_kernel(
     loaded: LoadedModel,
     rows: Sequence[KernelRow],
     *,
-    memory_bytes: int | None,
-    seed: int,
-    note: Callable[[str], None],
+    memory_bytes: int | None = None,
+    seed: int = 0,
+    note: Callable[[str], None] = lambda line: None,
 ) -> GradientKernel:
-    """See ``oversharp.diagnostics.kernel.gradient_kernel``."""
+    """Return K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over the trained parameters.
+
+    Trained parameters are those that require a gradient. An adapter that was loaded for inference has none; its kernel
+    covers the active adapter's parameters. The model computes in float32 for any dtype, and is restored
+    afterwards. Sums over chunks of parameters are float64. log π is in nats and summed over the response; gradients
+    flow through the prompt. Repeated rows are computed once.
+
+    ``memory_bytes`` limits the stored gradients. The activations of one batch take about as much again, at most 1 GiB,
+    and at least one row. None: 1 GiB, or more where that saves time and is free. The result depends on it only by
+    rounding. ``seed`` draws the signs of the certificate. ``note`` gets a line if the computation will take long.
+
+    Raises ``KernelError`` for fewer than two rows, an empty prompt or response, a token outside the embedding, a row
+    beyond the context, NaN or infinite numbers, and a certificate above 1e-6; ``KernelTooLargeError`` for more rows
+    than fit in the budget.
+
+    Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609) section 2.3; *The Reasoning Boundary Paradox*,
+    section 3.1.
+    """
     if len(rows) < 2:
         raise KernelError(f"the gradient kernel: {plural(len(rows), 'row')} cannot make a pair; give at least two")
     require_computable(loaded, rows)
-    pairs = pairs_of(rows, rows)
-    block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=note)
+    pairs = pair_rows(rows, rows)
+    kernel_NN, logp_sum_N, certificate = _compute(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=note)
     place = {row: number for number, row in enumerate(pairs.rows)}
     number_N = np.array([place[row] for row in rows])
-    kernel_NN = block.kernel_RC[np.ix_(number_N, number_N)]
+    kernel_NN = kernel_NN[np.ix_(number_N, number_N)]
     return GradientKernel(
-        kernel_NN=(kernel_NN + kernel_NN.T) / 2,  # float32 products of a block and its mirror image round apart
-        logp_sum_N=block.logp_sum_N[number_N],
-        certificate=block.certificate,
+        kernel_NN=(kernel_NN + kernel_NN.T) / 2,  # float32 products of a block and its transpose round differently
+        logp_sum_N=logp_sum_N[number_N],
+        certificate=certificate,
     )
 
 
-def rectangular_kernel(
-    loaded: LoadedModel, rows: Sequence[KernelRow], columns: Sequence[KernelRow], *, memory_bytes: int, seed: int
+def cross_kernel(
+    loaded: LoadedModel,
+    rows: Sequence[KernelRow],
+    columns: Sequence[KernelRow],
+    *,
+    memory_bytes: int,
+    seed: int = 0,
 ) -> Float[np.ndarray, "row column"]:
-    """See ``oversharp.diagnostics.kernel.cross_kernel``."""
+    """Return ⟨∇ log π(row), ∇ log π(column)⟩: the influence of a training batch (columns) on a panel (rows).
+
+    To first order, a step of plain SGD with learning rate η on Σ_j A_j log π_j changes log π_i by η·Σ_j K_ij A_j.
+    Parameters, precision, memory, certificate and errors are those of ``gradient_kernel``, but one row per side is
+    enough.
+
+    Source: *The Reasoning Boundary Paradox*, Proposition 3.1.
+    """
     for side, given in (("row", rows), ("column", columns)):
         if not given:
             raise KernelError(f"the gradient kernel: no {side}s; give at least one")
         require_computable(loaded, given, side=side)
-    pairs = pairs_of(rows, columns)
-    block = _computed(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=lambda line: None)
+    pairs = pair_rows(rows, columns)
+    kernel_RC, _, _ = _compute(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=lambda line: None)
     place = {row: number for number, row in enumerate(pairs.rows)}
     number_R = np.array([place[row] for row in rows])
     number_C = np.array([place[column] for column in columns]) - pairs.column_start
-    return block.kernel_RC[np.ix_(number_R, number_C)]
+    return kernel_RC[np.ix_(number_R, number_C)]
 
 
-def _computed(
+def _compute(
     loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int | None, seed: int, note: Callable[[str], None]
-) -> _Block:
+) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, " row"], float]:
+    """Return the kernel of distinct rows, their log π, and the certificate."""
     if loaded.room is not None:
         raise KernelError(
-            "the gradient kernel: the model does not fit one GPU, and gradients are taken on one alone; leave the "
+            "the gradient kernel: the model does not fit one GPU, and gradients need all of it on one; leave the "
             "kernel out with --kernel-problems 0"
         )
     sign_N = torch.tensor(draw_signs(len(pairs.rows), rng=np.random.default_rng(seed)), device=loaded.device)
-    with _settings(loaded):
-        trained = trained_parameters(loaded.model)
+    with _kernel_settings(loaded):
+        trained = find_trained(loaded.model)
         kernel, gradients = KernelSum(pairs, loaded.device), SignedGradients()
         try:
             logp_sum_N = add_all(
                 loaded, pairs, sign_N, trained, kernel, gradients, memory_bytes=memory_bytes, note=note
             )
-            certificate = residual(kernel, trained, gradients)
+            certificate = check_certificate(kernel, trained, gradients)
             row = kernel.largest_row()
             if row is not None:
-                alone = make_batch(loaded, pairs, sign_N, [row])
+                single = make_batch(loaded, pairs, sign_N, [row])
                 with product_with_columns(trained, gradients) as products:
-                    response_logps(loaded.model, alone).backward(alone.sign_T)
+                    response_logps(loaded.model, single).backward(single.sign_T)
                 require_rows_apart(kernel, row, products)
-        except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or a model unlike those we know
+        except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or an unknown kind of model
             raise KernelError(
                 f"the gradient kernel: the model cannot be run for it ({first_line(error)}); lower --kernel-problems "
                 "or --kernel-responses, or leave the kernel out with --kernel-problems 0"
             ) from error
     kernel_RC = kernel.kernel_RC * sign_N[: pairs.row_end, None] * sign_N[pairs.column_start :]
-    return _Block(kernel_RC=kernel_RC.cpu().numpy(), logp_sum_N=logp_sum_N.cpu().numpy(), certificate=certificate)
+    return kernel_RC.cpu().numpy(), logp_sum_N.cpu().numpy(), certificate
 
 
 @contextmanager
-def _settings(loaded: LoadedModel) -> Iterator[None]:
+def _kernel_settings(loaded: LoadedModel) -> Iterator[None]:
     parameters = list(loaded.model.parameters())
     is_float32 = all(parameter.dtype is torch.float32 for parameter in parameters)
     with (
-        gradients_put_aside(parameters),  # first: a weight in float32 takes no gradient of another type
+        gradients_set_aside(parameters),  # first: a float32 weight accepts no gradient of another dtype
         nullcontext() if is_float32 else in_float32(loaded.model),
         full_float32(),
         suitable_threads(loaded.model),

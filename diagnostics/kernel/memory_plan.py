@@ -1,4 +1,4 @@
-"""How a kernel is computed within the memory that there is: decided by shapes alone, before anything runs."""
+"""Plan a kernel's computation within the memory budget, from shapes alone."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from oversharp.diagnostics.kernel.parameters import (
     Extent,
     Slice,
     Trained,
-    in_groups,
+    find_trained,
+    group_slices,
+    make_budget_error,
     require_budget,
-    too_small,
-    trained_parameters,
 )
 from oversharp.diagnostics.models.cached_passes import innermost
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 from oversharp.diagnostics.records.memory import free_bytes
 
-#: The budget where nobody names one, if all that is computed at one time fits in it.
+#: Smallest default budget.
 LEAST_BYTES = 1 << 30
-#: Activations of one batch take no more than this, whatever the budget: larger batches are hardly faster.
+#: Limit on the activations of one batch: larger batches are hardly faster.
 ACTIVATION_BYTES = 1 << 30
-#: On a CPU, where several batches are run through the whole model: larger ones are no faster there.
+#: The same on a CPU, for several batches through the whole model.
 ACTIVATION_BYTES_ON_A_CPU = 1 << 28
-#: Of the free memory, this share is used; the rest is for what other programs take meanwhile.
+#: Share of the free memory that is used; the rest is for other programs.
 USED_SHARE = 0.8
-#: Runs of the whole model beyond which, where nobody names a budget, fewer rows are computed instead.
-MOST_RUNS = 4
+#: Largest number of runs of the whole model under the default budget; beyond it, fewer rows are computed.
+MAX_RUNS = 4
 
 Kind = Literal["at once", "kept", "layer by layer", "whole model"]
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How: all rows ``at once``; in batches, all factors ``kept``; ``layer by layer``; ``whole model`` for every group.
+    """Order of the computation; ``oversharp.diagnostics.kernel.streaming`` explains the kinds.
 
-    ``groups`` of slices that are computed one after the other, empty layer by layer. ``memory_bytes`` is the budget.
+    ``groups`` are slices that are computed together; empty for layer by layer. ``memory_bytes`` is the budget.
     """
 
     kind: Kind
     groups: Sequence[Sequence[Slice]]
     memory_bytes: int
 
-    def says(self, extent: Extent) -> str | None:
-        """What a user who waits for it should know; None where it is soon done."""
+    def describe(self, extent: Extent) -> str | None:
+        """Return a line on a long computation; None for a short one."""
         rows = f"{plural(extent.n_rows, 'row')} of {extent.n_tokens:,} tokens"
         if self.kind == "layer by layer":
             return f"{rows}, layer by layer, with {self.memory_bytes / 2**30:.3g} GiB for gradients"
@@ -62,47 +62,43 @@ class MemoryPlan:
 def find_plan(
     model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int | None, *, at_once: bool
 ) -> MemoryPlan:
-    """The plan for these rows: within ``memory_bytes``, or where that is None within what is free.
+    """Return the plan for these rows within ``memory_bytes``, None: the free memory.
 
-    Then the budget is the least power of two from ``LEAST_BYTES`` on with which no layer is run in vain; on a CPU half
-    of it already, where that is enough to go layer by layer. There the whole model is run, which is faster and takes
-    more memory than its budget, only where half of it is enough to keep all factors, or where twice as much would not
-    do for layers. Raises ``KernelTooLargeError`` with the share of the rows that would fit.
+    The default budget doubles from ``LEAST_BYTES`` until the plan is not ``whole model`` or needs few runs. On a CPU it
+    starts at half of that, for layer by layer only. There, running the whole model is faster but takes more memory
+    than its budget. It is chosen only if half of ``LEAST_BYTES`` keeps all factors, or twice the budget is too small
+    for layer by layer. Raises ``KernelTooLargeError`` with the share of the rows that would fit.
     """
     if memory_bytes is not None:
-        return _within(model, trained, extent, memory_bytes, at_once=at_once)
-    most = most_bytes(model, trained)
+        return _plan_within(model, trained, extent, memory_bytes, at_once=at_once)
+    most = max_budget(model, trained)
     least = min(LEAST_BYTES, most)
     on_cpu = next(model.parameters()).device.type == "cpu"
     budget = least // 2 if on_cpu and least == LEAST_BYTES else least
 
-    def by_layers(memory_bytes: int) -> bool:
-        return _goes_by_layers(model, extent, memory_bytes)
-
     while True:
         try:
-            plan = _within(model, trained, extent, budget, at_once=at_once)
+            plan = _plan_within(model, trained, extent, budget, at_once=at_once)
         except KernelTooLargeError:
             if budget == most:
                 raise
         else:
             if on_cpu and budget >= least and plan.kind in ("kept", "whole model"):
-                with_layers = next((one for one in (budget, min(2 * budget, most)) if by_layers(one)), None)
-                if with_layers is not None:
-                    return MemoryPlan("layer by layer", [], with_layers)
-            few_runs = plan.kind != "whole model" or (budget >= least and len(plan.groups) <= MOST_RUNS)
-            if few_runs:
+                for layer_budget in (budget, min(2 * budget, most)):
+                    if _fits_layers(model, extent, layer_budget):
+                        return MemoryPlan("layer by layer", [], layer_budget)
+            if plan.kind != "whole model" or (budget >= least and len(plan.groups) <= MAX_RUNS):
                 return plan
             if budget == most:
                 break
         budget = min(2 * budget, most)
     if not find_layers(model):
-        return plan  # fewer rows would hardly help: it is the model that cannot be taken apart
+        return plan  # fewer rows would hardly help, because the model has no layers to run alone
     needed = 2 * kept_bytes(model, extent.n_tokens)
-    raise too_small(most, max(needed, most + 1))
+    raise make_budget_error(most, max(needed, most + 1))
 
 
-def foresee(
+def predict_shortage(
     outline: nn.Module,
     device: torch.device,
     *,
@@ -111,65 +107,67 @@ def foresee(
     response_tokens: int,
     memory_bytes: int | None,
 ) -> str | None:
-    """What to expect of a kernel of so many rows at their longest; None where it will fit.
+    """Return a warning if a kernel of ``n_rows`` long rows does not fit in memory, else None.
 
-    ``outline`` is the model on torch's meta device, all of whose weights are trained.
+    ``outline`` is the model on torch's meta device, with all weights trained.
     """
-    trained = trained_parameters(outline)
+    trained = find_trained(outline)
     head = innermost(outline).get_output_embeddings()
     extent = Extent(n_rows=n_rows, n_tokens=n_rows * row_tokens, n_responses=n_rows * response_tokens, head=head)
-    most = most_bytes(outline, trained, device) if memory_bytes is None else memory_bytes
+    most = max_budget(outline, trained, device) if memory_bytes is None else memory_bytes
     try:
         require_budget(trained, n_rows, most)
-        plan = _within(outline, trained, extent, most, at_once=False)
+        plan = _plan_within(outline, trained, extent, most, at_once=False)
     except KernelTooLargeError as error:
-        fits = error.share
+        share = error.share
     else:
-        runs_in_vain = memory_bytes is None and plan.kind == "whole model" and len(plan.groups) > MOST_RUNS
-        if not runs_in_vain or not find_layers(outline):
+        too_many_runs = memory_bytes is None and plan.kind == "whole model" and len(plan.groups) > MAX_RUNS
+        if not too_many_runs or not find_layers(outline):
             return None
-        fits = most / (2 * kept_bytes(outline, extent.n_tokens))
+        share = most / (2 * kept_bytes(outline, extent.n_tokens))
     return (
-        f"{n_rows} rows of {row_tokens:,} tokens would not fit in {most / 2**30:.3g} GiB, about {int(n_rows * fits)} "
-        "would: where responses are so long, kernels hold fewer problems"
+        f"{n_rows} rows of {row_tokens:,} tokens would not fit in {most / 2**30:.3g} GiB, about {int(n_rows * share)} "
+        "would: with responses of this length, kernels cover fewer problems"
     )
 
 
-def most_bytes(model: nn.Module, trained: Sequence[Trained], device: torch.device | None = None) -> int:
-    """What the budget may be with the memory that is free: activations and a gradient of all weights lie beside it.
+def max_budget(model: nn.Module, trained: Sequence[Trained], device: torch.device | None = None) -> int:
+    """Return the largest budget that leaves memory for activations and all weights' gradients.
 
-    ``device``: where the model will be, if it is not there yet.
+    ``device``: where the model will be loaded, if it is not loaded yet.
     """
-    loaded = device is None
+    is_loaded = device is None
     device = device or next(model.parameters()).device
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
     if free == float("inf"):
         return LEAST_BYTES
-    gradient = sum(4 * one.parameter.numel() for one in trained)
-    # in float32 for the kernel alone, so that not all of it is there yet
-    still = sum((4 - one.element_size()) * one.numel() for one in model.parameters() if one.element_size() < 4)
-    weights = 0 if loaded else sum(one.element_size() * one.numel() for one in model.parameters())
-    return max(1, int(USED_SHARE * free) - gradient - still - weights - ACTIVATION_BYTES)
+    gradient = sum(4 * parameter.tensor.numel() for parameter in trained)
+    # half-precision weights are converted to float32 during the computation
+    tensors = list(model.parameters())
+    growth = sum((4 - tensor.element_size()) * tensor.numel() for tensor in tensors if tensor.element_size() < 4)
+    weights = 0 if is_loaded else sum(tensor.element_size() * tensor.numel() for tensor in tensors)
+    return max(1, int(USED_SHARE * free) - gradient - growth - weights - ACTIVATION_BYTES)
 
 
-def _within(
+def _plan_within(
     model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int, *, at_once: bool
 ) -> MemoryPlan:
     if at_once:
-        return MemoryPlan("at once", [[Slice(one, 0, one.n_out, dense=False) for one in trained]], memory_bytes)
-    by_layers = _goes_by_layers(model, extent, memory_bytes)
+        slices = [Slice(parameter, 0, parameter.n_out, dense=False) for parameter in trained]
+        return MemoryPlan("at once", [slices], memory_bytes)
+    fits_layers = _fits_layers(model, extent, memory_bytes)
     try:
-        groups = in_groups(trained, extent, memory_bytes)
+        groups = group_slices(trained, extent, memory_bytes)
     except KernelError:
-        if not by_layers:
+        if not fits_layers:
             raise
         return MemoryPlan("layer by layer", [], memory_bytes)
     if len(groups) == 1:
         return MemoryPlan("kept", groups, memory_bytes)
-    return (
-        MemoryPlan("layer by layer", [], memory_bytes) if by_layers else MemoryPlan("whole model", groups, memory_bytes)
-    )
+    if fits_layers:
+        return MemoryPlan("layer by layer", [], memory_bytes)
+    return MemoryPlan("whole model", groups, memory_bytes)
 
 
-def _goes_by_layers(model: nn.Module, extent: Extent, memory_bytes: int) -> bool:
+def _fits_layers(model: nn.Module, extent: Extent, memory_bytes: int) -> bool:
     return bool(find_layers(model)) and 2 * kept_bytes(model, extent.n_tokens) <= memory_bytes

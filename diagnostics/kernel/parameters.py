@@ -1,4 +1,4 @@
-"""Which parameters are trained, where they are used, and how many of their gradients fit in memory at one time."""
+"""Find the trained parameters and their uses, and group their gradients by available memory."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from typing import Any
 
 from torch import nn
 
-from oversharp.diagnostics.kernel.pieces import is_outer, kind_of, own_parameters
+from oversharp.diagnostics.kernel.pieces import find_rule, is_outer, own_parameters
 from oversharp.diagnostics.kernel.rows import KernelBatch
 from oversharp.diagnostics.models.cached_passes import innermost
 from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 
-#: Runs through the same part of a model beyond which a budget is refused rather than served very slowly.
-MOST_PASSES = 64
-#: The share of the budget in which products are formed; the rest keeps what they are formed of.
+#: A budget that needs more passes over one part of a model is refused as too slow.
+MAX_PASSES = 64
+#: Share of the budget for computing products; the rest stores their factors.
 WORKSPACE_SHARE = 0.25
-#: In the time that it takes to start what a pass runs, so many multiplications could be done.
+#: Launch overhead of one pass, in multiplications.
 _MULTIPLICATIONS_PER_PASS, _MULTIPLICATIONS_PER_PASS_ON_A_GPU = 1.5e8, 1.5e11
-#: In the time that it takes to read the weights and to add to their gradients, so many tokens could be run.
+#: Cost of reading the weights and updating their gradients in one pass, in tokens.
 _TOKENS_PER_PASS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A parameter that is trained: its gradient is ``n_out`` × ``n_in`` numbers. ``uses``: (module, attribute)."""
+    """A trained parameter with a gradient of ``n_out`` × ``n_in``. ``uses``: (module, attribute)."""
 
     name: str
-    parameter: nn.Parameter
+    tensor: nn.Parameter
     uses: tuple[tuple[nn.Module, str], ...]
 
     @property
     def n_out(self) -> int:
         """Length of the first axis."""
-        return self.parameter.shape[0] if self.parameter.ndim else 1
+        return self.tensor.shape[0] if self.tensor.ndim else 1
 
     @property
     def n_in(self) -> int:
         """Numbers for each entry of the first axis."""
-        return math.prod(self.parameter.shape[1:])
+        return math.prod(self.tensor.shape[1:])
 
     @property
-    def known(self) -> bool:
-        """Whether every module that holds it is of a known kind."""
-        return all(kind_of(module) is not None for module, _ in self.uses)
+    def is_known(self) -> bool:
+        """Whether ``pieces`` has a rule for every module that uses it."""
+        return all(find_rule(module) is not None for module, _ in self.uses)
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Entries ``first`` to ``last`` of a parameter's first axis; ``dense``: keep gradients, not what makes them."""
+    """Entries ``first`` to ``last`` of a parameter's first axis; ``dense``: store full gradients."""
 
     trained: Trained
     first: int
@@ -59,19 +59,19 @@ class Slice:
     dense: bool
 
     @property
-    def whole(self) -> bool:
-        """Whether it is all of the parameter."""
+    def is_whole(self) -> bool:
+        """Whether the slice is the whole parameter."""
         return self.first == 0 and self.last == self.trained.n_out
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the gradient of the slice."""
+        """Shape of the slice's gradient."""
         return self.last - self.first, self.trained.n_in
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """How much there is of the rows: tokens with padding, response tokens alone, rows; ``head`` sees the second."""
+    """Size of the rows. ``n_tokens`` includes padding; ``head`` processes ``n_responses`` tokens."""
 
     n_rows: int
     n_tokens: int
@@ -79,8 +79,8 @@ class Extent:
     head: nn.Module | None
 
     @classmethod
-    def of(cls, model: nn.Module, batches: Sequence[KernelBatch]) -> Extent:
-        """What the batches hold together."""
+    def measure(cls, model: nn.Module, batches: Sequence[KernelBatch]) -> Extent:
+        """Return the total size of the batches."""
         return cls(
             n_rows=sum(len(batch.members) for batch in batches),
             n_tokens=sum(batch.ids_BL.numel() for batch in batches),
@@ -89,8 +89,8 @@ class Extent:
         )
 
 
-def trained_parameters(model: nn.Module) -> list[Trained]:
-    """Every parameter that is trained, each once, with all modules that hold it. Raises ``KernelError`` if none is."""
+def find_trained(model: nn.Module) -> list[Trained]:
+    """Return every trained parameter with its uses. Raises ``KernelError`` if there is none."""
     uses: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     names: dict[nn.Parameter, str] = {}
     for prefix, module in model.named_modules():
@@ -99,7 +99,7 @@ def trained_parameters(model: nn.Module) -> list[Trained]:
             names.setdefault(parameter, f"{prefix}.{attribute}" if prefix else attribute)
     wanted = {parameter for parameter in names if parameter.requires_grad}
     if not wanted and hasattr(model, "peft_config"):
-        wanted = set(_of_active_adapter(model))  # peft loads an adapter for use with everything frozen
+        wanted = set(_adapter_parameters(model))  # peft freezes an adapter that is loaded for inference
     if not wanted:
         raise KernelError("the gradient kernel: no parameter of the model is trained; call model.requires_grad_(True)")
     return [
@@ -110,7 +110,7 @@ def trained_parameters(model: nn.Module) -> list[Trained]:
 
 
 def activation_bytes(model: nn.Module) -> tuple[int, int]:
-    """Roughly what a token, and a response token beside, takes in a forward and backward pass."""
+    """Estimate the bytes of a pass: per token, and in addition per response token."""
     head = innermost(model).get_output_embeddings()
     per_token = per_response_token = 0
     for module in model.modules():
@@ -125,7 +125,7 @@ def activation_bytes(model: nn.Module) -> tuple[int, int]:
 
 
 def least_tokens_saved(model: nn.Module) -> float:
-    """Tokens that a pass of its own must save to be worth what it costs beside its tokens."""
+    """Return the tokens that a separate pass must save to be worth its overhead."""
     embeddings = innermost(model).get_input_embeddings(), innermost(model).get_output_embeddings()
     weights = [own_parameters(module).get("weight") for module in model.modules() if module not in embeddings]
     multiplications_per_token = sum(weight.numel() for weight in weights if weight is not None)
@@ -135,85 +135,88 @@ def least_tokens_saved(model: nn.Module) -> float:
 
 
 def workspace_bytes(memory_bytes: int) -> int:
-    """The part of the budget in which products are formed."""
+    """Return the part of the budget for computing products."""
     return int(memory_bytes * WORKSPACE_SHARE)
 
 
 def require_budget(trained: Iterable[Trained], n_rows: int, memory_bytes: int) -> None:
-    """Raise ``KernelError`` unless the smallest block fits: one entry of the first axis of the widest parameter."""
-    block_bytes = 4 * n_rows * max(one.n_in for one in trained)
+    """Raise ``KernelError`` unless one entry of the widest parameter's first axis fits."""
+    block_bytes = 4 * n_rows * max(parameter.n_in for parameter in trained)
     share = min(WORKSPACE_SHARE, 1 - WORKSPACE_SHARE)
     if block_bytes > share * memory_bytes:
-        raise too_small(memory_bytes, block_bytes / share)
+        raise make_budget_error(memory_bytes, block_bytes / share)
 
 
-def in_groups(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> list[list[Slice]]:
-    """Slices of the parameters, in groups that fit in the budget one at a time.
+def group_slices(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> list[list[Slice]]:
+    """Cut the parameters into slices, in groups that each fit in the budget.
 
-    Raises ``KernelError`` if that takes more than ``MOST_PASSES`` groups.
+    Raises ``KernelError`` if that takes more than ``MAX_PASSES`` groups.
     """
     room_bytes = memory_bytes - workspace_bytes(memory_bytes)
     groups: list[list[Slice]] = [[]]
     free_bytes = room_bytes
     total_bytes = 0
-    for one in trained:
-        total_bytes += _stored_bytes(one, one.n_out, extent)[0]
+    for parameter in trained:
+        total_bytes += _stored_bytes(parameter, parameter.n_out, extent)[0]
         first = 0
-        while first < one.n_out:
-            width = _widest(one, one.n_out - first, extent, free_bytes)
-            if groups[-1] and width < one.n_out - first:
+        while first < parameter.n_out:
+            width = _max_width(parameter, parameter.n_out - first, extent, free_bytes)
+            if groups[-1] and width < parameter.n_out - first:
                 groups.append([])
                 free_bytes = room_bytes
                 continue
-            taken_bytes, dense = _stored_bytes(one, max(1, width), extent)
-            groups[-1].append(Slice(one, first, first + max(1, width), dense))
-            free_bytes -= taken_bytes
+            used_bytes, dense = _stored_bytes(parameter, max(1, width), extent)
+            groups[-1].append(Slice(parameter, first, first + max(1, width), dense))
+            free_bytes -= used_bytes
             first += max(1, width)
-    if len(groups) > MOST_PASSES:
-        raise too_small(memory_bytes, total_bytes / MOST_PASSES / (1 - WORKSPACE_SHARE))
+    if len(groups) > MAX_PASSES:
+        raise make_budget_error(memory_bytes, total_bytes / MAX_PASSES / (1 - WORKSPACE_SHARE))
     return groups
 
 
 def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> bool:
-    """Whether what makes all gradients fits in the budget together, none of them formed."""
-    kept_bytes = sum(_factor_bytes(one, one.n_out, extent) or _dense_bytes(one, one.n_out, extent) for one in trained)
+    """Return whether the factors of all gradients fit in the budget together."""
+    kept_bytes = sum(
+        _factor_bytes(parameter, parameter.n_out, extent) or _dense_bytes(parameter, parameter.n_out, extent)
+        for parameter in trained
+    )
     return kept_bytes <= memory_bytes - workspace_bytes(memory_bytes)
 
 
-def _stored_bytes(one: Trained, width: int, extent: Extent) -> tuple[int, bool]:
-    """What keeping ``width`` entries takes, and whether the gradients are the smaller part to keep."""
-    dense_bytes, factor_bytes = _dense_bytes(one, width, extent), _factor_bytes(one, width, extent)
+def _stored_bytes(parameter: Trained, width: int, extent: Extent) -> tuple[int, bool]:
+    """Return the bytes of ``width`` entries, and whether full gradients are smaller than factors."""
+    dense_bytes, factor_bytes = _dense_bytes(parameter, width, extent), _factor_bytes(parameter, width, extent)
     return (dense_bytes, True) if factor_bytes is None else min((factor_bytes, False), (dense_bytes, True))
 
 
-def _dense_bytes(one: Trained, width: int, extent: Extent) -> int:
-    return 4 * extent.n_rows * width * one.n_in
+def _dense_bytes(parameter: Trained, width: int, extent: Extent) -> int:
+    return 4 * extent.n_rows * width * parameter.n_in
 
 
-def _factor_bytes(one: Trained, width: int, extent: Extent) -> int | None:
-    """What keeping the factors of outer products takes, None if its gradient is not made of such."""
-    if not one.uses or not all(is_outer(module, attribute) for module, attribute in one.uses):
+def _factor_bytes(parameter: Trained, width: int, extent: Extent) -> int | None:
+    """Return the bytes of the outer products' factors; None if the gradient has none."""
+    if not parameter.uses or not all(is_outer(module, attribute) for module, attribute in parameter.uses):
         return None
     factor_bytes = 0
-    for module, _ in one.uses:
+    for module, _ in parameter.uses:
         n_tokens = extent.n_responses if module is extent.head else extent.n_tokens
-        factor_bytes += 4 * n_tokens * ((2 if isinstance(module, nn.Embedding) else width) + one.n_in)
+        factor_bytes += 4 * n_tokens * ((2 if isinstance(module, nn.Embedding) else width) + parameter.n_in)
     return factor_bytes
 
 
-def _widest(one: Trained, most: int, extent: Extent, free_bytes: int) -> int:
-    """The most entries, up to ``most``, that fit; 0 if not even one does. What they take grows with them."""
-    low, high = 0, most
+def _max_width(parameter: Trained, limit: int, extent: Extent, free_bytes: int) -> int:
+    """Return the largest number of entries that fit, at most ``limit``."""
+    low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        if _stored_bytes(one, middle, extent)[0] <= free_bytes:
+        if _stored_bytes(parameter, middle, extent)[0] <= free_bytes:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _of_active_adapter(model: Any) -> Iterator[nn.Parameter]:
+def _adapter_parameters(model: Any) -> Iterator[nn.Parameter]:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
@@ -222,16 +225,16 @@ def _of_active_adapter(model: Any) -> Iterator[nn.Parameter]:
         if not isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper):
             continue
         for layer_name in module.adapter_layer_names:
-            held = attrgetter(layer_name)(module)
-            for adapter in active & set(held):
-                part = held[adapter]
+            by_adapter = attrgetter(layer_name)(module)
+            for adapter in active & set(by_adapter):
+                part = by_adapter[adapter]
                 yield from [part] if isinstance(part, nn.Parameter) else part.parameters()
 
 
-def too_small(memory_bytes: int, needed_bytes: float) -> KernelTooLargeError:
-    """The error of a budget that so many rows do not fit in."""
+def make_budget_error(memory_bytes: int, needed_bytes: float) -> KernelTooLargeError:
+    """Return the error for a budget that is too small for the rows."""
     return KernelTooLargeError(
-        f"the gradient kernel: {memory_bytes / 2**30:.3g} GiB is too small for this model and so many rows, which "
+        f"the gradient kernel: {memory_bytes / 2**30:.3g} GiB is too small for this model and these rows, which "
         f"take {max(needed_bytes, 1) * 1.01 / 2**30:.3g} GiB or more; raise --kernel-memory-gib, or take fewer rows",
-        share=min(0.9, memory_bytes / max(needed_bytes, 1)),  # where slices do not divide it evenly, it says too much
+        share=min(0.9, memory_bytes / max(needed_bytes, 1)),  # the estimate is too high if slices divide unevenly
     )

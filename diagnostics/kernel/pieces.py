@@ -1,7 +1,7 @@
-"""What one call of a module gives to the gradients of its parameters, row by row: a small function per module kind.
+"""Rules that give per-row gradients of a module's parameters from one call, by module type.
 
-A parameter's gradient is laid out as its first axis (``O``) by all the others (``I``). A module that is not known
-here gives nothing: its parameters take the path of ``single_rows``.
+A parameter's gradient has two axes: its first (``O``) and all others flattened (``I``). Parameters of modules without
+a rule are computed row by row (``streaming``).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from transformers.pytorch_utils import Conv1D
 
 from oversharp.diagnostics.kernel.rows import KernelBatch
 
-#: A scale that is nearer to 0 is not divided by.
+#: Smallest absolute scale that is divided by.
 _LEAST_SCALE = 1e-20
 
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients that are sums over tokens of outer products: Σ_t left_t ⊗ right_t for each row.
+    """Gradients as sums over tokens of outer products: Σ_t left_t ⊗ right_t for each row.
 
-    ``members`` are cut into bands of rows of about one length: a band's left is rows × tokens × O, its right rows ×
-    tokens × I. What is padding is 0 on one side.
+    ``members`` are cut into bands of rows of similar length. A band's left is rows × tokens × O, its right rows ×
+    tokens × I. Padding is 0 on one side.
     """
 
     members: tuple[int, ...]
@@ -36,14 +36,17 @@ class Outer:
     rights: tuple[Tensor, ...]
 
     def part(self, first: int, last: int, *, own_memory: bool) -> Outer:
-        """The rows ``first`` to ``last`` of the gradient; with ``own_memory`` it keeps nothing else alive."""
+        """Return rows ``first`` to ``last`` of the gradient; ``own_memory``: as a copy."""
         if first == 0 and last == self.lefts[0].shape[2]:
             return self
         lefts = tuple(left[:, :, first:last] for left in self.lefts)
         return Outer(self.members, tuple(left.clone() for left in lefts) if own_memory else lefts, self.rights)
 
     def add_to(self, gradient_NOI: Float[Tensor, "row out in"], first: int, last: int, written: set[int]) -> None:
-        """Add the rows ``first`` to ``last`` of the gradient; what is not in ``written`` holds nothing yet."""
+        """Add rows ``first`` to ``last`` to the gradients of all kernel rows.
+
+        Only the members in ``written`` have values yet; the others are overwritten and added to it.
+        """
         start = 0
         for left_BTO, right_BTI in zip(self.lefts, self.rights, strict=True):
             left_BOT = left_BTO[:, :, first:last].transpose(1, 2)
@@ -58,7 +61,7 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class OneHot:
-    """Gradients of an embedding: row ``token_T`` of that of row ``member_T`` of the kernel gets ``right_TI``."""
+    """Gradients of an embedding: ``right_TI`` at entry ``token_T`` of kernel row ``member_T``."""
 
     members: tuple[int, ...]
     member_T: Int[Tensor, " token"]
@@ -66,12 +69,12 @@ class OneHot:
     right_TI: Float[Tensor, "token in"]
 
     def part(self, first: int, last: int, *, own_memory: bool) -> OneHot:
-        """The rows ``first`` to ``last`` of the gradient; with ``own_memory`` it keeps nothing else alive."""
+        """Return rows ``first`` to ``last`` of the gradient, see ``Outer.part``."""
         kept = (self.token_T >= first) & (self.token_T < last)
         return OneHot(self.members, self.member_T[kept], self.token_T[kept] - first, self.right_TI[kept])
 
     def add_to(self, gradient_NOI: Float[Tensor, "row out in"], first: int, last: int, written: set[int]) -> None:
-        """Add the rows ``first`` to ``last`` of the gradient; what is not in ``written`` holds nothing yet."""
+        """Add rows ``first`` to ``last`` to the gradients of all kernel rows, see ``Outer.add_to``."""
         missing = sorted(set(self.members) - written)
         if missing:
             gradient_NOI[missing] = 0
@@ -83,18 +86,18 @@ class OneHot:
 
 @dataclass(frozen=True, eq=False)
 class Direct:
-    """Gradients themselves, one for each row."""
+    """Complete gradients, one per row."""
 
     members: tuple[int, ...]
     gradient_BOI: Float[Tensor, "row out in"]
 
     def part(self, first: int, last: int, *, own_memory: bool) -> Direct:
-        """The rows ``first`` to ``last`` of the gradient; with ``own_memory`` it keeps nothing else alive."""
+        """Return rows ``first`` to ``last`` of the gradient, see ``Outer.part``."""
         gradient_BOI = self.gradient_BOI[:, first:last]
         return Direct(self.members, gradient_BOI.clone() if own_memory else gradient_BOI)
 
     def add_to(self, gradient_NOI: Float[Tensor, "row out in"], first: int, last: int, written: set[int]) -> None:
-        """Add the rows ``first`` to ``last`` of the gradient; what is not in ``written`` holds nothing yet."""
+        """Add rows ``first`` to ``last`` to the gradients of all kernel rows, see ``Outer.add_to``."""
         members = self.members
         if members[-1] - members[0] + 1 == len(members) and written.isdisjoint(members):
             gradient_NOI[members[0] : members[-1] + 1] = self.gradient_BOI[:, first:last]
@@ -113,7 +116,7 @@ Piece = Outer | OneHot | Direct
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerCall:
-    """One run of a module, and the gradient at its output; ``output`` is None if it was written to since."""
+    """One call of a module and the gradient at its output; ``output`` None: modified in place."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -121,66 +124,64 @@ class LayerCall:
     output: Tensor | None
     gradient: Tensor
     batch: KernelBatch
-    #: What is added to the scale of a norm of this type, None if that is not known; filled as types are met.
+    #: Cache of the constant that a norm of this type adds to its scale, None if unknown.
     offsets: dict[type[nn.Module], float | None]
 
 
-#: A piece for each parameter; None: not known here.
-Kind = Callable[[LayerCall], dict[str, Piece] | None]
+#: Returns a piece for each parameter; None if it cannot be determined.
+Rule = Callable[[LayerCall], dict[str, Piece] | None]
 
 
-def kind_of(module: nn.Module) -> Kind | None:
-    """How the module's parameters come by their gradients, None if it is not of a known kind.
+def find_rule(module: nn.Module) -> Rule | None:
+    """Return the rule for the module's gradients, None for an unknown type.
 
-    By type, not by ``isinstance``: a subclass may compute something else.
+    Types are compared exactly, because a subclass may compute something else.
     """
-    if type(module) is nn.Linear:
+    if type(module) in (nn.Linear, Conv1D):
         return _linear
-    if type(module) is Conv1D:
-        return _conv1d
     if type(module) is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq:
         return _embedding
     if type(module).__name__.endswith(("RMSNorm", "LayerNorm")):
-        held = own_parameters(module)
-        own_are_all = not any(True for child in module.children() for _ in child.parameters())
-        if own_are_all and "weight" in held and held.keys() <= {"weight", "bias"}:
-            return norm if all(parameter.ndim == 1 for parameter in held.values()) else None
+        own = own_parameters(module)
+        is_leaf = not any(True for child in module.children() for _ in child.parameters())
+        if is_leaf and "weight" in own and own.keys() <= {"weight", "bias"}:
+            return norm if all(parameter.ndim == 1 for parameter in own.values()) else None
     return None
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The module's parameters without those of modules in it; ``named_parameters`` takes several times as long."""
+    """Return the module's parameters without its children's, faster than ``named_parameters``."""
     return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
 
 
 def is_outer(module: nn.Module, attribute: str) -> bool:
-    """Whether the parameter's piece is an ``Outer``."""
-    return attribute == "weight" and kind_of(module) in (_linear, _conv1d, _embedding)
+    """Return whether the parameter's piece is an ``Outer``."""
+    return attribute == "weight" and find_rule(module) in (_linear, _embedding)
 
 
-def in_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None:
-    """A tensor that ends in a feature axis as one of rows × tokens × features for each band, None if rows are unclear.
+def split_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None:
+    """Split tokens into rows × tokens × features per band, None for an unknown layout.
 
-    Known are (row, token, …), (row, head, token, …), rows one after the other, and the head's responses.
+    Known layouts are (row, token, …), (row, head, token, …), concatenated rows, and the head's response tokens.
     """
     n_rows, width = batch.ids_BL.shape
     if tokens.ndim >= 3 and tokens.shape[0] == n_rows:
         if tokens.ndim > 3:
-            return (tokens.reshape(n_rows, -1, tokens.shape[-1]),)  # padding has no gradient: it may stay
+            return (tokens.reshape(n_rows, -1, tokens.shape[-1]),)  # padding has no gradient
         if tokens.shape[1] == width:
             return tuple(tokens[start:end, :most] for start, end, most in batch.bands)
     if tokens.ndim == 2 and tokens.shape[0] == n_rows * width:
-        return in_bands(tokens.view(n_rows, width, -1), batch)
+        return split_bands(tokens.view(n_rows, width, -1), batch)
     if tokens.ndim == 3 and tokens.shape[:2] == (1, len(batch.member_T)):
         return tokens.split(batch.response_lengths, dim=1)
     return None
 
 
 def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: KernelBatch) -> bool:
-    """Whether the first axis may be another than that of the rows, as a later one is of the same size.
+    """Return whether the first axis may not be the rows, because a later axis has its size.
 
-    Then it must be seen from what has no gradient in each row: its last token, which predicts nothing, and padding. The
-    certificate cannot see it.
+    The rows are then identified by the positions without gradient: each row's last token, and padding. The
+    certificate does not detect swapped axes.
     """
     n_rows, width = batch.ids_BL.shape
     axes = gradient.shape[:-1]
@@ -193,19 +194,11 @@ def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: KernelBatch)
 
 
 def _linear(call: LayerCall) -> dict[str, Piece] | None:
-    given, returned = in_bands(call.inputs[0], call.batch), in_bands(call.gradient, call.batch)
-    if given is None or returned is None:
+    inputs, gradients = split_bands(call.inputs[0], call.batch), split_bands(call.gradient, call.batch)
+    if inputs is None or gradients is None:
         return None
-    pieces: dict[str, Piece] = {"weight": Outer(call.batch.members, returned, given)}
-    return pieces | _bias(call)
-
-
-def _conv1d(call: LayerCall) -> dict[str, Piece] | None:
-    given, returned = in_bands(call.inputs[0], call.batch), in_bands(call.gradient, call.batch)
-    if given is None or returned is None:
-        return None
-    pieces: dict[str, Piece] = {"weight": Outer(call.batch.members, given, returned)}
-    return pieces | _bias(call)
+    sides = (inputs, gradients) if type(call.module) is Conv1D else (gradients, inputs)  # its weight is transposed
+    return {"weight": Outer(call.batch.members, *sides)} | _bias(call)
 
 
 def _embedding(call: LayerCall) -> dict[str, Piece] | None:
@@ -213,7 +206,7 @@ def _embedding(call: LayerCall) -> dict[str, Piece] | None:
     if ids_BL.shape != batch.ids_BL.shape:
         return None
     kept_BL = batch.mask_BL
-    if call.module.padding_idx is not None:  # autograd gives its row no gradient, also where it ends a response
+    if call.module.padding_idx is not None:  # autograd gives it no gradient, even as the end of a response
         kept_BL = kept_BL & (ids_BL != call.module.padding_idx)
     row_T, column_T = kept_BL.nonzero(as_tuple=True)
     members = torch.tensor(batch.members, device=ids_BL.device)
@@ -222,9 +215,9 @@ def _embedding(call: LayerCall) -> dict[str, Piece] | None:
 
 
 def norm(call: LayerCall) -> dict[str, Piece] | None:
-    """A norm's output is affine in its scale, feature by feature, whether that is w, 1 + w or w times a gate.
+    """Return the pieces of a norm, whose output is affine in its scale, feature by feature.
 
-    Without a bias, the output is what the scale is multiplied with, times the scale: so it can be divided out.
+    The scale may be w, 1 + w or w times a gate. Without a bias, the output divided by the scale is the slope.
     """
     module, gradient = call.module, call.gradient
     if type(module) not in call.offsets:
@@ -238,19 +231,18 @@ def norm(call: LayerCall) -> dict[str, Piece] | None:
     scale_BOI = _sum_by_row(gradient * _slope(call), call.batch)
     if scale_BOI is None:
         return None
-    pieces: dict[str, Piece] = {"weight": Direct(call.batch.members, scale_BOI)}
-    return pieces | _bias(call)
+    return {"weight": Direct(call.batch.members, scale_BOI)} | _bias(call)
 
 
 def _slope(call: LayerCall) -> Tensor:
-    """What the scale is multiplied with."""
+    """Return the derivative of the output by the scale."""
     if type(call.module) is nn.LayerNorm:
         return functional.layer_norm(call.inputs[0], call.module.normalized_shape, eps=call.module.eps)
     return _at_scale(call, 1.0) - _at_scale(call, 0.0)
 
 
 def _offset(call: LayerCall) -> float | None:
-    """0 if the output is w times something, 1 if it is 1 + w times something, None if it is neither."""
+    """Return 0 if the output is proportional to w, 1 if to 1 + w, else None."""
     if getattr(call.module, "bias", None) is not None:
         return None
     at_zero, at_one = _at_scale(call, 0.0), _at_scale(call, 1.0)
@@ -260,10 +252,10 @@ def _offset(call: LayerCall) -> float | None:
 
 
 def _at_scale(call: LayerCall, value: float) -> Tensor:
-    held = own_parameters(call.module)
-    scale = {"weight": torch.full_like(held["weight"], value)}
+    own = own_parameters(call.module)
+    scale = {"weight": torch.full_like(own["weight"], value)}
     with torch.no_grad():
-        output: Tensor = functional_call(call.module, held | scale, call.inputs, call.keywords)
+        output: Tensor = functional_call(call.module, own | scale, call.inputs, call.keywords)
     return output
 
 
@@ -275,8 +267,8 @@ def _bias(call: LayerCall) -> dict[str, Piece]:
 
 
 def _sum_by_row(tokens: Tensor, batch: KernelBatch) -> Float[Tensor, "row feature one"] | None:
-    """Sums over each row's tokens, None if its rows cannot be told; padding has no gradient and may stay."""
+    """Return sums over each row's tokens, None for an unknown layout. Padding adds 0."""
     if tokens.ndim >= 3 and len(tokens) == len(batch.rows):
         return tokens.flatten(1, -2).sum(dim=1)[:, :, None]
-    bands = in_bands(tokens, batch)
-    return None if bands is None else torch.cat([one.sum(dim=1) for one in bands])[:, :, None]
+    bands = split_bands(tokens, batch)
+    return None if bands is None else torch.cat([band.sum(dim=1) for band in bands])[:, :, None]

@@ -1,4 +1,4 @@
-"""Checks the rows of a kernel and lays them out in batches, padded on the right."""
+"""Check the rows of a kernel, and put them in batches, padded on the right."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from oversharp.diagnostics.kernel.contract import KernelRow
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.errors import KernelError
 
-#: The sides of the kernel that a row is on.
+#: Side of the kernel that a row is on.
 Segment = Literal["row", "both", "column"]
-#: Rows of a batch are padded to the longest of a band; a band ends where rows are longer than its first by so much.
+#: Largest ratio of row lengths in a band, whose rows are padded to the longest.
 _LENGTHS_IN_A_BAND = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Distinct rows, and which pairs of them the kernel holds: ``rows[:row_end]`` against ``rows[column_start:]``.
+    """Distinct rows; the kernel pairs ``rows[:row_end]`` with ``rows[column_start:]``.
 
-    Rows that are on one side alone lie at the ends, those on both in the middle.
+    Rows on both sides are in the middle.
     """
 
     rows: tuple[KernelRow, ...]
@@ -33,12 +33,12 @@ class Pairs:
     column_start: int
 
     @property
-    def square(self) -> bool:
-        """Whether both sides are all rows."""
+    def is_square(self) -> bool:
+        """Whether every row is on both sides."""
         return self.row_end == len(self.rows) and self.column_start == 0
 
-    def segment(self, member: int) -> Segment:
-        """The sides that the row is on."""
+    def find_segment(self, member: int) -> Segment:
+        """Return the side that the row is on."""
         if member < self.column_start:
             return "row"
         return "both" if member < self.row_end else "column"
@@ -46,10 +46,10 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelBatch:
-    """Rows as one rectangle of tokens, padded on the right; ``members`` are their positions among the distinct rows.
+    """Rows padded on the right; ``members`` are their positions among the distinct rows.
 
-    ``mask_BL`` is True where there is no padding. For every response token, row after row, ``member_T`` is its row in
-    this batch and ``position_T`` the column whose logits predict it; ``sign_T`` is the certificate's sign of its row.
+    ``mask_BL`` is False for padding. For every response token, row after row, ``member_T`` is its row in this batch,
+    ``position_T`` the column whose logits predict it, and ``sign_T`` the certificate's sign of its row.
     """
 
     segment: Segment
@@ -63,8 +63,8 @@ class KernelBatch:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of each row, padding left out."""
-        return tuple(map(n_tokens, self.rows))
+        """Tokens of each row, without padding."""
+        return tuple(map(count_tokens, self.rows))
 
     @cached_property
     def response_lengths(self) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class KernelBatch:
 
     @cached_property
     def bands(self) -> tuple[tuple[int, int, int], ...]:
-        """Rows that follow each other and are of similar length: the first, the one after the last, the most tokens."""
+        """Consecutive rows of similar length: first row, row after the last, longest length."""
         bands, start = [], 0
         for end in range(1, len(self.rows) + 1):
             if end == len(self.rows) or self.lengths[end] > _LENGTHS_IN_A_BAND * self.lengths[start]:
@@ -82,13 +82,13 @@ class KernelBatch:
         return tuple(bands)
 
 
-def n_tokens(row: KernelRow) -> int:
-    """Tokens of prompt and response."""
+def count_tokens(row: KernelRow) -> int:
+    """Return the tokens of prompt and response."""
     return len(row.prompt_ids) + len(row.token_ids)
 
 
 def require_computable(loaded: LoadedModel, rows: Sequence[KernelRow], *, side: str = "row") -> None:
-    """Raise ``KernelError`` that names the first row without prompt or response, or that the model cannot read."""
+    """Raise ``KernelError`` for an empty row, or one that the model cannot process."""
     for number, row in enumerate(rows):
         where = f"{side} {number} of the gradient kernel"
         for part, ids in (("prompt", row.prompt_ids), ("response", row.token_ids)):
@@ -100,37 +100,34 @@ def require_computable(loaded: LoadedModel, rows: Sequence[KernelRow], *, side: 
                     f"{where}: token {foreign} of the {part} is outside the model's {loaded.vocabulary_size:,}; "
                     "the tokenizer belongs to another model"
                 )
-        if loaded.context_tokens is not None and n_tokens(row) > loaded.context_tokens:
+        if loaded.context_tokens is not None and count_tokens(row) > loaded.context_tokens:
             raise KernelError(
                 f"{where}: {len(row.prompt_ids):,} tokens and {len(row.token_ids):,} of response exceed the model's "
                 f"context of {loaded.context_tokens:,}; leave the row out"
             )
 
 
-def pairs_of(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
-    """The distinct rows of both sides in an order that does not depend on theirs."""
+def pair_rows(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
+    """Return the distinct rows of both sides, in an order that does not depend on the given one."""
     left, right = set(rows), set(columns)
-    order = [sorted(part, key=_by_length) for part in (left - right, left & right, right - left)]
-    return Pairs(
-        rows=tuple(row for part in order for row in part),
-        row_end=len(left),
-        column_start=len(order[0]),
-    )
+    order = [sorted(part, key=_sort_key) for part in (left - right, left & right, right - left)]
+    rows_in_order = tuple(row for part in order for row in part)
+    return Pairs(rows=rows_in_order, row_end=len(left), column_start=len(order[0]))
 
 
 def cut_by_length(
     rows: Sequence[KernelRow], members: Iterable[int], *, activation_bytes: tuple[int, int], memory_bytes: int
 ) -> list[list[int]]:
-    """Members of batches of rows of similar length whose activations stay within ``memory_bytes``, one row at least.
+    """Return batches of rows of similar length with activations within ``memory_bytes``.
 
-    ``activation_bytes`` is what a token takes, and what a response token takes beside.
+    A batch has at least one row. ``activation_bytes``: per token, and in addition per response token.
     """
     per_token, per_response_token = activation_bytes
     batches: list[list[int]] = [[]]
     n_responses = 0
-    for member in sorted(members, key=lambda member: _by_length(rows[member])):
+    for member in sorted(members, key=lambda member: _sort_key(rows[member])):
         row = rows[member]
-        rectangle = (len(batches[-1]) + 1) * n_tokens(row)  # rows come by length: this one is as wide as any before
+        rectangle = (len(batches[-1]) + 1) * count_tokens(row)  # sorted by length, so this row is the longest
         n_responses += len(row.token_ids)
         needed_bytes = rectangle * per_token + n_responses * per_response_token
         if batches[-1] and needed_bytes > memory_bytes:
@@ -141,20 +138,20 @@ def cut_by_length(
 
 
 def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], members: Sequence[int]) -> KernelBatch:
-    """The rows at ``members``, all of one segment, as one rectangle on the model's device."""
+    """Return the rows at ``members``, all of one segment, as one rectangle on the model's device."""
     chosen = tuple(pairs.rows[member] for member in members)
-    lengths = [n_tokens(row) for row in chosen]
+    lengths = [count_tokens(row) for row in chosen]
     width = max(lengths)
     ids = [
         [*row.prompt_ids, *row.token_ids, *[loaded.pad_id] * (width - length)]
         for row, length in zip(chosen, lengths, strict=True)
     ]
     member_T = [place for place, row in enumerate(chosen) for _ in row.token_ids]
-    position_T = [position for row in chosen for position in range(len(row.prompt_ids) - 1, n_tokens(row) - 1)]
+    position_T = [position for row in chosen for position in range(len(row.prompt_ids) - 1, count_tokens(row) - 1)]
     sign_B = sign_N[list(members)].float()
     place_T = torch.tensor(member_T, device=loaded.device)
     return KernelBatch(
-        segment=pairs.segment(members[0]),
+        segment=pairs.find_segment(members[0]),
         members=tuple(members),
         rows=chosen,
         ids_BL=torch.tensor(ids, device=loaded.device),
@@ -165,5 +162,5 @@ def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"],
     )
 
 
-def _by_length(row: KernelRow) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    return n_tokens(row), row.prompt_ids, row.token_ids
+def _sort_key(row: KernelRow) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    return count_tokens(row), row.prompt_ids, row.token_ids

@@ -1,16 +1,19 @@
-"""Runs a model over all rows so that each parameter's gradients of all rows meet, within the memory that there is.
+"""Run a model so that each parameter's gradients of all rows meet, within the budget.
 
-Which plan is followed (``memory_plan``) depends on the model, the rows and the budget alone:
+The plan (``memory_plan``) depends only on the model, the rows and the budget:
 
-1. all rows could be one batch: one forward and one backward pass; what the modules give is multiplied and dropped at
-   once, but for a rectangular kernel, whose two sides are batches of their own, and for rows of which much would be
-   padding, which make several batches;
-2. several batches, and what all modules give fits in the budget: the same, kept from batch to batch;
-3. else layer by layer (``layers``): each layer meets all rows before the next is run;
-4. where that is impossible, as layers of this model cannot be run alone or their inputs do not fit either: the whole
-   model again for every group of parameters that fits.
+1. At once: all rows fit one batch, with one forward and one backward pass. Products are computed as gradients arrive.
+   A rectangular kernel has separate batches for its two sides, and rows with much padding are split into batches.
+2. Kept: several batches, and the factors of all gradients fit in the budget. They are kept from batch to batch.
+3. Layer by layer (``layers``): each layer processes all rows before the next layer runs.
+4. Whole model: one run of the model for every group of parameters that fits. Used where layers cannot run alone, or
+   their inputs do not fit.
 
-Layer by layer rather than pairs of blocks of rows: its cost does not grow with the number of batches.
+Layer by layer is used instead of pairs of row blocks because its cost does not grow with the number of batches.
+
+Parameters of unknown modules get their gradients from one row at a time. This is exact for every parameter of every
+model: experts of a mixture, a bare ``nn.Parameter``, a weight shared by two layers. It costs about one more forward
+and backward pass.
 """
 
 from __future__ import annotations
@@ -23,14 +26,14 @@ from torch import Tensor, nn
 
 from oversharp.diagnostics.kernel.capture import Capture
 from oversharp.diagnostics.kernel.certificate import SignedGradients
-from oversharp.diagnostics.kernel.forward import held_still, logp_sums, refuse_broken, response_logps
-from oversharp.diagnostics.kernel.layers import LayerStack, kept_bytes, record
+from oversharp.diagnostics.kernel.forward import frozen_parameters, refuse_broken, response_logps, sum_logps
+from oversharp.diagnostics.kernel.layers import LayerStack, kept_bytes, record_layers
 from oversharp.diagnostics.kernel.memory_plan import (
     ACTIVATION_BYTES,
     ACTIVATION_BYTES_ON_A_CPU,
     MemoryPlan,
     find_plan,
-    most_bytes,
+    max_budget,
 )
 from oversharp.diagnostics.kernel.parameters import (
     Extent,
@@ -38,14 +41,14 @@ from oversharp.diagnostics.kernel.parameters import (
     Trained,
     activation_bytes,
     fit_at_once,
-    in_groups,
+    group_slices,
     least_tokens_saved,
     require_budget,
     workspace_bytes,
 )
+from oversharp.diagnostics.kernel.pieces import Direct
 from oversharp.diagnostics.kernel.products import KernelSum
 from oversharp.diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length, make_batch
-from oversharp.diagnostics.kernel.single_rows import add_row_by_row
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.memory import trim_heap
 
@@ -56,7 +59,10 @@ Run = Callable[[int], object]
 def cut_in_batches(
     loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], memory_bytes: int
 ) -> tuple[list[KernelBatch], bool]:
-    """Batches of rows of one segment whose activations take about ``memory_bytes``, and whether one could hold all."""
+    """Cut the rows into batches whose activations take about ``memory_bytes`` each.
+
+    A batch has rows of one segment. Also returns whether one batch would hold all rows.
+    """
     per_token = activation_bytes(loaded.model)
 
     def cut(members: Sequence[int]) -> list[list[int]]:
@@ -69,7 +75,9 @@ def cut_in_batches(
 
 
 def cut_padding(lengths: Sequence[int], *, least_saved: float) -> list[slice]:
-    """Where to cut rows of ascending length into batches with little padding: each cut saves ``least_saved`` tokens.
+    """Cut rows of ascending length into batches with little padding.
+
+    Each cut saves at least ``least_saved`` tokens.
 
     >>> cut_padding([10] * 40 + [40] * 20, least_saved=1000), cut_padding([40] * 60, least_saved=1000)
     ([slice(0, 40, None), slice(40, 60, None)], [slice(0, 60, None)])
@@ -96,46 +104,46 @@ def add_all(
     memory_bytes: int | None,
     note: Callable[[str], None],
 ) -> Float[Tensor, " row"]:
-    """Add every trained parameter to ``kernel`` and ``gradients``; log π of every row, in nats.
+    """Add all trained parameters to ``kernel`` and ``gradients``; return the rows' log π in nats.
 
-    Rows take part times their sign in ``sign_N``. ``memory_bytes`` None: within what is free. ``note`` is told the way
-    where it is a long one. Raises ``KernelError``.
+    Gradients of a row are multiplied by its sign in ``sign_N``. ``memory_bytes`` None: chosen from the free memory.
+    ``note`` gets a line if the computation will take long. Raises ``KernelError``.
     """
     model = loaded.model
-    require_budget(trained, len(pairs.rows), most_bytes(model, trained) if memory_bytes is None else memory_bytes)
-    known = [one for one in trained if one.known]
-    at_one_time = min(memory_bytes or ACTIVATION_BYTES, ACTIVATION_BYTES)
-    batches, at_once = cut_in_batches(loaded, pairs, sign_N, at_one_time)
-    plan = find_plan(model, known, Extent.of(model, batches), memory_bytes, at_once=at_once)
+    require_budget(trained, len(pairs.rows), max_budget(model, trained) if memory_bytes is None else memory_bytes)
+    known = [parameter for parameter in trained if parameter.is_known]
+    batch_bytes = min(memory_bytes or ACTIVATION_BYTES, ACTIVATION_BYTES)
+    batches, at_once = cut_in_batches(loaded, pairs, sign_N, batch_bytes)
+    plan = find_plan(model, known, Extent.measure(model, batches), memory_bytes, at_once=at_once)
     memory_bytes = plan.memory_bytes
     if plan.kind in ("kept", "whole model") and loaded.device.type == "cpu" and len(batches) > 1:
-        # no more padding than before, so that the plan holds
-        batches, _ = cut_in_batches(loaded, pairs, sign_N, min(at_one_time, ACTIVATION_BYTES_ON_A_CPU))
-    if says := plan.says(Extent.of(model, batches)):
-        note(says)
+        # smaller batches have no more padding, so the plan stays valid
+        batches, _ = cut_in_batches(loaded, pairs, sign_N, min(batch_bytes, ACTIVATION_BYTES_ON_A_CPU))
+    if line := plan.describe(Extent.measure(model, batches)):
+        note(line)
     if len(batches) == 1:
         members, least_saved = batches[0].members, least_tokens_saved(model)
         parts = cut_padding(batches[0].lengths, least_saved=least_saved)
         if len(parts) > 1:
             narrower = [make_batch(loaded, pairs, sign_N, members[part]) for part in parts]
-            if fit_at_once(known, Extent.of(model, narrower), memory_bytes):
+            if fit_at_once(known, Extent.measure(model, narrower), memory_bytes):
                 batches = narrower
-    with held_still(model, [one.parameter for one in trained]):
+    with frozen_parameters(model, [parameter.tensor for parameter in trained]):
         streams = _Streams(model, batches, kernel, gradients, plan)
-        logp_sums_B, left_out = streams.take(known)
+        logp_sums_B, missing = streams.add(known)
     logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
     for batch, logp_sum_B in zip(batches, logp_sums_B, strict=True):
         logp_sum_N[list(batch.members)] = logp_sum_B
-    awkward = [one for one in trained if not one.known or one in left_out]
-    if awkward:
+    remaining = [parameter for parameter in trained if not parameter.is_known or parameter in missing]
+    if remaining:
         rows = [make_batch(loaded, pairs, sign_N, [member]) for member in range(len(pairs.rows))]
-        add_row_by_row(model, rows, awkward, kernel, gradients, memory_bytes=memory_bytes)
+        _add_row_by_row(model, rows, remaining, kernel, gradients, memory_bytes=memory_bytes)
     refuse_broken(kernel.kernel_RC)
     return logp_sum_N
 
 
 class _Streams:
-    """The ways to run the model over the batches."""
+    """Runs of the model over the batches, by the plan."""
 
     def __init__(
         self,
@@ -151,41 +159,41 @@ class _Streams:
         self._kernel = kernel
         self._gradients = gradients
         self._memory_bytes = plan.memory_bytes
-        self._extent = Extent.of(model, batches)
-        self._left_out: list[Trained] = []
+        self._extent = Extent.measure(model, batches)
+        self._missing: list[Trained] = []
 
-    def take(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
-        """log π of the rows of every batch, and the parameters that were left out."""
+    def add(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
+        """Return log π of the rows of every batch, and the parameters that were not captured."""
         groups = self._plan.groups
         if self._plan.kind == "layer by layer":
-            stack = record(self._model, self._batches)
+            stack = record_layers(self._model, self._batches)
             if stack is not None:
                 self._memory_bytes -= kept_bytes(self._model, self._extent.n_tokens)
-                return self._layer_by_layer(stack, trained), self._left_out
-            groups = in_groups(trained, self._extent, self._memory_bytes)
-        return self._whole_model(groups), self._left_out
+                return self._run_layers(stack, trained), self._missing
+            groups = group_slices(trained, self._extent, self._memory_bytes)
+        return self._run_model(groups), self._missing
 
-    def _whole_model(self, groups: Sequence[Sequence[Slice]]) -> list[Tensor]:
+    def _run_model(self, groups: Sequence[Sequence[Slice]]) -> list[Tensor]:
         logp_sums_B: list[Tensor] = []
 
         def run(number: int) -> None:
             logp_T = response_logps(self._model, self._batches[number])
             if len(logp_sums_B) == number:
-                logp_sums_B.append(logp_sums(logp_T, self._batches[number]))
+                logp_sums_B.append(sum_logps(logp_T, self._batches[number]))
             logp_T.backward(self._batches[number].sign_T)
 
         self._run_groups(groups, run)
         return logp_sums_B
 
-    def _layer_by_layer(self, stack: LayerStack, trained: Sequence[Trained]) -> list[Tensor]:
+    def _run_layers(self, stack: LayerStack, trained: Sequence[Trained]) -> list[Tensor]:
         places = {module: index for index, layer in enumerate(stack.layers) for module in layer.modules()}
         parts: dict[int | None, list[Trained]] = {}
-        for one in trained:
-            where = {places.get(module) for module, _ in one.uses}
+        for parameter in trained:
+            where = {places.get(module) for module, _ in parameter.uses}
             if len(where) == 1:
-                parts.setdefault(where.pop(), []).append(one)
+                parts.setdefault(where.pop(), []).append(parameter)
             else:
-                self._left_out.append(one)  # shared between layers: they never run together
+                self._missing.append(parameter)  # shared between layers, which never run together
         stack.start()
         for index in reversed(range(len(stack.layers))):
             below: list[Tensor] = [torch.empty(0)] * len(self._batches)
@@ -193,18 +201,78 @@ class _Streams:
             def run_layer(number: int, index: int = index, below: list[Tensor] = below) -> None:
                 below[number] = stack.run_layer(index, number)
 
-            self._run_groups(in_groups(parts.get(index, []), self._extent, self._memory_bytes), run_layer)
+            self._run_groups(group_slices(parts.get(index, []), self._extent, self._memory_bytes), run_layer)
             stack.descend(below, index)
-        trim_heap()  # the head comes, on top of the gradients of all layers and of the holes that activations left
-        self._run_groups(in_groups(parts.get(None, []), self._extent, self._memory_bytes), stack.run_rest)
+        trim_heap()  # the head needs memory on top of all layers' gradients and of freed activations
+        self._run_groups(group_slices(parts.get(None, []), self._extent, self._memory_bytes), stack.run_rest)
         return stack.logp_sums_B
 
     def _run_groups(self, groups: Sequence[Sequence[Slice]], run: Run) -> None:
         for group in groups:
             capture = Capture(group, self._kernel, workspace_bytes=workspace_bytes(self._memory_bytes))
-            with self._gradients.of_pass([one.trained for one in group]) as asking:
+            with self._gradients.collect_pass([part.trained for part in group]) as collected:
                 for number, batch in enumerate(self._batches):
-                    last = number + 1 == len(self._batches)
-                    with self._gradients.of_batch(asking, batch.segment), capture.of_batch(batch, last=last):
+                    is_last = number + 1 == len(self._batches)
+                    with (
+                        self._gradients.collect_batch(collected, batch.segment),
+                        capture.capture_batch(batch, is_last=is_last),
+                    ):
                         run(number)
-            self._left_out += [one for one in capture.left_out() if one not in self._left_out]
+            self._missing += [parameter for parameter in capture.find_missing() if parameter not in self._missing]
+
+
+# ---------------------------------------------------------------- parameters of unknown modules
+
+
+def _add_row_by_row(
+    model: nn.Module,
+    rows: Sequence[KernelBatch],
+    trained: Sequence[Trained],
+    kernel: KernelSum,
+    gradients: SignedGradients,
+    *,
+    memory_bytes: int,
+) -> None:
+    """Add these parameters to ``kernel`` and ``gradients``; ``rows`` are batches of one row each.
+
+    The certificate sums the same gradients, so it only checks their products: gradients of another batch would differ
+    by the rounding of the forward pass, up to 6e-5 of their length on trained models. Raises ``KernelError``.
+    """
+    gradients.forget(trained)
+    # without uses, the budget counts complete gradients
+    bare = [Trained(parameter.name, parameter.tensor, ()) for parameter in trained]
+    extent = Extent(n_rows=len(rows), n_tokens=0, n_responses=0, head=None)
+    for group in group_slices(bare, extent, memory_bytes):
+        pieces: list[list[Direct]] = [[] for _ in group]
+        for row in rows:
+            row_gradients = _row_gradients(model, row, [part.trained.tensor for part in group])
+            for collected, part, gradient in zip(pieces, group, row_gradients, strict=True):
+                if gradient is None:
+                    continue
+                if part.first == 0:
+                    gradients.add(part.trained.name, row.segment, gradient)
+                gradient_BOI = gradient.reshape(1, part.trained.n_out, part.trained.n_in)
+                collected.append(Direct(row.members, gradient_BOI).part(part.first, part.last, own_memory=True))
+        for collected, part in zip(pieces, group, strict=True):
+            if collected:  # else no row uses it and its gradient is 0
+                kernel.add(part.trained.name, collected, part.shape, workspace_bytes=workspace_bytes(memory_bytes))
+
+
+def _row_gradients(
+    model: nn.Module, row: KernelBatch, parameters: Sequence[nn.Parameter]
+) -> tuple[torch.Tensor | None, ...]:
+    """Return ∇ log π of one row times its sign; None for a parameter that does not affect it."""
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    try:
+        for parameter in before:
+            parameter.requires_grad_(False)
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+        with torch.enable_grad():
+            total = response_logps(model, row) @ row.sign_T
+            if not total.requires_grad:
+                return (None,) * len(parameters)
+            return torch.autograd.grad(total, list(parameters), allow_unused=True)
+    finally:
+        for parameter, required in before.items():
+            parameter.requires_grad_(required)

@@ -1,7 +1,7 @@
 """KV-cache reuse: share a prompt's cache among responses, continue from a cached prefix.
 
-Continuing from a cache gives the same result as one pass over all tokens for attention, and for many models with a
-recurrent state; some models and adapters silently compute something else.
+Continuing from a cache equals one pass over all tokens for attention, and for many models with a recurrent state. Some
+models and adapters silently compute something else.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-#: Arguments of ``forward`` that sharing a prompt's cache needs. Without the last, the head would run on every position.
+#: Arguments of ``forward`` that a shared cache needs. Without the last, the head would run on every position.
 _NEEDED = ("past_key_values", "position_ids", "logits_to_keep")
-#: Models whose recurrence processes left padding as if it were text.
+#: Models whose recurrence processes left padding as text.
 _READS_PADDING = ("recurrent_gemma",)
-#: Tokens of each pass of a trial, and the largest allowed difference of log-probabilities from one pass, as a share of
-#: their spread over the vocabulary: above half-precision rounding, below the effect of a lost state.
+#: Tokens of each pass of a trial, and the largest allowed difference of log-probabilities, as a share of their spread
+#: over the vocabulary: above half-precision rounding, below the effect of a lost state.
 _TRIAL_TOKENS, _TRIAL_SHARE = 6, 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingRules:
-    """Which kinds of KV-cache reuse a model supports.
+    """Kinds of KV-cache reuse that a model supports.
 
-    ``shares_prompts``: the keys and values of a prompt can be shared by several responses. ``continues``: a pass may
-    continue from a cache, if ``can_continue`` accepts it. ``pads``: prompts of different lengths may be padded.
-    ``changes_above``: a row of more tokens is computed differently from its first token on, so it must not share a
-    batch with shorter ones.
+    ``shares_prompts``: several responses can share the keys and values of a prompt. ``continues``: a pass may continue
+    from a cache, if ``can_continue`` accepts it. ``pads``: prompts of different lengths may be padded.
+    ``changes_above``: longer rows are computed differently from their first token on, so they must not share a batch
+    with shorter rows.
     """
 
     shares_prompts: bool
@@ -41,46 +41,43 @@ class ReadingRules:
     changes_above: int | None
 
     def is_beyond(self, tokens: int) -> bool:
-        """Whether a row of ``tokens`` tokens is computed the other way."""
+        """Return whether a row of ``tokens`` tokens is longer than ``changes_above``."""
         return self.changes_above is not None and tokens > self.changes_above
 
 
 def innermost(model: Any) -> Any:
-    """Return the model whose ``forward`` has the real signature.
-
-    Peft's wrapper accepts anything.
-    """
+    """Return the model without peft's wrapper, whose ``forward`` accepts any arguments."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def is_plain(cache: Cache) -> bool:
-    """Whether every layer caches the keys and values of all tokens, and nothing else."""
+    """Return whether every layer caches the keys and values of all tokens, and nothing else."""
     return _all_of(cache, DynamicLayer)
 
 
 def find_reading_rules(model: Any) -> ReadingRules:
-    """Return what this model and its adapter support; the minimum where that is unknown."""
+    """Return the rules of this model and its adapter; the most restrictive where unknown."""
     inner = innermost(model)
     accepted = inspect.signature(inner.forward).parameters
     adapter = getattr(model, "active_peft_config", None)
-    # its vectors are placed between the padding and the prompt, or replace a cache; it accepts no positions
+    # soft prompts are vectors between padding and prompt, or replace a cache; they accept no positions
     is_soft = bool(getattr(adapter, "is_prompt_learning", False))
-    # it is activated by tokens that must be in the same pass
-    waits = bool(getattr(adapter, "alora_invocation_tokens", None))
-    turns_at = _longrope_limit(inner.config)
-    goes_on = not (is_soft or waits or turns_at is not None)
+    # activation tokens must be in the same pass
+    is_activated = bool(getattr(adapter, "alora_invocation_tokens", None))
+    limit = _longrope_limit(inner.config)
+    continues = not (is_soft or is_activated or limit is not None)
     return ReadingRules(
-        shares_prompts=goes_on and all(name in accepted for name in _NEEDED) and _plans_plain_cache(inner.config),
-        continues=goes_on,
+        shares_prompts=continues and all(name in accepted for name in _NEEDED) and _plans_plain_cache(inner.config),
+        continues=continues,
         pads=not is_soft and getattr(inner.config, "model_type", None) not in _READS_PADDING,
-        changes_above=turns_at,
+        changes_above=limit,
     )
 
 
 def can_continue(model: Any, cache: Any) -> bool:
-    """Whether a pass over further tokens may continue from ``cache``, left by the pass before it.
+    """Return whether a pass over further tokens may continue from ``cache``.
 
-    Attention supports it, with or without a window; other layers are tested in a short trial.
+    Attention allows it, with or without a window; other layers are tested in a short trial.
     """
     if cache is None or not find_reading_rules(model).continues:
         return False
@@ -93,10 +90,7 @@ def read_prompts(
     mask_PL: Bool[Tensor, "prompt token"],
     prompt_of_row_B: Int[Tensor, " row"],
 ) -> Cache | None:
-    """Return the keys and values of left-padded prompts, repeated for the rows after them.
-
-    None where the model cached something other than ``find_reading_rules`` expects.
-    """
+    """Return the cache of left-padded prompts, repeated for their rows; None if unexpected."""
     output = model(
         input_ids=ids_PL,
         attention_mask=mask_PL.long(),
@@ -112,10 +106,10 @@ def read_prompts(
 
 
 def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int | None] | None:
-    """Return the tokens from the end of each prompt to the activation tokens of an aLoRA adapter.
+    """Return the tokens from each prompt's end back to an aLoRA adapter's activation tokens.
 
-    None for any other model, and for a row whose prompt lacks them. peft searches for them again in every pass, also in
-    a response, where generation does not.
+    None for any other model, and for a row whose prompt lacks them. Without it, peft would search in every pass, also
+    in responses, where generation does not.
     """
     if not getattr(getattr(model, "active_peft_config", None), "alora_invocation_tokens", None):
         return None
@@ -130,7 +124,7 @@ def positions(mask_BL: Bool[Tensor, "row token"]) -> Int[Tensor, "row token"]:
 
 
 def _all_of(cache: Any, *kinds: type) -> bool:
-    # a separate class caches more than its layers
+    # subclasses may cache more than their layers
     return (
         type(cache) in (Cache, DynamicCache)
         and bool(cache.layers)
@@ -146,25 +140,22 @@ def _plans_plain_cache(config: Any) -> bool:
 
 
 def _longrope_limit(config: Any) -> int | None:
-    """Return the token count above which rotary factors change for a whole row.
-
-    Longrope, as in Phi-3.
-    """
+    """Return the token count above which LongRoPE (as in Phi-3) changes a whole row."""
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    stated = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    if not isinstance(stated, Mapping):
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if not isinstance(rope, Mapping):
         return None
-    kinds = [item for item in (stated, *stated.values()) if isinstance(item, Mapping)]
-    if not any("longrope" in (element.get("rope_type"), element.get("type")) for element in kinds):
+    parts = [part for part in (rope, *rope.values()) if isinstance(part, Mapping)]
+    if not any("longrope" in (part.get("rope_type"), part.get("type")) for part in parts):
         return None
-    known = [kind.get("original_max_position_embeddings") for kind in kinds]
-    known.append(getattr(config, "original_max_position_embeddings", None))
-    return next((int(entry) for entry in known if entry), 0)
+    limits = [part.get("original_max_position_embeddings") for part in parts]
+    limits.append(getattr(config, "original_max_position_embeddings", None))
+    return next((int(limit) for limit in limits if limit), 0)
 
 
 @torch.inference_mode()
 def _passes_trial(model: Any) -> bool:
-    """Whether two passes over a few tokens give the same result as one."""
+    """Return whether two passes over a few tokens give the same result as one pass."""
     inner = innermost(model)
     device = next(
         (parameter.device for parameter in inner.parameters() if parameter.device.type != "meta"), torch.device("cpu")
@@ -182,7 +173,7 @@ def _passes_trial(model: Any) -> bool:
             use_cache=True,
         )
         logp_LV, parts_LV = (logits.float().log_softmax(dim=-1) for logits in (whole_LV, end.logits[0]))
-        off = (logp_LV - parts_LV).abs().mean()
-    except Exception:  # noqa: BLE001  # models fail here in many ways; a failing one gets full passes
+        difference = (logp_LV - parts_LV).abs().mean()
+    except Exception:  # noqa: BLE001  # models fail here in many ways; they get full passes
         return False
-    return bool(off <= _TRIAL_SHARE * logp_LV.std(dim=-1).mean())
+    return bool(difference <= _TRIAL_SHARE * logp_LV.std(dim=-1).mean())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from oversharp.diagnostics.models.templates import render_chat
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
-from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+from oversharp.diagnostics.series.tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -22,29 +22,26 @@ _OFF = "--no-chat disables it"
 
 @dataclass(frozen=True, kw_only=True)
 class ChatChoice:
-    """Whether the chat template is used, with a line that explains it.
-
-    None if there is nothing to explain.
-    """
+    """Whether the chat template is used, with a line that explains why, None if none is needed."""
 
     chat: bool
-    says: str | None = None
+    note: str | None = None
 
 
 def choose_chat(
     base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None, needed_by: str | None
 ) -> ChatChoice:
-    """Decide whether to use the tokenizer's chat template, where the user does not set it.
+    """Decide whether to use the tokenizer's chat template, if the user does not set it.
 
-    It is used if there is one, unless the run was trained without (``trained``, None if unknown), the user writes the
-    whole prompt (``own_words``: a prompt template or preset), or a prompt contains a chat turn already. ``needed_by``
-    is a flag that needs a chat, None for none; raises ``SamplerError`` if it is given and there is no chat.
+    It is used if it exists, unless the run was trained without it (``trained``, None if unknown), the user writes the
+    whole prompt (``own_words``: a prompt template or preset), or a prompt contains a chat turn already. Raises
+    ``SamplerError`` if it is not used and ``needed_by`` is a flag that requires it.
     """
     choice = _choose(base, problems, own_words=own_words, trained=trained)
     if needed_by is not None and not choice.chat:
-        why = choice.says or f"the tokenizer of {base.label} has no chat template"
+        why = choice.note or f"the tokenizer of {base.label} has no chat template"
         raise SamplerError(
-            f"{needed_by}: no chat template is used ({why}); leave it out{', or pass --chat' if choice.says else ''}"
+            f"{needed_by}: no chat template is used ({why}); leave it out{', or pass --chat' if choice.note else ''}"
         )
     return choice
 
@@ -54,21 +51,21 @@ def _choose(base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, t
         return ChatChoice(chat=False)
     if trained is not None:
         how = "with the tokenizer's chat template" if trained else "without a chat template"
-        return ChatChoice(chat=trained, says=f"prompts are formatted {how}, as in training")
+        return ChatChoice(chat=trained, note=f"prompts are formatted {how}, as in training")
     if own_words:
         return ChatChoice(
-            chat=False, says="the prompt template is the whole prompt; --chat makes it the user turn of a chat"
+            chat=False, note="the prompt template is the whole prompt; --chat makes it the user turn of a chat"
         )
     marks = turn_marks(load_chat_tokenizer(base))
     chats = [mark for problem in problems for mark in marks if mark in problem.prompt]
     if chats:
-        return ChatChoice(chat=False, says=f"prompts contain chat turns already ({chats[0]}): no chat template is used")
-    return ChatChoice(chat=True, says=f"prompts are formatted with the tokenizer's chat template ({_OFF})")
+        return ChatChoice(chat=False, note=f"prompts contain chat turns already ({chats[0]}): no chat template is used")
+    return ChatChoice(chat=True, note=f"prompts are formatted with the tokenizer's chat template ({_OFF})")
 
 
 def has_chat_template(base: Checkpoint) -> bool:
-    """Whether the tokenizer has a chat template, without importing transformers."""
-    file = tokenizer_file(tokenizer_places(base))
+    """Return whether the tokenizer has a chat template, without importing transformers."""
+    file = find_tokenizer(base)
     if file is None:
         return False
     if any(file.parent.glob("chat_template.*")) or any(file.parent.glob("additional_chat_templates/*")):
@@ -81,10 +78,7 @@ def has_chat_template(base: Checkpoint) -> bool:
 
 
 def trained_with_chat(run: Path) -> bool | None:
-    """Whether a run of ``oversharp train`` was trained with chats.
-
-    None where it is not recorded.
-    """
+    """Return whether a run of ``oversharp train`` used the chat template, None if unknown."""
     try:
         settings = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("train")
     except (OSError, ValueError):
@@ -101,10 +95,7 @@ def load_chat_tokenizer(base: Checkpoint) -> PreTrainedTokenizerBase:
 
 
 def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Return the special tokens that the template writes around a turn, such as <|im_start|>.
-
-    Longest first.
-    """
+    """Return the special tokens around a turn, such as <|im_start|>, the longest first."""
     turn = [{"role": "user", "content": "?"}]
     try:
         written = render_chat(tokenizer, turn, {})
@@ -115,7 +106,7 @@ def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
 
 
 def require_usable(base: Checkpoint, settings: SamplingSettings) -> None:
-    """Raise ``SamplerError`` in one line where the chat template is missing or fails on its inputs."""
+    """Raise ``SamplerError`` in one line if the chat template is missing or fails on its inputs."""
     from oversharp.diagnostics.models.tokens import chat_text
 
     chat_text(load_chat_tokenizer(base), "?", settings)

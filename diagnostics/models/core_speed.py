@@ -1,7 +1,7 @@
-"""Measure the speed of one CPU core, to scale the stage costs that were measured on a reference core.
+"""Measure the speed of one CPU core, to scale stage costs of a reference core.
 
-An audit decodes many responses token by token, scores whole responses, and computes gradients. The ratio between
-machines differs for these three, so each gets a number: operations (``ModelShape.token_flop``, three passes for a
+An audit decodes responses token by token, scores whole responses, and computes gradients. Machines differ by another
+ratio in each of these, so each is measured separately: operations (``ModelShape.token_flop``, three passes for a
 gradient) per CPU second of one thread. The transformer has the widths of SmolLM2-135M, a few of its layers, and random
 weights.
 """
@@ -17,16 +17,13 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.models.load import Dtype
 
 _LAYERS, _HIDDEN, _INNER, _HEADS, _KV_HEADS, _WORDS = 4, 576, 1536, 9, 3, 8192
-#: Rows and tokens of each trial, and its repetitions: the fastest counts, because other programs only slow it down.
+#: Rows and tokens of each trial, and its repetitions, of which the fastest is used: other programs only slow it down.
 _ROWS, _PROMPT, _STEPS, _READ_ROWS, _GRADIENT_ROWS, _TRIES = 64, 48, 8, 16, 4, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSpeed:
-    """Operations per CPU second of one thread.
-
-    ``decoding`` and ``reading`` in ``dtype``, ``gradients`` in float32.
-    """
+    """Operations per CPU second of one thread: ``decoding`` and ``reading`` in ``dtype``, ``gradients`` in float32."""
 
     dtype: str
     decoding: float

@@ -19,11 +19,9 @@ _SHARE_OF_A_GPU = 1 / 64
 
 
 def pick_device(wanted: str | None) -> torch.device:
-    """Return the requested device, else a GPU if there is one.
+    """Return the requested device, by default a GPU if there is one. Raises ``ConfigError`` for a missing device.
 
-    Raises ``ConfigError`` for a missing one.
-
-    Also limits the primitive cache of this process, unless the user has set it.
+    Also limits oneDNN's primitive cache in this process, unless the user has set it.
 
     >>> pick_device("cpu")
     device(type='cpu')
@@ -44,11 +42,9 @@ def pick_device(wanted: str | None) -> torch.device:
 
 @cache
 def elements_per_chunk(device: torch.device, on_a_cpu: int) -> int:
-    """Return how many elements of a vocabulary table are computed at a time.
+    """Return the chunk size for a vocabulary table: 168 million elements on a GPU of 80 GB.
 
-    168 million on a GPU of 80 GB.
-
-    It depends on all of the memory, not on the free part, so that the same numbers round in the same way.
+    It depends on the total memory, not on the free part, so that results are reproducible to the last bit.
     """
     if device.type != "cuda":
         return on_a_cpu
@@ -62,12 +58,12 @@ def gpu_name(index: int) -> str:
 
 
 def has_products_of(dtype: str) -> bool:
-    """Whether this CPU has matrix instructions for ``dtype``; without them, float32 is faster."""
+    """Return whether this CPU has matrix instructions for ``dtype``; if not, float32 is faster."""
     return dtype == "float32" or (dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported())
 
 
 def slow_products_note(option: str, dtype: str, device: torch.device) -> str | None:
-    """Return a note if ``option`` requests a dtype without matrix instructions on this CPU, else None."""
+    """Return a note if ``option`` requests a dtype without matrix instructions, else None."""
     if device.type != "cpu" or has_products_of(dtype):
         return None
     why = f"this CPU has no matrix instructions for {dtype}, which takes many times as long as float32"
@@ -75,7 +71,7 @@ def slow_products_note(option: str, dtype: str, device: torch.device) -> str | N
 
 
 def default_threads(model: torch.nn.Module) -> int:
-    """Return the CPU threads that suit the model: one for small models, else torch's default."""
+    """Return the number of CPU threads for the model: 1 for small models, else torch's default."""
     return default_threads_of(sum(parameter.numel() for parameter in model.parameters()))
 
 

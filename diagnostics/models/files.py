@@ -1,4 +1,4 @@
-"""Load weights, adapters and tokenizers with transformers and peft, and check what these accept silently.
+"""Load weights, adapters and tokenizers, and find faults that transformers and peft ignore.
 
 ``name`` is the model's name in errors.
 """
@@ -20,7 +20,7 @@ import torch
 from oversharp.diagnostics.models.placement import Room, numbers_of
 from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.series.fingerprints import refuse_untied_head
-from oversharp.diagnostics.series.folders import locate_model, near_directories, no_model_words
+from oversharp.diagnostics.series.folders import locate_model, missing_model_hint, near_directories
 from oversharp.diagnostics.series.tokenizers import tokenizer_file
 from oversharp.diagnostics.series.weights import (
     INDEX,
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 def is_local(path: str | Path) -> bool:
-    """Whether ``path`` means a directory, existing or not; a hub name is OWNER/NAME or NAME.
+    """Return whether ``path`` means a directory, existing or not; a hub name is OWNER/NAME or NAME.
 
-    A name whose parent is a directory here is a path, and so is one that resembles a directory here: typing errors are
-    not looked up on the hub. A model in the hub's cache is still addressed by its name.
+    A name is a path if its parent is a local directory, or if it resembles a local directory, so that typing errors
+    are not looked up on the hub. A model in the hub's cache can still be loaded by name.
     """
     if isinstance(path, Path) or Path(path).exists():
         return True
@@ -52,14 +52,14 @@ def is_local(path: str | Path) -> bool:
         return True
     owner, _, last = path.rpartition("/")
     near = near_directories(Path(path))
-    is_here = Path(owner).is_dir() or any(Path(item).name == last for item in near) if owner else bool(near)
+    is_here = Path(owner).is_dir() or any(Path(name).name == last for name in near) if owner else bool(near)
     return is_here and locate_model(path) is None
 
 
 def require_config(path: Path) -> None:
     """Raise ``CheckpointError`` unless ``path`` contains a config.json."""
     if not (path / "config.json").is_file():
-        raise CheckpointError(f"{path}: {no_model_words(path)}")
+        raise CheckpointError(f"{path}: {missing_model_hint(path)}")
 
 
 def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
@@ -70,7 +70,7 @@ def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
 
 
 def require_weights(path: Path) -> None:
-    """Raise ``CheckpointError`` unless all weight files of the model in ``path`` exist with their full length."""
+    """Raise ``CheckpointError`` unless the weight files in ``path`` are complete."""
     try:
         files = weight_files(path)
         if not files:
@@ -81,10 +81,9 @@ def require_weights(path: Path) -> None:
 
 
 def needs_code(path: str | Path) -> bool:
-    """Whether transformers has no class for the model in ``path``.
+    """Return whether transformers has no class for the model in ``path``.
 
-    If it has one, that is used even if the folder contains code, so that audits of the same files never use different
-    models.
+    Otherwise its class is used even if the folder contains code, so that all audits of the files use the same model.
     """
     from transformers import PreTrainedConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -94,10 +93,7 @@ def needs_code(path: str | Path) -> bool:
 
 
 def load_outline(path: str | Path) -> PreTrainedModel:
-    """Return the model in ``path`` on torch's meta device, without weights.
-
-    Raises the errors of transformers.
-    """
+    """Return the model in ``path`` on torch's meta device, without weights. Raises the errors of transformers."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -158,16 +154,13 @@ def load_weights(
 
 @contextmanager
 def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]:
-    """Yield a folder that transformers can load, with its weight files.
-
-    ``path``, or links with an index.
-    """
+    """Yield ``path``, or a folder of links with an index that transformers can load."""
     folder = Path(path)
     if not folder.is_dir():
         yield path, ()  # a hub name
         return
     files = weight_files(folder)
-    with _own_words_on_pickles(files):
+    with _pickle_errors(files):
         if not lacks_index(folder, files):
             yield path, files
             return
@@ -179,14 +172,14 @@ def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]
 
 
 def _renaming(files: Sequence[Path]) -> dict[str, Any]:
-    """Return the renaming that removes a training run's prefixes from tensor names, also for pickles."""
+    """Return the renaming that removes a training run's prefixes from tensor names."""
     is_pickle = any(file.suffix != ".safetensors" for file in files)
     return {"key_mapping": dict.fromkeys(MODEL_WRAPPERS, "")} if is_pickle or wrapper_of(files) else {}
 
 
 @contextmanager
-def _own_words_on_pickles(files: Sequence[Path]) -> Iterator[None]:
-    """Replace torch's error for a pickle with more than tensors, which advises to run its code."""
+def _pickle_errors(files: Sequence[Path]) -> Iterator[None]:
+    """Replace torch's error for unsafe pickles, which recommends running their code."""
     try:
         yield
     except (pickle.UnpicklingError, ValueError, RuntimeError) as error:
@@ -205,30 +198,29 @@ def _shape_text(shape: Sequence[int]) -> str:
 
 
 def apply_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None = None) -> Any:
-    """Return ``model`` with the adapter applied, its factors in the model's precision, as in vLLM.
+    """Return ``model`` with the adapter applied in the model's precision, as in vLLM.
 
-    Adapters that multiply weights (DoRA, IA³) change them by less than a step of half precision, and stay in float32. A
-    distributed model is distributed again, and a vocabulary that was resized for training is resized here too. Raises
-    ``CheckpointError`` if the adapter belongs to another model.
+    Adapters that multiply weights (DoRA, IA³) stay in float32, because they change weights by less than a step of half
+    precision. A distributed model is distributed again, and a vocabulary that was resized for training is resized here
+    too. Raises ``CheckpointError`` if the adapter belongs to another model.
     """
     from peft import PeftModel
 
     files = weight_files(adapter_path, adapter=True)
     _resize_vocabulary(model, stored_tensors(files), name=name)
-    with warnings.catch_warnings(record=True) as caught, _own_words_on_pickles(files), _plain_adapter(files) as folder:
+    with warnings.catch_warnings(record=True) as caught, _pickle_errors(files), _plain_adapter(files) as folder:
         warnings.simplefilter("always")
         config = json.loads((adapter_path / "adapter_config.json").read_text(encoding="utf-8"))
-        factors = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
-        in_halves = all(
-            parameter.element_size() > 1 for parameter in model.parameters()
-        )  # float8 is too coarse for factors
+        is_plain_lora = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
+        # float8 is too coarse for factors
+        can_cast = all(parameter.element_size() > 1 for parameter in model.parameters())
         placed: dict[str, Any] = {} if room is None else {"max_memory": dict(room)}
         try:
             adapted = PeftModel.from_pretrained(
                 model,
                 str(folder or adapter_path),
                 local_files_only=True,
-                autocast_adapter_dtype=not (factors and in_halves),
+                autocast_adapter_dtype=not (is_plain_lora and can_cast),
                 **placed,
             )
         except RuntimeError as error:
@@ -258,32 +250,33 @@ def _sizes_text(listed: str) -> str:
 
 
 def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str) -> None:
-    """Resize the embeddings of ``model`` to the vocabulary of an adapter that contains all of its rows.
+    """Resize the embeddings of ``model`` to the vocabulary of an adapter with all rows.
 
-    Raises ``CheckpointError`` where the vocabulary differs and the adapter lacks the new rows.
+    Raises ``CheckpointError`` if the vocabulary differs and the adapter lacks the new rows.
     """
-    here = int(model.get_input_embeddings().weight.shape[0])
-    whole = {match[1]: tensor.shape[0] for tensor in tensors if (match := _EMBEDDED.search(tensor.name))}
-    sizes = {*whole.values(), *(item.shape[-1] for item in tensors if "lora_embedding_A" in item.name)}
-    if not sizes - {here}:
+    model_size = int(model.get_input_embeddings().weight.shape[0])
+    complete = {match[1]: tensor.shape[0] for tensor in tensors if (match := _EMBEDDED.search(tensor.name))}
+    sizes = {*complete.values(), *(tensor.shape[-1] for tensor in tensors if "lora_embedding_A" in tensor.name)}
+    if not sizes - {model_size}:
         return
-    wanted = max(sizes - {here})
+    adapter_size = max(sizes - {model_size})
     tied = bool(model.config.get_text_config().tie_word_embeddings)
-    if sizes != {wanted} or not whole or not (tied or len(whole) > 1):
+    if sizes != {adapter_size} or not complete or not (tied or len(complete) > 1):
         raise CheckpointError(
-            f"{name}: the adapter has {wanted:,} tokens, its base model {here:,}, and the adapter lacks the new "
-            "rows of the embeddings or the head; save it with save_embedding_layers=True, or resize and save the model"
+            f"{name}: the adapter has {adapter_size:,} tokens, its base model {model_size:,}, and the adapter lacks "
+            "the new rows of the embeddings or the head; save it with save_embedding_layers=True, or resize and save "
+            "the model"
         )
-    model.resize_token_embeddings(wanted, mean_resizing=False)
+    model.resize_token_embeddings(adapter_size, mean_resizing=False)
 
 
-#: Complete embeddings or head in an adapter, with and without peft's infix for modules saved completely.
+#: Complete embeddings or head in an adapter, with and without peft's infix for complete modules.
 _EMBEDDED = re.compile(r"(embed_tokens|wte|lm_head)(?:\.base_layer|\.modules_to_save(?:\.\w+)?)?\.weight$")
 
 
 @contextmanager
 def _plain_adapter(files: Sequence[Path]) -> Iterator[Path | None]:
-    """Yield a copy of an adapter with peft's names if it has a wrapper's prefix; else None."""
+    """Yield a copy of an adapter with prefixes removed from its names; None if it has no prefix."""
     if not wrapper_of(files):
         yield None
         return
@@ -306,7 +299,7 @@ def load_tokenizer(path: str | Path, *, local_files_only: bool, trust_remote_cod
 
 
 def refuse_broken_numbers(model: PreTrainedModel, *, name: str) -> None:
-    """Raise ``CheckpointError`` that names the first tensor with NaN or an infinite number."""
+    """Raise ``CheckpointError`` for a tensor with NaN or infinite numbers."""
     for tensor_name, numbers in numbers_of(model):
         if not bool(torch.isfinite(numbers).all()):
             raise CheckpointError(

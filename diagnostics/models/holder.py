@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class ModelHolder:
     """Load checkpoints for sampling and scoring, and keep the last one.
 
-    ``device_name`` is as given by the user; None means a GPU if there is one. ``trust_remote_code`` and
-    ``engine_share`` are as in ``load_model``.
+    ``device_name`` is the user's setting; None means a GPU if there is one. ``trust_remote_code`` and ``engine_share``
+    are those of ``load_model``.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ModelHolder:
         self.dtype: Dtype = dtype
         self._engine_share = engine_share
         self._trust_remote_code = trust_remote_code
-        self._held: tuple[Checkpoint, LoadedModel] | None = None
+        self._current: tuple[Checkpoint, LoadedModel] | None = None
 
     @cached_property
     def device(self) -> torch.device:
@@ -43,22 +43,20 @@ class ModelHolder:
         return pick_device(self.device_name)
 
     def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """Return the model of ``checkpoint`` and release the previous one.
+        """Return the model of ``checkpoint`` and release the previous model. Raises ``CheckpointError``.
 
-        Raises ``CheckpointError``.
-
-        If the kept weights are the same up to an adapter, only the adapter is read.
+        If both have the same base weights, only the adapter is read.
         """
-        from oversharp.diagnostics.models.load import load_model, load_on_held_weights
+        from oversharp.diagnostics.models.load import load_model, reload_adapter
 
-        if self._held is not None and self._held[0].weights_hash == checkpoint.weights_hash:
-            return self._held[1]
-        held, self._held = self._held, None
+        if self._current is not None and self._current[0].weights_hash == checkpoint.weights_hash:
+            return self._current[1]
+        previous, self._current = self._current, None
         loaded = None
-        if held is not None and not self._trust_remote_code:
-            loaded = load_on_held_weights(held[1], held[0], checkpoint)
+        if previous is not None and not self._trust_remote_code:
+            loaded = reload_adapter(previous[1], previous[0], checkpoint)
         if loaded is None:
-            del held
+            del previous
             self._empty_cache()
             loaded = load_model(
                 checkpoint,
@@ -67,14 +65,14 @@ class ModelHolder:
                 trust_remote_code=self._trust_remote_code,
                 engine_share=self._engine_share,
             )
-        self._held = (checkpoint, loaded)
+        self._current = (checkpoint, loaded)
         return loaded
 
     def close(self) -> None:
-        """Release the model and its GPU memory; the next ``load`` reads one again."""
-        if self._held is None:
+        """Release the model and its GPU memory; the next ``load`` reads the weights again."""
+        if self._current is None:
             return
-        self._held = None
+        self._current = None
         self._empty_cache()
 
     def _empty_cache(self) -> None:

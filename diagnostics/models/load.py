@@ -24,11 +24,11 @@ from oversharp.diagnostics.models.files import (
     require_files,
     require_weights,
 )
-from oversharp.diagnostics.models.placement import Room, room_to_spread
+from oversharp.diagnostics.models.placement import Room, find_room
 from oversharp.diagnostics.records.errors import CheckpointError, OversharpError, first_line
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.series.folders import locate_model
-from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+from oversharp.diagnostics.series.tokenizers import find_tokenizer
 from oversharp.diagnostics.series.weights import stored_tensors, weight_files
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 #: Adapter initialisations of peft that leave the base weights unchanged.
-_LEAVING_STARTS = (True, False, "gaussian")
+_PLAIN_INITS = (True, False, "gaussian")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class LoadedModel:
 
     ``end_ids`` are the tokens that end a response, the tokenizer's first. ``pad_id`` fills masked positions.
     ``context_tokens`` is the maximum sequence length, None without a limit. ``vocabulary_size`` counts the rows of the
-    embedding, which may exceed the tokenizer's vocabulary. ``stated_ends`` are the end tokens that the model states,
-    without the tokenizer's. ``room`` is None, or the devices of a distributed model, whose first GPU takes tokens and
-    returns logits: it supports only forward passes and cannot be moved.
+    embedding, which may exceed the tokenizer's vocabulary. ``stated_ends`` are the end tokens of the model's
+    configuration. ``room`` is None, or the devices of a distributed model, whose first GPU takes tokens and returns
+    logits: it supports only forward passes and cannot be moved.
     """
 
     model: PreTrainedModel
@@ -65,7 +65,7 @@ class LoadedModel:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Disable progress bars and notes of transformers, accelerate and huggingface_hub inside the block."""
+    """Silence transformers, accelerate and huggingface_hub inside the block."""
     from transformers.utils import logging
 
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -97,8 +97,8 @@ def load_model(
 
     The checkpoint's sampling defaults (temperature, repetition penalty, …) are dropped: only the audit's settings
     apply. The router logits of a mixture are disabled: its balance loss is not needed, and fails when continuing from a
-    cache. A model that does not fit one GPU is distributed, except for an engine's share of every GPU. Raises
-    ``CheckpointError`` as ``load_path`` does.
+    cache. A model that does not fit one GPU is distributed, leaving ``engine_share`` of every GPU free. Raises
+    ``CheckpointError`` as ``load_path``.
     """
     from transformers import GenerationConfig
 
@@ -111,7 +111,7 @@ def load_model(
         adapter_path=checkpoint.path if checkpoint.kind == "lora" else None,
         local_files_only=True,
         trust_remote_code=trust_remote_code,
-        spread_beside=engine_share,
+        reserved_share=engine_share,
     )
     model: Any = loaded.model
     inner = model.get_base_model() if checkpoint.kind == "lora" else model
@@ -125,30 +125,29 @@ def load_model(
 
 
 def _copy_contiguous(_head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Copy the hidden states of some positions to contiguous memory.
+    """Copy the hidden states of selected positions to contiguous memory.
 
-    Without gradients torch multiplies a slice row by row, and copies the weights for every row: 2.1 GiB for 38
+    Without gradients, torch multiplies a slice row by row and copies the weights for every row: 2.1 GiB for 38
     responses under an adapter on SmolLM2-135M.
     """
     return (inputs[0].contiguous(), *inputs[1:])
 
 
-def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Checkpoint) -> LoadedModel | None:
-    """Load ``checkpoint`` on the base weights it shares with ``held``, without reading these again.
+def reload_adapter(loaded: LoadedModel, previous: Checkpoint, checkpoint: Checkpoint) -> LoadedModel | None:
+    """Load ``checkpoint`` on the base weights that it shares with ``previous``.
 
-    ``loaded`` is the model of ``held``; it must not be used afterwards. Returns None, with ``loaded`` unchanged, where
-    weights differ: for full models, for adapters on other models, and after an adapter that changed its base weights.
-    The base of a series of adapters is thus read once, not twice per checkpoint. Raises ``CheckpointError`` as
-    ``load_path`` does.
+    ``loaded`` is the model of ``previous``; it must not be used afterwards. Returns None, with ``loaded`` unchanged, if
+    the base weights differ: for full models, adapters of other models, and after an adapter that changed its base
+    weights. So the base of a series of adapters is read once. Raises ``CheckpointError`` as ``load_path``.
     """
     under = (checkpoint.base_path or checkpoint.path).resolve()
-    same = (held.base_path or held.path).resolve() == under and "lora" in (held.kind, checkpoint.kind)
+    same = (previous.base_path or previous.path).resolve() == under and "lora" in (previous.kind, checkpoint.kind)
     if loaded.room is not None:  # accelerate has hooks on its layers
         return None
-    if not same or not _leaves_weights(held):
+    if not same or not _keeps_base_weights(previous):
         return None
     model: Any = loaded.model
-    base = model.unload() if held.kind == "lora" else model
+    base = model.unload() if previous.kind == "lora" else model
     with _load_errors(f"{checkpoint.label}: {checkpoint.path}", local=True):
         tokenizer_source = _tokenizer_folder(checkpoint)
         tokenizer = load_tokenizer(tokenizer_source, local_files_only=True, trust_remote_code=False)
@@ -167,24 +166,23 @@ def load_on_held_weights(loaded: LoadedModel, held: Checkpoint, checkpoint: Chec
     )
 
 
-def _leaves_weights(held: Checkpoint) -> bool:
-    """Whether removing the checkpoint's adapter restores the weights under it.
+def _keeps_base_weights(checkpoint: Checkpoint) -> bool:
+    """Return whether removing the checkpoint's adapter restores its base weights.
 
-    Trained biases and embeddings stay, and so do the changes of some initialisations (PiSSA, OLoRA, CorDA, LoftQ): only
-    adapters known to leave the weights unchanged qualify.
+    Trained biases and embeddings remain, and so do the changes of some initialisations (PiSSA, OLoRA, CorDA, LoftQ), so
+    only known adapters qualify.
     """
-    if held.kind != "lora":
+    if checkpoint.kind != "lora":
         return True
-    config = json.loads((held.path / "adapter_config.json").read_text(encoding="utf-8"))
-    tensors = stored_tensors(weight_files(held.path, adapter=True))
-    beside = [tensor.name for tensor in tensors if ".lora_" not in tensor.name]
-    plain = (
+    config = json.loads((checkpoint.path / "adapter_config.json").read_text(encoding="utf-8"))
+    tensors = stored_tensors(weight_files(checkpoint.path, adapter=True))
+    is_plain = (
         config.get("peft_type", "LORA") == "LORA"
         and config.get("bias", "none") == "none"
-        and config.get("init_lora_weights", True) in _LEAVING_STARTS
+        and config.get("init_lora_weights", True) in _PLAIN_INITS
         and not config.get("layer_replication")
     )
-    return plain and bool(tensors) and not beside
+    return is_plain and bool(tensors) and all(".lora_" in tensor.name for tensor in tensors)
 
 
 def load_own_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -195,7 +193,7 @@ def load_own_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool = Fals
 
 
 def _tokenizer_folder(checkpoint: Checkpoint) -> Path:
-    own = tokenizer_file(tokenizer_places(checkpoint))
+    own = find_tokenizer(checkpoint)
     return checkpoint.path if own is None else own.parent
 
 
@@ -209,18 +207,18 @@ def load_path(
     adapter_path: Path | None = None,
     local_files_only: bool = False,
     trust_remote_code: bool = False,
-    spread_beside: float | None = None,
+    reserved_share: float | None = None,
 ) -> LoadedModel:
     """Load the model of a directory or hub name with its tokenizer and, if given, an adapter.
 
     The generation config is kept, so ``save_pretrained`` writes it again. ``label`` is the model's name in errors
     (default: ``path``); the tokenizer is read from ``path`` unless given. ``trust_remote_code`` runs code in the
-    model's folder if transformers has no such model; without it, such a model raises an error. ``spread_beside``: a
+    model's folder if transformers does not know the model; without it, such a model is an error. ``reserved_share``: a
     local model that does not fit one GPU is distributed over all memory except this share of each GPU; None: it must
     fit.
 
     Raises ``CheckpointError`` in one line for a file that does not load, a tensor that is missing or not finite, a
-    tokenizer of another model, and no end token.
+    tokenizer of another model, and a missing end token.
     """
     name = label or str(path)
     tokenizer_source = tokenizer_path or path
@@ -232,8 +230,8 @@ def load_path(
     with _load_errors(str(path) if label is None else f"{label}: {adapter_path or path}", local=local):
         trust_remote_code = trust_remote_code and needs_code(path)
         room = None
-        if local and spread_beside is not None:
-            room = room_to_spread(path, getattr(torch, dtype), device, engine_share=spread_beside, name=name)
+        if local and reserved_share is not None:
+            room = find_room(path, getattr(torch, dtype), device, engine_share=reserved_share, name=name)
         model = load_weights(
             path,
             getattr(torch, dtype),
@@ -258,12 +256,10 @@ def load_path(
 
 
 def outline_path(path: str | Path) -> LoadedModel:
-    """Return what ``load_path`` loads, without weights.
+    """Return ``load_path`` without weights, with a model on torch's meta device.
 
-    Tokenizer, context, end tokens, and an empty model.
-
-    The model is on torch's meta device and cannot compute. For a hub name, small files are fetched if they are not in
-    the cache. Raises ``CheckpointError`` as ``load_path`` does, except for the content of the weights.
+    For a hub name, small files are fetched if they are not in the cache. Raises ``CheckpointError`` as ``load_path``,
+    except for the content of the weights.
     """
     from huggingface_hub import is_offline_mode
 
@@ -274,17 +270,14 @@ def outline_path(path: str | Path) -> LoadedModel:
     with _load_errors(name, local=local):
         model = load_outline(path)
         tokenizer = load_tokenizer(path, local_files_only=False, trust_remote_code=False)
-    if local or is_offline_mode():  # else missing files will be fetched
+    if local or is_offline_mode():  # else missing files are fetched later
         require_weights(model_folder(path))
     device = torch.device("meta")
     return _make_loaded(model, tokenizer, _stated_end_ids(model), device=device, name=name, tokenizer_source=path)
 
 
 def empty_model(path: str | Path) -> PreTrainedModel:
-    """Return the model of a config.json on torch's meta device.
-
-    Raises ``CheckpointError`` as ``load_path`` does.
-    """
+    """Return the model of a config.json on torch's meta device. Raises ``CheckpointError`` as ``load_path``."""
     local = is_local(path)
     if local:
         path = Path(path).expanduser()
@@ -294,9 +287,9 @@ def empty_model(path: str | Path) -> PreTrainedModel:
 
 
 def model_folder(path: str | Path) -> Path:
-    """Return the directory of a model that ``load_path`` or ``outline_path`` opened (for a hub name, in the cache).
+    """Return the directory of an opened model; for a hub name, in the cache.
 
-    Raises ``CheckpointError`` where its files are not on this machine.
+    Raises ``CheckpointError`` if its files are not on this machine.
     """
     folder = Path(path).expanduser() if is_local(path) else locate_model(str(path))
     if folder is None:
@@ -306,7 +299,7 @@ def model_folder(path: str | Path) -> Path:
 
 @contextmanager
 def _load_errors(what: str, *, local: bool) -> Iterator[None]:
-    """Load quietly, and raise failures as a ``CheckpointError`` in one line."""
+    """Silence the libraries inside the block, and raise their errors as ``CheckpointError``."""
     try:
         with quiet_transformers():
             yield
@@ -317,13 +310,13 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
             f"{what} does not fit the GPU ({first_line(error)}); stop other programs on it, pass --dtype bfloat16, or "
             "use a larger one"
         ) from error
-    except Exception as error:  # broken files make these libraries raise anything, plain Exception too
+    except Exception as error:  # these libraries may raise any error for broken files
         if "trust_remote_code" in str(error):
             raise CheckpointError(
                 f"{what} needs separate modelling code, which only --trust-remote-code of `oversharp audit` and "
                 "`oversharp confirm` runs, with your rights on this machine: use it if you trust the author"
             ) from error
-        hint = "check its files, or use another checkpoint" if local else "check the name, or give a directory"
+        hint = "check its files, or use another checkpoint" if local else "check the name, or pass a directory"
         raise CheckpointError(f"{what} cannot be loaded ({first_line(error)}); {hint}") from error
 
 
@@ -337,10 +330,7 @@ def _make_loaded(
     tokenizer_source: str | Path,
     room: Room | None = None,
 ) -> LoadedModel:
-    """Build the record of both.
-
-    Raises ``CheckpointError`` for a tokenizer of another model, or no end token.
-    """
+    """Return the record of both. Raises ``CheckpointError`` for a tokenizer of another model, or no end token."""
     embedding: Any = model.get_input_embeddings()
     vocabulary_size = int(embedding.weight.shape[0])
     if tokenizer.vocab_size > vocabulary_size:
@@ -367,10 +357,7 @@ def _make_loaded(
 
 
 def _stated_end_ids(model: Any) -> list[Any]:
-    """Return the end tokens of the generation config, which transformers fills from config.json by default.
-
-    The values are not validated, neither here nor by transformers.
-    """
+    """Return the unvalidated end tokens of the generation config."""
     stated = model.generation_config.eos_token_id
     return [] if stated is None else list(stated) if isinstance(stated, list | tuple) else [stated]
 
@@ -378,11 +365,9 @@ def _stated_end_ids(model: Any) -> list[Any]:
 def _end_ids(
     tokenizer: PreTrainedTokenizerBase, of_model: Sequence[Any], vocabulary_size: int, *, name: str
 ) -> tuple[int, ...]:
-    """Return every token that ends a response, as generation engines do.
+    """Return the end tokens of tokenizer and model, as generation engines use them.
 
-    The tokenizer's and the model's.
-
-    A tokenizer without an end token gets the model's. Tokens that the model lacks are left out.
+    A tokenizer without an end token gets the model's. Tokens outside the model's vocabulary are left out.
     """
     for stated in of_model:
         if not isinstance(stated, int) or stated < 0:

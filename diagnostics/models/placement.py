@@ -17,36 +17,34 @@ from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.records.memory import free_bytes
 from oversharp.diagnostics.series.weights import stored_tensors, weight_files
 
-#: A model that takes at most this share of the free memory uses one GPU: batches are halved where little is left.
+#: A model that takes at most this share of the free memory uses one GPU; batches are halved if little is left.
 FITS_SHARE = 0.95
 #: Share of the free memory for the weights of a distributed model: activations, logits and caches need the rest.
 WEIGHTS_SHARE = 0.8
-#: Share of a GPU for these, in addition to an engine and the weights.
+#: Share of a GPU for these, next to an engine and the weights.
 _ACTIVATIONS_SHARE = 0.1
 
 #: Bytes for weights on each GPU, by its number, and in the machine's memory ("cpu").
 Room = Mapping[int | str, int]
 
 
-def room_to_spread(
+def find_room(
     path: str | Path, dtype: torch.dtype, device: torch.device, *, engine_share: float, name: str
 ) -> Room | None:
-    """Return the room for a model that does not fit ``device``.
-
-    None where it fits, and on a CPU.
+    """Return the room for a model that does not fit ``device``; None if it fits, and on a CPU.
 
     A device with a number means only that GPU. ``engine_share`` of each GPU is reserved for another engine. Raises
-    ``CheckpointError`` where everything together is too small.
+    ``CheckpointError`` if all memory together is too small.
     """
     if device.type != "cuda":
         return None
     numel = sum(math.prod(tensor.shape) for tensor in stored_tensors(weight_files(Path(path))))
     gpus = range(torch.cuda.device_count()) if device.index is None else [device.index]
     memory = {number: torch.cuda.mem_get_info(number) for number in gpus}
-    return room_for(numel * dtype.itemsize, memory, free_bytes(), engine_share=engine_share, name=name)
+    return plan_room(numel * dtype.itemsize, memory, free_bytes(), engine_share=engine_share, name=name)
 
 
-def room_for(
+def plan_room(
     model_bytes: float,
     memory: Mapping[int, tuple[float, float]],
     machine_free: float,
@@ -54,19 +52,19 @@ def room_for(
     engine_share: float,
     name: str,
 ) -> Room | None:
-    """Return the room, from the model's bytes and the free memory of each GPU and of the machine.
+    """Return the room for a model from the (free, total) memory of each GPU and the machine.
 
     >>> two = {0: (100, 100), 1: (100, 100)}
-    >>> room_for(90, two, 500, engine_share=0.0, name="m") is None
+    >>> plan_room(90, two, 500, engine_share=0.0, name="m") is None
     True
-    >>> room_for(140, two, 500, engine_share=0.0, name="m"), room_for(140, two, 500, engine_share=0.6, name="m")
+    >>> plan_room(140, two, 500, engine_share=0.0, name="m"), plan_room(140, two, 500, engine_share=0.6, name="m")
     ({0: 80, 1: 80, 'cpu': 400}, {0: 30, 1: 30, 'cpu': 400})
     """
     if model_bytes <= FITS_SHARE * next(iter(memory.values()))[0]:
         return None
-    beside = 1.0 - engine_share - _ACTIVATIONS_SHARE
-    on_each = {n: int(min(WEIGHTS_SHARE * free, round(beside, 6) * total)) for n, (free, total) in memory.items()}
-    room: dict[int | str, int] = {number: item for number, item in on_each.items() if item > 0}
+    share = round(1.0 - engine_share - _ACTIVATIONS_SHARE, 6)
+    on_each = {number: int(min(WEIGHTS_SHARE * free, share * total)) for number, (free, total) in memory.items()}
+    room: dict[int | str, int] = {number: n_bytes for number, n_bytes in on_each.items() if n_bytes > 0}
     if not room:
         raise CheckpointError(
             f"{name} does not fit the GPU, and vLLM's share of {engine_share:g} leaves no room for a part of "
@@ -90,7 +88,7 @@ def placement_note(room: Room) -> str:
     'the model does not fit one GPU: it is distributed over GPU 0 and the memory of the machine, which is many times
     slower; no kernels'
     """
-    gpus = [str(item) for item in room if item != "cpu"]
+    gpus = [str(device) for device in room if device != "cpu"]
     where = f"GPU {gpus[0]}" if len(gpus) == 1 else f"GPUs {', '.join(gpus)}"
     return (
         f"the model does not fit one GPU: it is distributed over {where} and the memory of the machine, which is many "
@@ -99,12 +97,9 @@ def placement_note(room: Room) -> str:
 
 
 def numbers_of(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield every parameter with its name, including those offloaded to the machine's memory.
-
-    ``named_parameters`` gives empty tensors for these.
-    """
+    """Yield names and parameters; in ``named_parameters`` offloaded parameters are empty."""
     for prefix, module in model.named_modules():
-        waiting = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
+        offloaded = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
         for name, parameter in module.named_parameters(recurse=False):
-            numbers = parameter if parameter.device.type != "meta" or waiting is None else waiting[name]
+            numbers = parameter if parameter.device.type != "meta" or offloaded is None else offloaded[name]
             yield f"{prefix}.{name}".lstrip("."), numbers

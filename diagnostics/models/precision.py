@@ -1,7 +1,4 @@
-"""Choose the precision of a model where the user gives none.
-
-Reads only the headers of weight files.
-"""
+"""Choose the default precision of a model from the headers of its weight files."""
 
 from __future__ import annotations
 
@@ -24,9 +21,9 @@ _NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
     """Return the precision for a series with this base, and the reason.
 
-    The weights' own precision, in which they were trained and will be served; but float32 for models below
-    ``ONE_THREAD_BELOW_PARAMETERS``, where lower precision gains nothing, and for dtypes that the CPU has no matrix
-    instructions for.
+    This is the precision of the weights, in which they were trained and will be served. It is float32 for models below
+    ``ONE_THREAD_BELOW_PARAMETERS``, where lower precision gains nothing, and for dtypes without matrix instructions on
+    this CPU.
     """
     from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
 
@@ -43,10 +40,7 @@ def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
 
 
 def stored_dtype(folder: Path) -> tuple[Dtype | None, int]:
-    """Return the precision of most numbers of a model, and their count.
-
-    None for pickles and codes.
-    """
+    """Return the precision of most numbers (None for pickles and codes), and their count."""
     sizes: Counter[str] = Counter()
     for tensor in stored_tensors(weight_files(folder)):
         sizes[tensor.dtype] += math.prod(tensor.shape)

@@ -15,7 +15,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Print the number of characters, "memory" if it ran out, or "error" for an error that the caller will get."""
+    """Print the number of characters, "memory" if it ran out, or "error" if rendering fails."""
     job = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_s"], job["cpu_s"] + 1))
@@ -23,7 +23,7 @@ def main() -> None:
         print(len(_environment().from_string(job["template"]).render(**job["variables"])))
     except MemoryError:
         print("memory")
-    except Exception:  # noqa: BLE001  # transformers raises the same when it renders, with a readable message
+    except Exception:  # noqa: BLE001  # transformers raises the same error in the caller, with a readable message
         print("error")
 
 

@@ -1,7 +1,8 @@
-"""Render chat templates under limits, so that none can block a command or fill the memory.
+"""Render chat templates under limits of time, memory and output.
 
 Before a template is rendered in this process, another process renders it once under limits (``template_worker``), which
-takes a tenth of a second. Loops over a prompt may be longer for the next one: those are interrupted here.
+takes a tenth of a second. A loop over a prompt may take longer for another prompt, so this process has a time limit
+too.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from oversharp.diagnostics.records.errors import SamplerError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-#: A template that takes longer, in CPU seconds or in wakeups of one second each, counts as endless.
-MOST_CPU_S, MOST_TICKS = 5, 10
-_MOST_WALL_S = 120.0
-_MOST_MEMORY_BYTES = 1 << 30
-#: Limit on the characters a template may write: per character of its turns, and in addition.
-_MOST_TIMES, _MOST_CHARACTERS = 16, 1 << 20
+#: Limits of a template, in CPU seconds and in wakeups of one second each.
+MAX_CPU_S, MAX_TICKS = 5, 10
+_MAX_WALL_S = 120.0
+_MAX_MEMORY_BYTES = 1 << 30
+#: Limit on the characters that a template may write: per character of its turns, and in addition.
+_MAX_TIMES, _MAX_CHARACTERS = 16, 1 << 20
 
 
 class TemplateLimitError(SamplerError):
-    """A chat template that does not end, or writes without bound."""
+    """A chat template exceeds a limit of time, memory or output."""
 
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, str]], more: Mapping[str, Any]) -> str:
     """Render ``turns`` in the tokenizer's chat template, up to the start of the answer.
 
-    ``more`` are further variables of the template. Raises ``TemplateLimitError`` in one line that names the template,
+    ``more`` are further variables of the template. Raises ``TemplateLimitError`` in one line with the template's file,
     and the errors of transformers and the template.
     """
     n_given = sum(len(turn["content"]) for turn in turns)
@@ -47,8 +48,7 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, st
         **tokenizer.special_tokens_map, **more,
         "messages": list(turns), "tools": None, "documents": None, "add_generation_prompt": True,
     }  # fmt: skip
-    proof = _Proof(template, variables)
-    fault = _fault(proof)
+    fault = _find_fault(_TemplateInput(template, variables))
     if fault is None:
         try:
             with _WATCH.interrupting():
@@ -56,9 +56,9 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, st
                     tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True, **more)
                 )
         except _EndlessError:
-            fault = f"does not end within {MOST_TICKS} seconds"
+            fault = f"does not end within {MAX_TICKS} seconds"
         else:
-            if len(written) <= _MOST_TIMES * n_given + _MOST_CHARACTERS:
+            if len(written) <= _MAX_TIMES * n_given + _MAX_CHARACTERS:
                 return written
             fault = f"writes {len(written):,} characters for a prompt of {n_given:,}"
     raise TemplateLimitError(
@@ -69,39 +69,37 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, st
 
 def _place(tokenizer: PreTrainedTokenizerBase) -> str:
     folder = Path(str(tokenizer.name_or_path or "the tokenizer"))
-    return str(next((file for file in (folder / "chat_template.jinja",) if file.is_file()), folder))
+    file = folder / "chat_template.jinja"
+    return str(file if file.is_file() else folder)
 
 
 # ---------------------------------------------------------------- once in another process
 
 
-class _Proof:
-    """A template and its variables. Two are equal if they differ only in the turns."""
+class _TemplateInput:
+    """A template and its variables; inputs that differ only in the turns' contents are equal."""
 
     def __init__(self, template: str, variables: Mapping[str, Any]) -> None:
         self.template, self.variables = template, variables
-        besides = {name: value for name, value in variables.items() if name != "messages"}
+        others = {name: value for name, value in variables.items() if name != "messages"}
         roles = [turn["role"] for turn in variables["messages"]]
-        self._identity = (template, json.dumps([roles, besides], sort_keys=True, default=str))
+        self._identity = (template, json.dumps([roles, others], sort_keys=True, default=str))
 
     def __hash__(self) -> int:
         return hash(self._identity)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Proof) and self._identity == other._identity
+        return isinstance(other, _TemplateInput) and self._identity == other._identity
 
 
 @cache
-def _fault(proof: _Proof) -> str | None:
-    """Return why the template exceeds the limits.
-
-    None if it does not, or fails for other reasons.
-    """
+def _find_fault(given: _TemplateInput) -> str | None:
+    """Return why the template exceeds the limits, None if it does not or fails for other reasons."""
     job = {
-        "template": proof.template,
-        "variables": proof.variables,
-        "memory_bytes": _MOST_MEMORY_BYTES,
-        "cpu_s": MOST_CPU_S,
+        "template": given.template,
+        "variables": given.variables,
+        "memory_bytes": _MAX_MEMORY_BYTES,
+        "cpu_s": MAX_CPU_S,
     }
     worker = Path(__file__).with_name("template_worker.py")
     try:
@@ -109,18 +107,18 @@ def _fault(proof: _Proof) -> str | None:
             [sys.executable, "-P", str(worker)],
             input=json.dumps(job, default=str).encode(),
             capture_output=True,
-            timeout=_MOST_WALL_S,
+            timeout=_MAX_WALL_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"does not end within {_MOST_WALL_S:.0f} seconds"
+        return f"does not end within {_MAX_WALL_S:.0f} seconds"
     output = ended.stdout.decode(errors="replace").strip()
     if output == "memory":
-        return f"takes more than {_MOST_MEMORY_BYTES >> 30} GiB of memory"
+        return f"takes more than {_MAX_MEMORY_BYTES >> 30} GiB of memory"
     if ended.returncode < 0:  # killed by the signal of its limit
-        return f"does not end within {MOST_CPU_S} seconds of computing"
-    n_given = sum(len(turn["content"]) for turn in proof.variables["messages"])
-    if output.isdecimal() and int(output) > _MOST_TIMES * n_given + _MOST_CHARACTERS:
+        return f"does not end within {MAX_CPU_S} seconds of computing"
+    n_given = sum(len(turn["content"]) for turn in given.variables["messages"])
+    if output.isdecimal() and int(output) > _MAX_TIMES * n_given + _MAX_CHARACTERS:
         return f"writes {int(output):,} characters for a prompt of {n_given:,}"
     return None
 
@@ -129,13 +127,13 @@ def _fault(proof: _Proof) -> str | None:
 
 
 class _EndlessError(BaseException):
-    """Raised inside a template that takes too long; templates catch no exceptions."""
+    """Raised in a template that takes too long; ``except Exception`` must not catch it."""
 
 
 class _Watch:
-    """Interrupt the thread that renders a template for ``MOST_TICKS`` wakeups in a row.
+    """Interrupt the thread that renders a template for ``MAX_TICKS`` wakeups in a row.
 
-    Wakeups, not seconds, so that a process that was suspended meanwhile is not interrupted.
+    Counts wakeups, not seconds, so that a process that was suspended is not interrupted.
     """
 
     def __init__(self) -> None:
@@ -164,7 +162,7 @@ class _Watch:
             with self._lock:
                 for thread in self._ticks:
                     self._ticks[thread] += 1
-                    if self._ticks[thread] == MOST_TICKS:
+                    if self._ticks[thread] == MAX_TICKS:
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
                             ctypes.c_ulong(thread), ctypes.py_object(_EndlessError)
                         )

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class PromptFormat(Protocol):
-    """Settings that turn a prompt into model input.
-
-    Settings of the audit and of the trainers both have them.
-    """
+    """Settings that turn a prompt into model input, shared by audit and trainers."""
 
     @property
     def prompt_template(self) -> str:
@@ -31,7 +28,7 @@ class PromptFormat(Protocol):
 
     @property
     def system_prompt(self) -> str:
-        """System turn before the prompt; empty for none, and unused without ``chat``."""
+        """System turn before the prompt, empty for none; unused without ``chat``."""
 
     @property
     def chat(self) -> bool:
@@ -39,11 +36,11 @@ class PromptFormat(Protocol):
 
     @property
     def chat_args(self) -> str | None:
-        """Further arguments of the template, a JSON object; None for none."""
+        """Further arguments of the chat template, a JSON object; None for none."""
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
-    """Return ``text`` as the user turn of the tokenizer's chat template, up to the start of the answer.
+    """Return ``text`` as the user turn of the chat template, up to the start of the answer.
 
     Raises ``SamplerError`` in one line if there is no template, it fails, or does not end.
     """
@@ -74,12 +71,12 @@ def _takes(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
-    """Return the token ids of the prompt, with the prompt template and, if set, the chat template around it.
+    """Return the token ids of the prompt in its prompt template and, if set, chat template.
 
     Raises ``SamplerError`` if there is no chat template, or the tokenizer cannot encode the prompt or returns no
     tokens.
     """
-    # not str.format: a template may contain other braces, as in \boxed{}
+    # not str.format, because a template may contain other braces, as in \boxed{}
     text = settings.prompt_template.replace("{prompt}", problem.prompt)
     if settings.chat:
         text = chat_text(tokenizer, text, settings)
@@ -93,10 +90,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings
 def pad_left(
     rows: Sequence[Sequence[int]], loaded: LoadedModel
 ) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
-    """Left-pad token rows to one rectangle on the model's device.
-
-    Returns it with the mask of real tokens.
-    """
+    """Left-pad token rows on the model's device; return them with the mask of real tokens."""
     width = max(map(len, rows))
     ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
     length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
@@ -104,16 +98,13 @@ def pad_left(
 
 
 def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return the tokens of a whole response as the model would write it, end token included."""
+    """Return the tokens of a complete response, end token included."""
     ids = _encode(tokenizer, text, what=f"response {text!r:.80}", special_tokens=False)
     return (*ids, int(tokenizer.eos_token_id))
 
 
 def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tuple[int, ...]]) -> list[str]:
-    """Return the text of each row of response tokens without special tokens.
-
-    Equal rows are decoded once.
-    """
+    """Return the text of each row of response tokens, without special tokens."""
     distinct = list(dict.fromkeys(token_rows))  # sharpened models often repeat a response
     decoded = tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
     texts = dict(zip(distinct, decoded, strict=True))
@@ -121,7 +112,7 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tupl
 
 
 def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
-    """Raise ``SamplerError`` unless the prompt and ``n_response`` tokens after it fit the model's context."""
+    """Raise ``SamplerError`` unless prompt and ``n_response`` tokens fit the context."""
     foreign = max(prompt_ids)
     if foreign >= loaded.vocabulary_size:
         raise SamplerError(

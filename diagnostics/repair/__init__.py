@@ -1,3 +1,1 @@
 """Write weights between the base and a checkpoint as a series that can be audited."""
-
-from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Mix LoRA adapters: the weight change is B·A times a scale, so a part of it is the adapter with a smaller B.
+"""Mix LoRA adapters by scaling and concatenating their factors.
 
-A sum of such changes is an adapter with concatenated factors: exact, at the sum of the ranks. Reducing it to the
-original rank would lose a part of it.
+The weight change is B·A times a scale, so a fraction of it is the adapter with a smaller B. A sum of such changes is
+exactly an adapter with concatenated factors, at the sum of the ranks; reducing the rank would lose a part of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.records.types import Checkpoint
-from oversharp.diagnostics.repair.mixing import Rounding, scale, scale_numbers, whole
-from oversharp.diagnostics.repair.models import read_object
+from oversharp.diagnostics.repair.mixing import Rounding, load_tensor, scale, scale_numbers
+from oversharp.diagnostics.repair.models import load_object
 from oversharp.diagnostics.repair.sources import Sources
 from oversharp.diagnostics.repair.tensor_files import PlannedFiles, PlannedTensor, plan_copy
 from oversharp.diagnostics.series.finding import ADAPTER_CONFIG, adapter_hash
@@ -30,8 +30,8 @@ FILE = "adapter_model.safetensors"
 #: First and second factors, as named by peft.
 _FIRST = (".lora_A.weight", ".lora_embedding_A")
 _SECOND = (".lora_B.weight", ".lora_embedding_B")
-#: Entries of adapter_config.json that make a scaled adapter differ from a scaled weight change, with their meaning.
-_OTHER_LAWS = {
+#: Entries of adapter_config.json with which scaling the factors does not scale the weight change.
+_UNSUPPORTED = {
     "use_dora": "DoRA, which normalises the weights",
     "modules_to_save": "whole modules besides its factors (modules_to_save)",
     "trainable_token_indices": "rows of the embeddings besides its factors (trainable_token_indices)",
@@ -44,8 +44,8 @@ _OTHER_LAWS = {
     "monteclora_config": "random factors (MonteCLoRA)",
     "velora_config": "compressed activations (VeLoRA)",
 }
-#: Initialisations that leave the model under the adapter unchanged; the others move base weights into the factors.
-_PLAIN_STARTS = (None, True, False, "gaussian", "eva")
+#: Initialisations that leave the adapter's model unchanged; others move base weights into the factors.
+_PLAIN_INITS = (None, True, False, "gaussian", "eva")
 #: Settings that all adapters of an average must share.
 _SHARED = ("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "target_modules")
 _MERGE = "merge the adapters into their model (merge_and_unload of peft) and repair full models"
@@ -60,47 +60,38 @@ class _Part:
     tensors: Mapping[str, StoredTensor]
     is_base: bool
 
-    def weight(self, lambda_: float, n: int) -> float:
+    def weight_at(self, lambda_: float, n: int) -> float:
         return 1 - lambda_ if self.is_base else lambda_ / n
 
 
 class Adapters:
-    """The adapters of a repair.
-
-    An untrained adapter as base adds nothing and is left out of the sum.
+    """The adapters of a repair. An untrained adapter as base is left out of the sum.
 
     Raises ``CheckpointError`` for adapters that are not plain LoRA, for pickles, and for a sum of adapters with
     different ranks, scales or targets.
     """
 
     config_name = ADAPTER_CONFIG
-    of_base_alone: tuple[str, ...] = ()
+    base_only: tuple[str, ...] = ()
 
     def __init__(self, sources: Sources) -> None:
         base = sources.base
         trained_base = base.kind == "lora" and not is_identity(weight_files(base.path, adapter=True))
-        self._parts = [_part(base, is_base=True)] if trained_base else []
-        self._parts += [_part(checkpoint, is_base=False) for checkpoint in sources.checkpoints]
+        self._parts = [_load_part(base, is_base=True)] if trained_base else []
+        self._parts += [_load_part(checkpoint, is_base=False) for checkpoint in sources.checkpoints]
         self._n = len(sources.checkpoints)
         under = base.base_path
         self._model_hash = base.weights_hash if under is None else weights_hash(weight_files(under))
         for part in self._parts[:-1]:
-            _refuse_other_form(part, self._parts[-1])
+            _refuse_different_shape(part, self._parts[-1])
 
-    def files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
-        """Return the weight file of this point.
+    def plan_files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
+        """Plan the weight file of this point. ``rounding`` is unused: factors keep precision."""
+        return {FILE: [self._plan(name, lambda_, float32) for name in self._parts[-1].tensors]}
 
-        ``rounding`` is unused: scaled factors keep their precision.
-        """
-        planned = [self._plan(name, lambda_, float32) for name in self._parts[-1].tensors]
-        return {FILE: planned}
-
-    def config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
-        """Return the adapter_config.json of ``checkpoint``.
-
-        The ranks are those of a sum if ``computed``.
-        """
-        config = read_object(checkpoint.path / ADAPTER_CONFIG)
+    def make_config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
+        """Return the adapter_config.json of ``checkpoint``, with the ranks of the sum if ``computed``."""
+        config = load_object(checkpoint.path / ADAPTER_CONFIG)
         config["base_model_name_or_path"] = _portable_model_name(checkpoint, config)
         n = len(self._parts) if computed else 1
         if n > 1:
@@ -109,17 +100,17 @@ class Adapters:
                 config[name] = {key: n * value for key, value in (config.get(name) or {}).items()}
         return config
 
-    def hash(self, folder: Path) -> str:
-        """Return the hash of the weights written into ``folder``, with the model under them."""
+    def hash_folder(self, folder: Path) -> str:
+        """Return the hash of the adapter written into ``folder``, including its model."""
         files = weight_files(folder, adapter=True)
-        return adapter_hash(files, read_object(folder / ADAPTER_CONFIG), self._model_hash)
+        return adapter_hash(files, load_object(folder / ADAPTER_CONFIG), self._model_hash)
 
     def _plan(self, name: str, lambda_: float, float32: bool) -> PlannedTensor:
         own = [part.tensors[name] for part in self._parts]
         if name.endswith(_FIRST):
             return plan_copy(own[0]) if len(own) == 1 else _concatenate_first(own)
         dtype = "F32" if float32 and FLOAT_BYTES[own[-1].dtype] < 4 else own[-1].dtype
-        weights = [part.weight(lambda_, self._n) * self._scale() for part in self._parts]
+        weights = [part.weight_at(lambda_, self._n) * self._scale() for part in self._parts]
         rows, *rank = own[-1].shape
         shape = (rows, len(own) * rank[0], *rank[1:])
         return PlannedTensor(
@@ -133,35 +124,31 @@ class Adapters:
         )
 
     def _scale(self) -> float:
-        """Scale of B: rsLoRA's α/√r grows by √n for n parts with n·α and n·r, plain LoRA's α/r does not."""
+        """Return the scale of B: for n parts rsLoRA's α/√r grows by √n, LoRA's α/r does not."""
         return 1 / math.sqrt(len(self._parts)) if self._parts[-1].config.get("use_rslora") else 1.0
 
 
 def _portable_model_name(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
-    """Return a name of the model under the adapter valid in any folder.
-
-    Its hub name, else its absolute path.
-    """
+    """Return a name of the adapter's model for any folder: its hub name or absolute path."""
     named = str(config.get("base_model_name_or_path") or ".")
     under = checkpoint.base_path
     assert under is not None  # find_series requires it of adapters
-    by_name = not Path(named).exists() and locate_model(named)
-    return named if by_name else str(under)
+    return named if not Path(named).exists() and locate_model(named) else str(under)
 
 
 def _concatenate_first(own: Sequence[StoredTensor]) -> PlannedTensor:
-    """Concatenate first factors, unchanged."""
+    """Plan the unchanged first factors as one tensor."""
 
     def chunks() -> Iterator[bytes]:
-        for item in own:
-            yield from tensor_bytes(item)
+        for tensor in own:
+            yield from tensor_bytes(tensor)
 
     rank, *columns = own[0].shape
     return PlannedTensor(
         name=own[0].name,
         dtype=own[0].dtype,
         shape=(len(own) * rank, *columns),
-        n_bytes=sum(entry.end - entry.start for entry in own),
+        n_bytes=sum(tensor.end - tensor.start for tensor in own),
         chunks=chunks,
     )
 
@@ -169,51 +156,53 @@ def _concatenate_first(own: Sequence[StoredTensor]) -> PlannedTensor:
 def _concatenate_second(own: Sequence[StoredTensor], weights: Sequence[float], dtype: str) -> Iterator[bytes]:
     import numpy as np
 
-    parts = [scale_numbers(whole(item), weight, dtype, item.name) for item, weight in zip(own, weights, strict=True)]
+    parts = [
+        scale_numbers(load_tensor(tensor), weight, dtype, tensor.name)
+        for tensor, weight in zip(own, weights, strict=True)
+    ]
     yield stored_bytes(np.concatenate(parts, axis=1), dtype)
 
 
-# ---------------------------------------------------------------- adapters that cannot be mix
+# ---------------------------------------------------------------- adapters that cannot be mixed
 
 
-def _part(checkpoint: Checkpoint, *, is_base: bool) -> _Part:
-    config = read_object(checkpoint.path / ADAPTER_CONFIG)
+def _load_part(checkpoint: Checkpoint, *, is_base: bool) -> _Part:
+    config = load_object(checkpoint.path / ADAPTER_CONFIG)
     files = weight_files(checkpoint.path, adapter=True)
     if files[0].suffix != ".safetensors":
         raise CheckpointError(
             f"{checkpoint.label}: {files[0].name} is a pickle, which is not loaded; save the adapter as safetensors "
             "(PeftModel.from_pretrained, save_pretrained)"
         )
-    what = _unsupported_feature(config)
+    feature = _find_unsupported(config)
     tensors = {tensor.name: tensor for tensor in stored_tensors(files)}
-    odd = next(
-        (item for item in tensors.values() if not (item.name.endswith((*_FIRST, *_SECOND)) and is_whole(item))), None
-    )
-    if what is None and odd is not None:
-        what = f"{odd.name} ({odd.dtype}) besides its factors"
-    if what is not None:
+    if feature is None:
+        others = [
+            f"{tensor.name} ({tensor.dtype}) besides its factors"
+            for tensor in tensors.values()
+            if not (tensor.name.endswith((*_FIRST, *_SECOND)) and is_whole(tensor))
+        ]
+        feature = next(iter(others), None)
+    if feature is not None:
         raise CheckpointError(
-            f"{checkpoint.label}: the adapter has {what}, so a part of it is not a LoRA adapter; {_MERGE}"
+            f"{checkpoint.label}: the adapter has {feature}, so a fraction of it is not a LoRA adapter; {_MERGE}"
         )
     return _Part(checkpoint=checkpoint, config=config, tensors=tensors, is_base=is_base)
 
 
-def _unsupported_feature(config: Mapping[str, Any]) -> str | None:
+def _find_unsupported(config: Mapping[str, Any]) -> str | None:
     kind = str(config.get("peft_type") or "LORA").upper()
     if kind != "LORA":
         return f"the kind {kind}"
     if config.get("bias", "none") != "none":
         return "trained biases"
-    if config.get("init_lora_weights") not in _PLAIN_STARTS:
+    if config.get("init_lora_weights") not in _PLAIN_INITS:
         return f"base weights moved into its factors (init_lora_weights {config['init_lora_weights']})"
-    return next((what for name, what in _OTHER_LAWS.items() if config.get(name)), None)
+    return next((feature for name, feature in _UNSUPPORTED.items() if config.get(name)), None)
 
 
-def _refuse_other_form(first: _Part, last: _Part) -> None:
-    """Raise ``CheckpointError`` unless modules, ranks and scales are equal.
-
-    Only then factors can be concatenated.
-    """
+def _refuse_different_shape(first: _Part, last: _Part) -> None:
+    """Raise ``CheckpointError`` unless modules, ranks and scales are equal."""
     labels = f"{first.checkpoint.label} and {last.checkpoint.label}"
     for name in _SHARED:
         ours, theirs = (_comparable(part.config.get(name)) for part in (first, last))
@@ -222,10 +211,10 @@ def _refuse_other_form(first: _Part, last: _Part) -> None:
                 f"{labels}: {name} differs ({_describe(ours)} and {_describe(theirs)}), so their sum is not a LoRA "
                 f"adapter; {_MERGE}"
             )
-    shapes = [{name: (item.dtype, item.shape) for name, item in part.tensors.items()} for part in (first, last)]
+    shapes = [{name: (tensor.dtype, tensor.shape) for name, tensor in part.tensors.items()} for part in (first, last)]
     if shapes[0] != shapes[1]:
-        odd = min(name for name, _ in shapes[0].items() ^ shapes[1].items())
-        raise CheckpointError(f"{labels}: {odd} differs in shape or dtype, or only one adapter has it; {_MERGE}")
+        differing = min(name for name, _ in shapes[0].items() ^ shapes[1].items())
+        raise CheckpointError(f"{labels}: {differing} differs in shape or dtype, or only one adapter has it; {_MERGE}")
     if last.config.get("target_parameters"):
         raise CheckpointError(
             f"{last.checkpoint.label}: adapts parameters of experts (target_parameters), whose factors cannot be "

@@ -1,7 +1,4 @@
-"""Output folder of a repair: owned by one call, locked, with enough disk space.
-
-Checkpoints are written atomically.
-"""
+"""Output folder of a repair: lock it, check it, and write checkpoints into it atomically."""
 
 from __future__ import annotations
 
@@ -19,15 +16,13 @@ from oversharp.diagnostics.records.amounts import disk_size
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.series.layouts import REPAIR_RECORD
-from oversharp.diagnostics.series.tokenizers import tokenizer_file, tokenizer_places
+from oversharp.diagnostics.series.tokenizers import find_tokenizer
 
-#: Record of the sources, in the folder; in each checkpoint, a file of the same name describes it.
-RECORD = REPAIR_RECORD
 #: Prefix of folders that are being written; audits skip them.
 _UNFINISHED = "tmp-"
 
-_OF_MODEL = ("config.json", "generation_config.json", "*.py")
-_OF_TOKENIZER = (
+_MODEL_FILES = ("config.json", "generation_config.json", "*.py")
+_TOKENIZER_FILES = (
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
     "spiece.model", "tekken.json", "*.tiktoken", "chat_template*", "additional_chat_templates/*",
     "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "*.py",
@@ -36,14 +31,14 @@ _OF_TOKENIZER = (
 
 @contextmanager
 def lock_output(out: Path, record: dict[str, Any]) -> Iterator[None]:
-    """Lock the folder ``out`` for the repair of ``record``; remove leftovers of a killed call.
+    """Lock the folder ``out`` for the repair of ``record``, and remove leftovers of a killed call.
 
-    Raises ``ConfigError`` where it contains other files or the repair of other weights, or another call is writing.
+    Raises ``ConfigError`` if it contains other files or the repair of other weights, or another call is writing.
     """
     require_ours(out, record)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        lock = (out / RECORD).open("a+", encoding="utf-8")
+        lock = (out / REPAIR_RECORD).open("a+", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written ({error.strerror}); choose another --out") from error
     with lock:
@@ -60,37 +55,35 @@ def lock_output(out: Path, record: dict[str, Any]) -> Iterator[None]:
 
 
 def require_ours(out: Path, record: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` unless ``out`` is missing, empty, or an earlier repair of the same weights."""
+    """Raise ``ConfigError`` unless ``out`` is missing, empty, or a repair of these weights."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
     if not out.is_dir() or not any(out.iterdir()):
         return
-    written = out / RECORD
-    if not written.is_file():
-        some = min(item.name for item in out.iterdir())
-        raise ConfigError(f"--out {out}: contains other files ({some}); choose a new folder")
-    text = written.read_text(encoding="utf-8")
+    file = out / REPAIR_RECORD
+    if not file.is_file():
+        first = min(path.name for path in out.iterdir())
+        raise ConfigError(f"--out {out}: contains other files ({first}); choose a new folder")
+    text = file.read_text(encoding="utf-8")
     if not text:  # killed between creating and writing it
         return
     try:
-        recorded = json.loads(text)
+        existing = json.loads(text).get("made_of", {})
     except ValueError:
-        raise ConfigError(f"--out {out}: {RECORD} is not from a repair; choose a new folder") from None
-    odd = next(
-        (name for name in record["made_of"] if recorded.get("made_of", {}).get(name) != record["made_of"][name]), None
-    )
-    if odd is not None:
-        raise ConfigError(f"--out {out}: contains a repair with another {odd}; choose a new folder")
+        raise ConfigError(f"--out {out}: {REPAIR_RECORD} is not from a repair; choose a new folder") from None
+    differing = next((name for name, value in record["made_of"].items() if existing.get(name) != value), None)
+    if differing is not None:
+        raise ConfigError(f"--out {out}: contains a repair with another {differing}; choose a new folder")
 
 
 def refuse_inside(out: Path, places: Sequence[Path]) -> None:
-    """Raise ``ConfigError`` where ``out`` is inside a folder of the series, whose next audit would include it."""
+    """Raise ``ConfigError`` if ``out`` is in a series, whose next audit would include it."""
     for place in places:
         if out.resolve().is_relative_to(place.resolve()):
             raise ConfigError(f"--out {out}: is inside {place}, which is a series itself; choose a folder next to it")
 
 
-def require_room(out: Path, n_bytes: int) -> None:
+def require_space(out: Path, n_bytes: int) -> None:
     """Raise ``ConfigError`` unless the disk of ``out`` has ``n_bytes`` free."""
     free = shutil.disk_usage(_existing(out)).free
     if n_bytes > free:
@@ -101,26 +94,23 @@ def require_room(out: Path, n_bytes: int) -> None:
 
 
 def same_disk(file: Path, out: Path) -> bool:
-    """Whether ``file`` can be hard-linked into ``out``."""
+    """Return whether ``file`` can be hard-linked into ``out``."""
     return file.stat().st_dev == _existing(out).stat().st_dev
 
 
 def _existing(path: Path) -> Path:
-    return next(item for item in (path.absolute(), *path.absolute().parents) if item.exists())
+    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
 @contextmanager
 def atomic_folder(final: Path) -> Iterator[Path]:
-    """Yield a folder to fill.
-
-    It is renamed to ``final`` when complete and flushed, and removed otherwise.
-    """
+    """Yield a temporary folder, renamed to ``final`` when complete, removed on errors."""
     temporary = final.with_name(f"{_UNFINISHED}{final.name}")
     temporary.mkdir()
     try:
         yield temporary
         if not temporary.is_dir():
-            return  # the caller discarded it
+            return  # the caller removed it
         for entry in (*temporary.rglob("*"), temporary):
             _flush(entry)
         temporary.rename(final)
@@ -146,7 +136,7 @@ def _flush(path: Path) -> None:
 
 
 def link(file: Path, target: Path) -> None:
-    """Hard-link the file, which takes no space; copy it where the file system cannot."""
+    """Hard-link the file, which takes no space; copy it if the file system does not support that."""
     source = file.resolve()
     try:
         os.link(source, target)
@@ -155,12 +145,11 @@ def link(file: Path, target: Path) -> None:
 
 
 def copy_small_files(checkpoint: Checkpoint, folder: Path) -> None:
-    """Copy tokenizer and chat template and, of a full model, its configurations and code."""
-    vocabulary = tokenizer_file(tokenizer_places(checkpoint))
-    of_model = _OF_MODEL if checkpoint.kind == "full" else ("generation_config.json",)
-    _copy(checkpoint.path, of_model, folder)
+    """Copy tokenizer and chat template, and a full model's configurations and code."""
+    vocabulary = find_tokenizer(checkpoint)
+    _copy(checkpoint.path, _MODEL_FILES if checkpoint.kind == "full" else ("generation_config.json",), folder)
     if vocabulary is not None:
-        _copy(vocabulary.parent, _OF_TOKENIZER, folder)
+        _copy(vocabulary.parent, _TOKENIZER_FILES, folder)
 
 
 def _copy(source: Path, patterns: Sequence[str], folder: Path) -> None:

@@ -19,35 +19,33 @@ _AT_A_TIME = 1 << 20
 
 @dataclass(kw_only=True)
 class Rounding:
-    """Position of the rounded weights along the line: sums over all mixed numbers."""
+    """Sums over all mixed numbers that give the position of the rounded weights on the line."""
 
     along: float = 0.0  # Σ (rounded − base)·(exact − base)
     square: float = 0.0  # Σ (exact − base)²
 
     def rounded_lambda(self, lambda_: float) -> float | None:
-        """Return the λ of the point on the line nearest to the rounded weights.
-
-        None if all are equal.
-        """
+        """Return the λ of the point nearest to the rounded weights, None if all sources are equal."""
         return lambda_ * self.along / self.square if self.square else None
 
 
 def mix(
     base: StoredTensor, others: Sequence[StoredTensor], weight: float, dtype: str, rounding: Rounding
 ) -> Iterator[bytes]:
-    """Yield the bytes of base + weight · Σ (other − base), computed in float32 and rounded to ``dtype``.
+    """Yield base + weight · Σ (other − base), computed in float32, as bytes of ``dtype``.
 
     Float64 is computed in float64. Numbers that are equal in all sources stay bit-identical. All tensors have the same
     shape. Raises ``CheckpointError`` for NaN and infinite numbers, in a source or in the result.
     """
-    raws = [tensor_bytes(item, at_a_time=_AT_A_TIME * FLOAT_BYTES[item.dtype]) for item in (base, *others)]
-    one_dtype = {dtype} == {entry.dtype for entry in (base, *others)}
+    sources = (base, *others)
+    raws = [tensor_bytes(tensor, at_a_time=_AT_A_TIME * FLOAT_BYTES[tensor.dtype]) for tensor in sources]
+    same_dtype = {dtype} == {tensor.dtype for tensor in sources}
     for raw, *other_raws in zip(*raws, strict=True):
-        if one_dtype and all(member == raw for member in other_raws):
+        if same_dtype and all(other == raw for other in other_raws):
             yield raw
             continue
-        base_N = _wide(raw, base.dtype)
-        other_N = [_wide(element, tensor.dtype) for element, tensor in zip(other_raws, others, strict=True)]
+        base_N = _widen(raw, base.dtype)
+        other_N = [_widen(other, tensor.dtype) for other, tensor in zip(other_raws, others, strict=True)]
         yield stored_bytes(_mix_numbers(base_N, other_N, weight, dtype, rounding, base.name), dtype)
 
 
@@ -57,44 +55,40 @@ def _mix_numbers(
     import numpy as np
 
     with np.errstate(invalid="ignore", over="ignore"):
-        move_N = other_N[0] - base_N
-        for one_N in other_N[1:]:
-            move_N = move_N + (one_N - base_N)
-        move_N = move_N * move_N.dtype.type(weight)
-        made_N = rounded(base_N + move_N, dtype)
-    if not np.isfinite(made_N).all():
-        finite = all(bool(np.isfinite(item).all()) for item in (base_N, *other_N))
-        raise _not_finite(name, dtype, finite)
-    rounding.along += float(np.dot(made_N - base_N, move_N))
-    rounding.square += float(np.dot(move_N, move_N))
-    return made_N
+        change_N = other_N[0] - base_N
+        for number_N in other_N[1:]:
+            change_N = change_N + (number_N - base_N)
+        change_N = change_N * change_N.dtype.type(weight)
+        mixed_N = rounded(base_N + change_N, dtype)
+    if not np.isfinite(mixed_N).all():
+        raise _not_finite(name, dtype, all(bool(np.isfinite(number_N).all()) for number_N in (base_N, *other_N)))
+    rounding.along += float(np.dot(mixed_N - base_N, change_N))
+    rounding.square += float(np.dot(change_N, change_N))
+    return mixed_N
 
 
 def scale(tensor: StoredTensor, weight: float, dtype: str) -> Iterator[bytes]:
     """Yield the bytes of weight · tensor, computed as in ``mix``."""
     for raw in tensor_bytes(tensor, at_a_time=_AT_A_TIME * FLOAT_BYTES[tensor.dtype]):
-        yield stored_bytes(scale_numbers(_wide(raw, tensor.dtype), weight, dtype, tensor.name), dtype)
+        yield stored_bytes(scale_numbers(_widen(raw, tensor.dtype), weight, dtype, tensor.name), dtype)
 
 
 def scale_numbers(number_N: NDArray[Any], weight: float, dtype: str, name: str) -> NDArray[Any]:
-    """Return weight · number, rounded to ``dtype``.
-
-    Raises ``CheckpointError`` for NaN and infinite numbers.
-    """
+    """Return weight · number, rounded to ``dtype``. Raises ``CheckpointError`` for NaN and infinite numbers."""
     import numpy as np
 
-    made_N = rounded(number_N * number_N.dtype.type(weight), dtype)
-    if not np.isfinite(made_N).all():
+    scaled_N = rounded(number_N * number_N.dtype.type(weight), dtype)
+    if not np.isfinite(scaled_N).all():
         raise _not_finite(name, dtype, bool(np.isfinite(number_N).all()))
-    return made_N
+    return scaled_N
 
 
-def whole(tensor: StoredTensor) -> NDArray[Any]:
+def load_tensor(tensor: StoredTensor) -> NDArray[Any]:
     """Return a small tensor in its shape, as float32 or float64."""
-    return _wide(b"".join(tensor_bytes(tensor)), tensor.dtype).reshape(tensor.shape)
+    return _widen(b"".join(tensor_bytes(tensor)), tensor.dtype).reshape(tensor.shape)
 
 
-def _wide(raw: bytes, dtype: str) -> NDArray[Any]:
+def _widen(raw: bytes, dtype: str) -> NDArray[Any]:
     import numpy as np
 
     number_N = floats(raw, dtype)
@@ -105,5 +99,5 @@ def _not_finite(name: str, dtype: str, sources_are_finite: bool) -> CheckpointEr
     if sources_are_finite:
         return CheckpointError(f"{name}: exceeds the range of {dtype}; drop the largest of --lambdas")
     return CheckpointError(
-        f"{name} contains NaN or infinite numbers: training diverged or a file is damaged; name another --checkpoint"
+        f"{name} contains NaN or infinite numbers: training diverged or a file is damaged; choose another --checkpoint"
     )

@@ -1,4 +1,4 @@
-"""Mix full models: match tensors of base and checkpoints, and reject models that cannot be mixed."""
+"""Mix full models: match tensors, and refuse models that cannot be mixed."""
 
 from __future__ import annotations
 
@@ -27,26 +27,20 @@ from oversharp.diagnostics.series.weights import (
 
 Tensors = Mapping[str, StoredTensor]
 
-#: Architecture settings that tensors do not show: models of equal shapes that differ here compute something else.
-_LAW = (
-    "model_type",
-    "num_hidden_layers",
-    "n_layer",
-    "num_attention_heads",
-    "n_head",
-    "num_key_value_heads",
-    "head_dim",
-)
-#: Names of the matrix shared by embeddings and output head, which is stored under either name, or both.
+#: Settings that affect the computation and that tensor shapes do not determine.
+_ARCHITECTURE = (
+    "model_type", "num_hidden_layers", "n_layer", "num_attention_heads", "n_head", "num_key_value_heads", "head_dim",
+)  # fmt: skip
+#: Names of the matrix shared by embeddings and output head, which may be stored under either name or both.
 _TIED = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight", "lm_head.weight")
-#: Buffers that are computed from the configuration, and stored only by some writers.
+#: Buffers that are computed from the configuration, and stored only by some libraries.
 _CONSTANTS = ("inv_freq",)
 
 
 class Models:
     """The full models of a repair, matched tensor by tensor.
 
-    ``of_base_alone`` are tensors that the checkpoint lacks, such as heads that its trainer does not save. Raises
+    ``base_only`` are tensors that the checkpoint lacks, such as heads that its trainer does not save. Raises
     ``CheckpointError`` for pickled or quantised weights, and for models of different shapes or architectures.
     """
 
@@ -54,28 +48,28 @@ class Models:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        for item in sources.all:
-            _refuse_what_is_no_numbers(item)
+        for checkpoint in sources.all:
+            _refuse_codes_and_pickles(checkpoint)
         _refuse_other_architectures(sources)
-        self._base, *self._others = ({entry.name: entry for entry in _tensors(model)} for model in sources.all)
+        self._base, *self._others = ({tensor.name: tensor for tensor in _tensors(model)} for model in sources.all)
         self._matched = {name: self._match(tensor) for name, tensor in self._others[-1].items()}
         _refuse_lost_head(sources, self._base, self._others[-1])
         lacking = self._base.keys() - self._others[-1].keys()
-        self.of_base_alone = tuple(sorted(name for name in lacking if not _is_tied(name)))
+        self.base_only = tuple(sorted(name for name in lacking if not _is_tied(name)))
 
-    def config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
-        """Return the config.json of ``checkpoint``, with the dtype of the result if it was ``computed``."""
-        config = configuration(checkpoint)
+    def make_config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
+        """Return the config.json of ``checkpoint``, with the result's dtype if ``computed``."""
+        config = _load_config(checkpoint)
         if computed and float32:
             config |= {name: "float32" for name in ("dtype", "torch_dtype") if name in config} or {"dtype": "float32"}
         return config
 
-    def hash(self, folder: Path) -> str:
+    def hash_folder(self, folder: Path) -> str:
         """Return the hash of the weights written into ``folder``."""
         return weights_hash(weight_files(folder))
 
-    def files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
-        """Return the weight files of this point, in the layout of the checkpoint's."""
+    def plan_files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
+        """Plan the weight files of this point, with the checkpoint's file names."""
         planned: dict[str, list[PlannedTensor]] = {}
         for name, tensor in self._others[-1].items():
             plan = self._plan(tensor, self._matched[name], lambda_, float32, rounding)
@@ -98,10 +92,7 @@ class Models:
         )
 
     def _match(self, own: StoredTensor) -> tuple[StoredTensor, ...]:
-        """Return the tensors of base and checkpoints that are mixed into this one.
-
-        None if it is copied.
-        """
+        """Return the tensors that are mixed into this tensor, empty if it is copied."""
         if own.dtype not in FLOAT_BYTES:
             return ()
         counterparts = [_counterpart(own.name, tensors) for tensors in (self._base, *self._others)]
@@ -112,22 +103,22 @@ class Models:
             if counterpart is None:
                 raise CheckpointError(
                     f"{model.label}: has no tensor {own.name}, which {last.label} has; the architectures differ, or "
-                    "the writers: then load and save the first with the library that wrote the second "
+                    "other libraries wrote them: then load and save the first with the library of the second "
                     "(from_pretrained, save_pretrained)"
                 )
             if counterpart.shape != own.shape or not is_whole(counterpart):
                 raise CheckpointError(
-                    f"{own.name} is {_form(counterpart)} in {model.label} and {_form(own)} in {last.label}; pass the "
-                    "model that this run started from with --base"
+                    f"{own.name} is {_format(counterpart)} in {model.label} and {_format(own)} in {last.label}; pass "
+                    "the model that this run started from with --base"
                 )
-        return tuple(item for item in counterparts if item is not None)
+        return tuple(counterpart for counterpart in counterparts if counterpart is not None)
 
 
 def _tensors(checkpoint: Checkpoint) -> list[StoredTensor]:
     return stored_tensors(weight_files(checkpoint.path))
 
 
-def _form(tensor: StoredTensor) -> str:
+def _format(tensor: StoredTensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)}"
 
 
@@ -136,44 +127,39 @@ def _is_tied(name: str) -> bool:
 
 
 def _counterpart(name: str, tensors: Tensors) -> StoredTensor | None:
-    """Return the tensor of this name.
-
-    For a tied matrix stored once, the one under its other name.
-    """
+    """Return the tensor of this name, or a tied matrix that is stored under its other name."""
     if name in tensors or not _is_tied(name):
         return tensors.get(name)
-    twins = [item for other, item in tensors.items() if _is_tied(other)]
-    return twins[0] if len(twins) == 1 else None
+    tied = [tensor for other, tensor in tensors.items() if _is_tied(other)]
+    return tied[0] if len(tied) == 1 else None
 
 
-# ---------------------------------------------------------------- models that cannot be mix
+# ---------------------------------------------------------------- models that cannot be mixed
 
 
-def _refuse_what_is_no_numbers(checkpoint: Checkpoint) -> None:
+def _refuse_codes_and_pickles(checkpoint: Checkpoint) -> None:
     pickles = [file for file in weight_files(checkpoint.path) if file.suffix != ".safetensors"]
     if pickles:
         raise CheckpointError(
             f"{checkpoint.label}: {pickles[0].name} is a pickle, which is not loaded; save the model as safetensors "
             "(from_pretrained, save_pretrained)"
         )
-    config = configuration(checkpoint)
-    odd = next((tensor for tensor in _tensors(checkpoint) if tensor.dtype in CODED), None)
-    quantisation = config.get("quantization_config") or config.get("compression_config")
-    if odd is not None or quantisation:
-        what = "by its config.json" if odd is None else f"{odd.name} is {odd.dtype}"
+    config = _load_config(checkpoint)
+    coded = next((tensor for tensor in _tensors(checkpoint) if tensor.dtype in CODED), None)
+    if coded is not None or config.get("quantization_config") or config.get("compression_config"):
+        reason = "by its config.json" if coded is None else f"{coded.name} is {coded.dtype}"
         raise CheckpointError(
-            f"{checkpoint.label}: its weights are quantised ({what}), and codes cannot be interpolated; pass the "
+            f"{checkpoint.label}: its weights are quantised ({reason}), and codes cannot be interpolated; pass the "
             "checkpoint before quantisation"
         )
 
 
-def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the checkpoint's config.json. Raises ``CheckpointError`` where it is not an object."""
-    return read_object(checkpoint.path / "config.json")
+def _load_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    return load_object(checkpoint.path / "config.json")
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises ``CheckpointError`` where it is not one."""
+def load_object(path: Path) -> dict[str, Any]:
+    """Load a JSON object. Raises ``CheckpointError`` for an unreadable file or other JSON."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -184,7 +170,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _refuse_other_architectures(sources: Sources) -> None:
-    architectures = [_architecture(configuration(item)) for item in sources.all]
+    architectures = [_architecture(_load_config(checkpoint)) for checkpoint in sources.all]
     for model, architecture in zip(sources.all, architectures, strict=True):
         for name in architecture.keys() & architectures[-1].keys():
             if architecture[name] != architectures[-1][name]:
@@ -196,16 +182,16 @@ def _refuse_other_architectures(sources: Sources) -> None:
 
 
 def _architecture(config: Mapping[str, Any]) -> dict[str, Any]:
-    of_text = config.get("text_config")
-    inner = of_text if isinstance(of_text, dict) else {}
+    text_config = config.get("text_config")
+    inner = text_config if isinstance(text_config, dict) else {}
     both = {**config, **{name: value for name, value in inner.items() if name != "model_type"}}
-    return {name: both[name] for name in _LAW if both.get(name) is not None}
+    return {name: both[name] for name in _ARCHITECTURE if both.get(name) is not None}
 
 
 def _refuse_lost_head(sources: Sources, base: Tensors, own: Tensors) -> None:
-    """Raise ``CheckpointError`` where the base has two matrices and the checkpoint ties them to one."""
-    of_base, of_own = ([item for name, item in tensors.items() if _is_tied(name)] for tensors in (base, own))
-    if len(of_own) == 1 and len(of_base) == 2 and not _same(of_base[0], of_base[1]):
+    """Raise ``CheckpointError`` if only the base has a separate output head."""
+    base_tied, own_tied = ([tensor for name, tensor in tensors.items() if _is_tied(name)] for tensors in (base, own))
+    if len(own_tied) == 1 and len(base_tied) == 2 and not _same(*base_tied):
         raise CheckpointError(
             f"{sources.base.label} has a separate output head, {sources.last.label} ties it to the embeddings: the "
             "architectures differ; pass the model that this run started from with --base"
@@ -213,5 +199,5 @@ def _refuse_lost_head(sources: Sources, base: Tensors, own: Tensors) -> None:
 
 
 def _same(first: StoredTensor, second: StoredTensor) -> bool:
-    same_form = (first.dtype, first.shape) == (second.dtype, second.shape)
-    return same_form and all(a == b for a, b in zip_longest(tensor_bytes(first), tensor_bytes(second)))
+    same_format = (first.dtype, first.shape) == (second.dtype, second.shape)
+    return same_format and all(a == b for a, b in zip_longest(tensor_bytes(first), tensor_bytes(second)))

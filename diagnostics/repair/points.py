@@ -1,4 +1,4 @@
-"""Requested points between base and checkpoint, and the result of each."""
+"""Points between base and checkpoint: requested λ, written folders, results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Largest λ: no benefit of extrapolating further is known.
+#: Largest λ; no benefit of further extrapolation is known.
 LARGEST = 1.5
 #: Step of the checkpoint itself; the step of λ is λ in hundredths.
 WHOLE = 100
@@ -22,8 +22,8 @@ class RepairedPoint:
     """One written checkpoint of the series.
 
     ``step`` is λ in hundredths: 0 the base, 100 the checkpoint. ``rounded_lambda`` is the λ of the point on the line
-    nearest to the weights after rounding; None where nothing was rounded or it was not measured. ``weights_hash``
-    identifies the weights, as in a store. ``found``: an earlier call wrote it.
+    nearest to the rounded weights; None without rounding, or if it was not measured. ``weights_hash`` identifies the
+    weights, as in a store. ``found``: an earlier call wrote it.
     """
 
     step: int
@@ -40,7 +40,7 @@ class RepairedPoint:
 class RepairResult:
     """The series in ``out``: its ends, its points in order, and those left out (label → reason).
 
-    ``checkpoints`` are the labels whose mean is the end of the line: one, or several that were averaged.
+    ``checkpoints`` are the labels of the end of the line, which is their mean.
     """
 
     out: Path
@@ -52,16 +52,14 @@ class RepairResult:
     __repr__ = short_repr
 
 
-def steps_of(lambdas: Sequence[float]) -> tuple[int, ...]:
-    """Return the steps of these λ, ascending.
+def parse_lambdas(lambdas: Sequence[float]) -> tuple[int, ...]:
+    """Return the steps of these λ, ascending. Raises ``ConfigError`` if a λ is out of range, repeated or too fine.
 
-    Raises ``ConfigError`` if one is out of range, repeated or too fine.
-
-    >>> steps_of([0.5, 0.25, 1.2])
+    >>> parse_lambdas([0.5, 0.25, 1.2])
     (25, 50, 120)
     """
     if not lambdas:
-        raise ConfigError("--lambdas: none given; pass at least one, for example --lambdas 0.25 0.5 0.75")
+        raise ConfigError("--lambdas: empty; pass at least one, for example --lambdas 0.25 0.5 0.75")
     steps: list[int] = []
     for lambda_ in lambdas:
         if not (math.isfinite(lambda_) and 0 < lambda_ <= LARGEST):
@@ -70,7 +68,7 @@ def steps_of(lambdas: Sequence[float]) -> tuple[int, ...]:
         if not math.isclose(step, lambda_ * WHOLE, abs_tol=1e-6) or step == 0:
             raise ConfigError(f"--lambdas {lambda_:g}: must be a multiple of 0.01; use {max(step, 1) / WHOLE:g}")
         if step in steps:
-            raise ConfigError(f"--lambdas {lambda_:g}: given twice; remove one")
+            raise ConfigError(f"--lambdas {lambda_:g}: duplicated; remove one")
         steps.append(step)
     return tuple(sorted(steps))
 
@@ -81,6 +79,6 @@ def written_steps(out: Path) -> set[int]:
     return {int(match[1]) for match in matches if match}
 
 
-def folder_of(step: int) -> str:
+def folder_name(step: int) -> str:
     """Return the name of this point's folder."""
     return f"checkpoint-{step}"

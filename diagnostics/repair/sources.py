@@ -1,4 +1,4 @@
-"""Find the ends of a repair: the base, and a checkpoint or the mean of neighbouring ones."""
+"""Find the ends of a repair: the base, and a checkpoint or a mean of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
 from oversharp.diagnostics.records.types import Checkpoint, Series
 from oversharp.diagnostics.series.finding import ADAPTER_CONFIG, find_series, readable_files
-from oversharp.diagnostics.series.fingerprints import is_base_again
+from oversharp.diagnostics.series.fingerprints import equals_base
 from oversharp.diagnostics.series.folders import Candidate, find_candidates, in_step_order
-from oversharp.diagnostics.series.layouts import recognised
+from oversharp.diagnostics.series.layouts import find_place
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The two ends of the line: ``base``, and the mean of ``checkpoints`` (in ascending step order)."""
+    """The ends of the line: ``base``, and the mean of ``checkpoints`` (in step order)."""
 
     base: Checkpoint
     checkpoints: tuple[Checkpoint, ...]
@@ -39,10 +39,10 @@ class Sources:
 
 
 def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | None, average: int) -> Sources:
-    """Return the base of the series and the last ``average`` checkpoints up to ``step`` (default: the last).
+    """Return the base and the last ``average`` checkpoints up to ``step`` (default: the last).
 
-    Unlike an audit it hashes only these. Raises ``ConfigError`` for a step or number that the series lacks,
-    ``CheckpointError`` where ``find_series`` does, and for adapters and models that do not match.
+    Unlike an audit, this hashes only these checkpoints. Raises ``ConfigError`` for a step that the series lacks or too
+    few checkpoints, ``CheckpointError`` as ``find_series``, and for adapters and models that do not match.
     """
     if average < 1:
         raise ConfigError(f"--average {average}: must be at least 1")
@@ -50,11 +50,11 @@ def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | 
         candidates, _ = find_candidates(paths)
         ordered = in_step_order(candidates, first_step=0 if base is None else 1)
         first, trained = _without_base(ordered, base)
-        chosen = _window(trained, step, average)
+        chosen = _select(trained, step, average)
     if not chosen:
-        find_series(paths, base=base)  # raises with what is missing
+        find_series(paths, base=base)  # raises an error with the reason
         raise CheckpointError(f"{paths[0]}: contains only the base; pass the directory of a trained checkpoint")
-    listed = [item.path for _, item in ([first] if first is not None else []) + chosen]
+    listed = [candidate.path for _, candidate in ([first] if first is not None else []) + chosen]
     sources = _as_sources(find_series(listed, base=base), chosen)
     _refuse_unchanged(sources)
     _refuse_mixed_kinds(sources)
@@ -66,45 +66,42 @@ def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | 
 def _without_base(
     ordered: Sequence[tuple[int, Candidate]], base: Path | None
 ) -> tuple[tuple[int, Candidate] | None, list[tuple[int, Candidate]]]:
-    """Return the checkpoint that is the base (None if it is elsewhere), and the trained ones."""
+    """Return the base (None if it is not among the candidates) and the trained checkpoints."""
     if base is not None:
         folder = base.expanduser()
-        outside = {folder.resolve(), recognised(folder).model.resolve()}
-        return None, [(step, item) for step, item in ordered if step != 0 and item.path.resolve() not in outside]
+        places = {folder.resolve(), find_place(folder).model.resolve()}
+        return None, [(step, item) for step, item in ordered if step != 0 and item.path.resolve() not in places]
     if not ordered:
         return None, []
     step, lowest = ordered[0]
-    if step != 0 and (lowest.path / ADAPTER_CONFIG).is_file():  # the model under the adapters is the base
+    if step != 0 and (lowest.path / ADAPTER_CONFIG).is_file():  # the adapters' model is the base
         return None, list(ordered)
     return ordered[0], list(ordered[1:])
 
 
-def _window(trained: Sequence[tuple[int, Candidate]], step: int | None, average: int) -> list[tuple[int, Candidate]]:
-    """Return the last ``average`` of ``trained`` up to ``step``.
-
-    Without a step, up to the last complete one.
-    """
-    faults = {at: _fault(entry) for at, entry in trained}
-    steps = [at for at, _ in trained if step is not None or not faults[at]]
+def _select(trained: Sequence[tuple[int, Candidate]], step: int | None, average: int) -> list[tuple[int, Candidate]]:
+    """Return the last ``average`` checkpoints up to ``step``, by default the last complete one."""
+    faults = {number: _find_fault(candidate) for number, candidate in trained}
+    steps = [number for number, _ in trained if step is not None or not faults[number]]
     if not steps:
         return []
     last = steps[-1] if step is None else step
     if last not in steps:
         raise ConfigError(f"--checkpoint {step}: no such checkpoint in the series; it has {', '.join(map(str, steps))}")
-    until = [(at, element) for at, element in trained if at <= last]
-    if len(until) < average:
+    available = [(number, candidate) for number, candidate in trained if number <= last]
+    if len(available) < average:
         raise ConfigError(
-            f"--average {average}: there are {len(until)} checkpoints up to step {last} besides the base; "
-            f"use at most {len(until)}"
+            f"--average {average}: there are {len(available)} checkpoints up to step {last} besides the base; "
+            f"use at most {len(available)}"
         )
-    chosen = until[-average:]
-    for at, item in chosen:
-        if faults[at]:
-            raise CheckpointError(f"{item.label}: {faults[at]}; restore it, or name another with --checkpoint")
+    chosen = available[-average:]
+    for number, candidate in chosen:
+        if faults[number]:
+            raise CheckpointError(f"{candidate.label}: {faults[number]}; restore it, or choose another --checkpoint")
     return chosen
 
 
-def _fault(candidate: Candidate) -> str:
+def _find_fault(candidate: Candidate) -> str:
     """Return why its weights cannot be read, empty if they can. Reads only headers."""
     is_adapter = (candidate.path / ADAPTER_CONFIG).is_file()
     try:
@@ -117,18 +114,17 @@ def _fault(candidate: Candidate) -> str:
 
 def _as_sources(series: Series, chosen: Sequence[tuple[int, Candidate]]) -> Sources:
     if series.skipped:
-        raise CheckpointError(f"{series.skipped[0]}; restore it, or name another with --checkpoint")
+        raise CheckpointError(f"{series.skipped[0]}; restore it, or choose another --checkpoint")
     trained = series.checkpoints[1:]
     if len(trained) != len(chosen):
         raise CheckpointError(
             f"{series.path}: found {len(trained)} of {len(chosen)} checkpoints besides the base; pass the directory "
             "that contains them, and --base PATH"
         )
-    steps = [step for step, _ in chosen]  # as in the whole series, where names give no step
-    return Sources(
-        base=series.base,
-        checkpoints=tuple(replace(item, step=step) for item, step in zip(trained, steps, strict=True)),
-    )
+    # without steps in names, the steps of the whole series are used
+    steps = [step for step, _ in chosen]
+    checkpoints = tuple(replace(checkpoint, step=step) for checkpoint, step in zip(trained, steps, strict=True))
+    return Sources(base=series.base, checkpoints=checkpoints)
 
 
 # ---------------------------------------------------------------- sources that do not match
@@ -136,28 +132,28 @@ def _as_sources(series: Series, chosen: Sequence[tuple[int, Candidate]]) -> Sour
 
 def _refuse_unchanged(sources: Sources) -> None:
     """Raise ``CheckpointError`` for a checkpoint with the base's weights."""
-    same = next((checkpoint for checkpoint in sources.checkpoints if is_base_again(checkpoint, sources.base)), None)
+    same = next((checkpoint for checkpoint in sources.checkpoints if equals_base(checkpoint, sources.base)), None)
     if same is not None:
         raise CheckpointError(
             f"{same.label}: has the same weights as the base {sources.base.label}, so there is nothing to repair; "
-            "name another with --checkpoint"
+            "choose another --checkpoint"
         )
 
 
 def _refuse_mixed_kinds(sources: Sources) -> None:
-    """Raise ``CheckpointError`` for mixed kinds; only an adapter on a full base is allowed."""
-    odd = next((checkpoint for checkpoint in sources.checkpoints if checkpoint.kind != sources.last.kind), None)
-    if odd is None and sources.base.kind == "lora" and sources.last.kind == "full":
-        odd = sources.base
-    if odd is not None:
+    """Raise ``CheckpointError`` for mixed kinds; only adapters with a full base are allowed."""
+    other = next((checkpoint for checkpoint in sources.checkpoints if checkpoint.kind != sources.last.kind), None)
+    if other is None and sources.base.kind == "lora" and sources.last.kind == "full":
+        other = sources.base
+    if other is not None:
         raise CheckpointError(
-            f"{odd.label} and {sources.last.label}: one is a LoRA adapter, the other a full model; merge the adapter "
+            f"{other.label} and {sources.last.label}: one is a LoRA adapter, the other a full model; merge the adapter "
             "into its model (merge_and_unload of peft) and repair full models"
         )
 
 
 def _refuse_other_bases(sources: Sources, given: Path | None) -> None:
-    """Raise ``CheckpointError`` unless all adapters belong to the base, or to the model of the base's own adapter."""
+    """Raise ``CheckpointError`` unless all adapters belong to the base or its model."""
     model = sources.base.base_path or sources.base.path
     for checkpoint in sources.checkpoints:
         under = checkpoint.base_path

@@ -1,4 +1,4 @@
-"""Write safetensors files tensor by tensor, so that a file may exceed the memory."""
+"""Write safetensors files tensor by tensor, so that a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTensor:
-    """Tensor to be written; ``chunks`` yields its ``n_bytes`` bytes in order."""
+    """A tensor to write; ``chunks`` yields its ``n_bytes`` bytes in order."""
 
     name: str
     dtype: str
@@ -23,12 +23,12 @@ class PlannedTensor:
     chunks: Callable[[], Iterator[bytes]]
 
 
-#: Tensors of every weight file, by file name.
+#: Tensors by file name.
 PlannedFiles = Mapping[str, Sequence[PlannedTensor]]
 
 
 def plan_copy(tensor: StoredTensor) -> PlannedTensor:
-    """Plan a tensor that is copied unchanged."""
+    """Plan an unchanged copy of a tensor."""
     return PlannedTensor(
         name=tensor.name,
         dtype=tensor.dtype,
@@ -39,11 +39,9 @@ def plan_copy(tensor: StoredTensor) -> PlannedTensor:
 
 
 def write_files(folder: Path, files: PlannedFiles, advance: Callable[[int], None]) -> None:
-    """Write every file into ``folder``, with an index if there are several.
+    """Write the files into ``folder``, with an index if needed; ``advance`` after each tensor.
 
-    ``advance`` is called after each tensor.
-
-    Raises ``CheckpointError`` if a source yields fewer bytes than its header states: another program is writing it.
+    Raises ``CheckpointError`` if another program changes a source meanwhile.
     """
     for name, tensors in files.items():
         _write_file(folder / name, tensors, advance)
@@ -52,16 +50,15 @@ def write_files(folder: Path, files: PlannedFiles, advance: Callable[[int], None
 
 
 def _write_file(file: Path, tensors: Sequence[PlannedTensor], advance: Callable[[int], None]) -> None:
-    # wide numbers first, as the library does: each then starts at a multiple of its width
-    ordered = sorted(tensors, key=lambda item: (-FLOAT_BYTES.get(item.dtype, 8), item.name))
+    # wide numbers first, as in the safetensors library: each tensor then starts at a multiple of its width
+    ordered = sorted(tensors, key=lambda tensor: (-FLOAT_BYTES.get(tensor.dtype, 8), tensor.name))
     with file.open("wb") as stream:
         stream.write(_header(ordered))
         for tensor in ordered:
             n_written = sum(stream.write(chunk) for chunk in tensor.chunks())
             if n_written != tensor.n_bytes:
                 raise CheckpointError(
-                    f"{tensor.name}: its source changed while it was read; stop the program that writes it, and run "
-                    "again"
+                    f"{tensor.name}: its source changed while it was read; stop the program that writes it, and retry"
                 )
             advance(1)
 
@@ -82,6 +79,6 @@ def _write_index(folder: Path, files: PlannedFiles) -> None:
     if any(name.startswith("adapter_model") for name in files):
         return
     places = {tensor.name: name for name, tensors in files.items() for tensor in tensors}
-    total = sum(item.n_bytes for tensors in files.values() for item in tensors)
+    total = sum(tensor.n_bytes for tensors in files.values() for tensor in tensors)
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Samplers generate the responses. Nothing heavy is imported before one is chosen."""
+"""Samplers generate responses. Imports nothing heavy before a sampler is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oversharp.diagnostics.samplers.contract import (
     SampleRequest,
 )
 
-#: Entry-point group for samplers of other packages; an entry point names a class such as ``SamplerClass``.
+#: Entry-point group for samplers of other packages; an entry point is a class such as ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
 _BUILT_IN = ("auto", "transformers", "vllm")
@@ -32,13 +32,11 @@ class SamplerClass(Protocol):
 
 
 def choose_sampler(
-    name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, held: str | None = None
+    name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, stored: str | None = None
 ) -> tuple[str, str]:
-    """Return the sampler for ``name`` and the reason.
+    """Return the sampler for ``name`` and the reason; ``auto`` is vLLM if it runs every checkpoint of the series.
 
-    ``auto`` is vLLM where it runs every checkpoint of the series.
-
-    ``held`` is the sampler of the series' samples in the store; ``auto`` keeps it, because samples of another sampler
+    ``stored`` is the sampler of the series' samples in the store; ``auto`` keeps it, because samples of another sampler
     cannot continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here, and ``ConfigError`` for
     a plugin whose name is already in use.
     """
@@ -46,8 +44,8 @@ def choose_sampler(
     if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
-        if held == "transformers":
-            return held, "auto: the samples in the store are from it"
+        if stored == "transformers":
+            return stored, "auto: the samples in the store are from it"
         obstacle = _obstacle(checkpoints, device)
         if obstacle:
             return "transformers", f"auto: vLLM cannot run here ({obstacle.removesuffix(_HINT)})"
@@ -58,11 +56,8 @@ def choose_sampler(
 
 
 def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
-    """Return the largest rank of the adapters on each model, for vLLM to reserve.
-
-    Unsupported adapters are left out.
-    """
-    from oversharp.diagnostics.samplers.vllm_files import lora_rank
+    """Return the largest rank of the supported adapters of each model, for vLLM to reserve."""
+    from oversharp.diagnostics.samplers.vllm_support import lora_rank
 
     ranks: dict[Path, int] = {}
     for checkpoint in checkpoints:
@@ -82,7 +77,7 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
     if name == "vllm":
         from oversharp.diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
 
-        # it imports vLLM while this process imports torch and loads the first model
+        # start it first: it imports vLLM while this process imports torch and loads the first model
         models = context.models
         environment = engine_environment(models.device_name, context.engine, os.environ, dtype=models.dtype)
         process = EngineProcess(environment)
@@ -98,9 +93,8 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
 
 
 def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | None:
-    """Return why vLLM cannot run one of the checkpoints, without importing it; None if it can."""
-    from oversharp.diagnostics.samplers.vllm_files import lora_rank
-    from oversharp.diagnostics.samplers.vllm_support import why_not
+    """Return why vLLM cannot run all checkpoints, without importing it; None if it can."""
+    from oversharp.diagnostics.samplers.vllm_support import lora_rank, why_not
 
     for checkpoint in checkpoints:
         obstacle = why_not(checkpoint, device=device)

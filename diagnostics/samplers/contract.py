@@ -1,4 +1,4 @@
-"""Protocol of samplers, for transformers, vLLM and outside packages."""
+"""Protocol of samplers, for transformers, vLLM and other packages."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class EngineSettings:
 
     The engine uses ``gpu_memory_share`` of each GPU; the rest is for the model that scores. ``max_model_len`` is in
     tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib`` limits the KV cache
-    where there is no GPU. ``trust_remote_code`` allows code in the model's folder to run. ``lora_ranks`` is the largest
-    rank of the adapters on each model, reserved from the start.
+    without a GPU. ``trust_remote_code`` runs code in the model's folder. ``lora_ranks`` is the largest rank of the
+    adapters of each model, reserved from the start.
     """
 
     tensor_parallel: int = 1
@@ -44,8 +44,8 @@ class SamplerContext:
     """Arguments of a sampler's constructor.
 
     ``models`` loads transformers models and is shared with the scorer, so that a checkpoint is loaded once.
-    ``batch_size`` is in rows (concurrent responses), None: chosen from the model's size. ``note`` prints one line, such
-    as the reason of an engine restart.
+    ``batch_size`` is in rows (concurrent responses), None: chosen from the model's size. ``note`` prints a line, such
+    as the reason for an engine restart.
     """
 
     models: ModelHolder
@@ -55,17 +55,14 @@ class SamplerContext:
 
 
 class Sampler(Protocol):
-    """Generates responses. One instance serves a whole series.
-
-    ``sample`` swaps the weights as needed.
-    """
+    """Generates responses of a whole series; ``sample`` swaps the weights as needed."""
 
     name: str
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Yield finished samples in batches small enough to commit one by one.
+        """Yield finished samples in batches that are small enough to commit separately.
 
         A sample depends only on (settings.seed, checkpoint.checkpoint_id, problem_id, sample_index), not on other
         requests or their order.
@@ -77,7 +74,7 @@ class Sampler(Protocol):
 
 @runtime_checkable
 class RestingSampler(Protocol):
-    """A sampler with a separate engine, which can release memory for the model that scores."""
+    """A sampler whose engine can release memory for the model that scores."""
 
     def rest(self) -> None:
         """Release as much memory as possible until the next ``sample``."""

@@ -1,4 +1,8 @@
-"""Sampler for any machine: batched ``generate`` of transformers with a KV cache, on CPU or GPU."""
+"""Sampler for any machine: batched ``generate`` of transformers, on CPU or GPU.
+
+A sample depends only on its identity, not on the rest of its batch: token ``t`` of a row uses random number ``t`` of
+the row's key (``contract.row_key``), computed by a function instead of a stream.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from oversharp.diagnostics.models.devices import suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
@@ -17,17 +28,24 @@ from oversharp.diagnostics.models.tokens import encode_prompt, pad_left, require
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
 from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
-from oversharp.diagnostics.samplers.drawing import SeededDraw
 
 MAX_ROWS = 1024
-#: Memory that one batch may fill with its cache and logits: bytes on a CPU, a share of the free memory on a GPU.
+#: Limit of a batch's cache and logits: bytes on a CPU, a share of the free memory on a GPU.
 CPU_BATCH_BYTES = 1 << 30
 GPU_FREE_SHARE = 0.5
+#: Numbers of a float64 chunk: 128 MiB.
+_ELEMENTS_PER_CHUNK = 1 << 24
+
+# Constants of splitmix64 (Steele, Lea, Flood 2014: Fast splittable pseudorandom number generators, fig. 15–17),
+# written as signed numbers: torch has no unsigned 64-bit arithmetic, and two's complement wraps alike.
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SampleRow:
-    """One response to draw."""
+    """A response to sample."""
 
     problem: Problem
     problem_id: str
@@ -49,15 +67,15 @@ class TransformersSampler:
     def __init__(self, context: SamplerContext) -> None:
         self._models = context.models
         self._batch_size = context.batch_size
-        self._most_rows: int | None = None  # at a time, once a GPU has run out of memory
+        self._most_rows: int | None = None  # limit after a GPU ran out of memory
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
         """Yield finished samples batch by batch, prompts of similar length together.
 
-        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model gives NaN, or a single
-        response does not fit on the GPU.
+        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model returns NaN, or a single
+        response does not fit the GPU.
         """
         loaded = self._models.load(checkpoint)
         rows = _rows(loaded, checkpoint, requests, settings)
@@ -70,7 +88,7 @@ class TransformersSampler:
     def _draw(
         self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Draw one batch, in pieces where it does not fit the memory."""
+        """Sample one batch, in pieces if it does not fit the memory."""
         done = 0
         while done < len(rows):
             piece = rows[done : done + (self._most_rows or len(rows))]
@@ -89,7 +107,7 @@ class TransformersSampler:
             yield samples
 
     def close(self) -> None:
-        """Release the model; the next ``sample`` loads one again."""
+        """Release the model; the next ``sample`` loads it again."""
         self._models.close()
 
 
@@ -101,7 +119,7 @@ def _rows(
         problem_id = request.problem.problem_id
         prompt_ids = encode_prompt(loaded.tokenizer, request.problem, settings)
         require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
-        wanted = [(index, False) for index in request.sample_indices] + ([(0, True)] if request.greedy else [])
+        draws = [(index, False) for index in request.sample_indices] + ([(0, True)] if request.greedy else [])
         rows += [
             _SampleRow(
                 problem=request.problem,
@@ -111,15 +129,15 @@ def _rows(
                 prompt_ids=tuple(prompt_ids),
                 key=row_key(settings.seed, checkpoint.checkpoint_id, problem_id, index),
             )
-            for index, greedy in wanted
+            for index, greedy in draws
         ]
     return sorted(rows, key=lambda row: len(row.prompt_ids))
 
 
 def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
-    """Return the rows whose KV cache over ``n_tokens`` and logits fit the memory of a batch, a power of two."""
+    """Return the number of rows of ``n_tokens`` that fit the memory, a power of two."""
     config = loaded.model.config.get_text_config()
-    heads = getattr(config, "num_attention_heads", 1)  # a recurrent model has none, and one state instead of a cache
+    heads = getattr(config, "num_attention_heads", 1)  # recurrent models have none, and a state instead of a cache
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     cache_bytes = 2 * config.num_hidden_layers * kv_heads * head_dim * n_tokens * loaded.model.dtype.itemsize
@@ -152,7 +170,7 @@ def _generate(loaded: LoadedModel, rows: Sequence[_SampleRow], settings: Samplin
             generation_config=_greedy_decoding(loaded, max_new_tokens=settings.max_tokens),
         )
     response_BT = ids_BL[:, width:]
-    # on a GPU generate may run a few steps past the end and drop them again
+    # on a GPU, generate may run a few steps past the end and drop them
     logp_BT = torch.stack(draw.logp_steps[: response_BT.shape[1]], dim=1)
     return _samples(loaded, rows, response_BT, logp_BT)
 
@@ -168,9 +186,7 @@ def _greedy_decoding(loaded: LoadedModel, *, max_new_tokens: int) -> GenerationC
 
 
 def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
-    """Prefill every distinct prompt once, and repeat its cache for its rows.
-
-    None where that saves nothing.
+    """Prefill each distinct prompt once, and repeat its cache; None if that saves nothing.
 
     The last token of each prompt is left for ``generate``, which needs input.
     """
@@ -182,11 +198,11 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
     config = _greedy_decoding(loaded, max_new_tokens=1)
     config.return_dict_in_generate = True
     cache = model.generate(input_ids=ids_PL, attention_mask=mask_PL.long(), generation_config=config).past_key_values
-    # recurrent layers hold a state, not a sequence, and cannot be repeated this way
+    # recurrent layers have a state, not a sequence, and cannot be repeated this way
     if not all(hasattr(layer, "batch_select_indices") for layer in getattr(cache, "layers", [None])):
         return None
     place = {ids: index for index, ids in enumerate(distinct)}
-    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows]))  # works on any device of a layer
+    cache.batch_select_indices(torch.tensor([place[row.prompt_ids] for row in rows]))  # a CPU tensor suits all layers
     return cache
 
 
@@ -198,15 +214,15 @@ def _samples(
 ) -> list[Sample]:
     is_end_BT = torch.isin(response_BT, torch.tensor(loaded.end_ids, device=response_BT.device))
     # a row ends at its first end token; generate pads after it
-    counts_BT = is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0
-    logp_sum_B = torch.where(counts_BT, logp_BT.double(), 0.0).sum(dim=1)
+    is_response_BT = is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0
+    logp_sum_B = torch.where(is_response_BT, logp_BT.double(), 0.0).sum(dim=1)
     if not bool(logp_sum_B.isfinite().all()):
-        worst = rows[int((~logp_sum_B.isfinite()).nonzero()[0, 0])]
+        first_invalid = rows[int((~logp_sum_B.isfinite()).nonzero()[0, 0])]
         raise SamplerError(
-            f"problem {worst.problem_id}: the model returns NaN or infinite logits after its prompt; "
+            f"problem {first_invalid.problem_id}: the model returns NaN or infinite logits after its prompt; "
             "try --dtype float32, or leave this checkpoint out"
         )
-    lengths = counts_BT.sum(dim=1).tolist()
+    lengths = is_response_BT.sum(dim=1).tolist()
     token_rows = [tuple(tokens[:length]) for tokens, length in zip(response_BT.tolist(), lengths, strict=True)]
     texts = response_texts(loaded.tokenizer, token_rows)
     return [
@@ -223,3 +239,96 @@ def _samples(
             rows, token_rows, texts, is_end_BT.any(dim=1).tolist(), logp_sum_B.tolist(), strict=True
         )
     ]
+
+
+# ---------------------------------------------------------------- random numbers
+
+
+def uniform(key_B: Int[Tensor, " row"], position: int) -> Float[Tensor, " row"]:
+    """Return uniform random number ``position`` of each key, with 52 bits, by splitmix64.
+
+    >>> uniform(torch.tensor([0]), 0)  # splitmix64 seeded with 0 gives 0xE220A8397B1DCDAF first
+    tensor([0.8833], dtype=torch.float64)
+    """
+    step = (_STEP * (position + 1) + (1 << 63)) % (1 << 64) - (1 << 63)
+    bits_B = key_B + step
+    bits_B = (bits_B ^ _shift_right(bits_B, 30)) * _MIX_1
+    bits_B = (bits_B ^ _shift_right(bits_B, 27)) * _MIX_2
+    bits_B = bits_B ^ _shift_right(bits_B, 31)
+    # 52 bits: with 53 the product of u and a total just below 1 can round up to the total itself
+    return _shift_right(bits_B, 12).double() * 2.0**-52
+
+
+def _shift_right(bits_B: Int[Tensor, " row"], n: int) -> Int[Tensor, " row"]:
+    return (bits_B >> n) & ((1 << (64 - n)) - 1)
+
+
+def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
+    """Draw one token per row from softmax(logits), by the inverse CDF in float64.
+
+    In float32 the rounding error of the sum over a large vocabulary exceeds the probability of rare tokens. A token
+    with probability 0 is never drawn.
+
+    >>> logits = torch.tensor([[0.0, -torch.inf, 0.0], [0.0, -torch.inf, 0.0]])
+    >>> draw_tokens(logits, torch.tensor([0.2, 0.5], dtype=torch.float64)).tolist()
+    [0, 2]
+    """
+    cumulative_BV = logits_BV.double().softmax(dim=-1).cumsum(dim=-1)
+    threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
+    token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True)[:, 0]
+    return token_B.clamp(max=logits_BV.shape[1] - 1)  # NaN logits give any index; the caller finds them by their logp
+
+
+class SeededDraw(LogitsProcessor):
+    """Draw the next token and mask all others, so that greedy ``generate`` chooses it.
+
+    ``logp_steps`` collects the log-probability of each step's token at temperature 1 over the whole vocabulary, in
+    nats, float32.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Sequence[int],
+        greedy: Sequence[bool],
+        prompt_width: int,
+        settings: SamplingSettings,
+        device: torch.device,
+    ) -> None:
+        self.logp_steps: list[Float[Tensor, " row"]] = []
+        self._key_B = torch.tensor(keys, dtype=torch.int64, device=device)
+        self._greedy_B: Bool[Tensor, " row"] = torch.tensor(greedy, device=device)
+        self._prompt_width = prompt_width
+        self._warpers = _warpers(settings)
+
+    def __call__(self, input_ids: Int[Tensor, "row token"], scores: Float[Tensor, "row vocabulary"]) -> Tensor:
+        logits_BV = scores  # transformers passes this argument by keyword
+        uniform_B = uniform(self._key_B, input_ids.shape[1] - self._prompt_width)
+        rows_per_chunk = max(1, _ELEMENTS_PER_CHUNK // logits_BV.shape[1])
+        token_B = torch.cat(
+            [
+                torch.where(greedy, logits.argmax(dim=-1), draw_tokens(self._warpers(ids, logits), u))
+                for ids, logits, u, greedy in zip(
+                    input_ids.split(rows_per_chunk),
+                    logits_BV.split(rows_per_chunk),
+                    uniform_B.split(rows_per_chunk),
+                    self._greedy_B.split(rows_per_chunk),
+                    strict=True,
+                )
+            ]
+        )
+        token_B1 = token_B[:, None]
+        self.logp_steps.append(logits_BV.gather(1, token_B1)[:, 0] - logits_BV.logsumexp(dim=-1))
+        return torch.full_like(logits_BV, -torch.inf).scatter_(1, token_B1, 0.0)
+
+
+def _warpers(settings: SamplingSettings) -> LogitsProcessorList:
+    """Return temperature, then top-k, then top-p: the order of transformers and vLLM."""
+    warpers = LogitsProcessorList()
+    if settings.temperature != 1.0:
+        warpers.append(TemperatureLogitsWarper(settings.temperature))
+    if settings.top_k > 0:
+        warpers.append(TopKLogitsWarper(settings.top_k))
+    if settings.top_p < 1.0:
+        warpers.append(TopPLogitsWarper(settings.top_p))
+    return warpers

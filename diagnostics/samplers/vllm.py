@@ -1,7 +1,7 @@
-"""Sampler with vLLM: one engine serves a whole series, its weights swapped between checkpoints.
+"""Sampler with vLLM: one engine per series, with weights swapped between checkpoints.
 
-The engine runs in a separate process (``vllm_process``). Its weights are verified after every start and swap: a probe
-compares its log-probabilities with those of transformers (``vllm_probe``).
+The engine runs in a separate process (``vllm_process``). A probe verifies its weights after every start and swap, by
+comparing log-probabilities with those of transformers (``vllm_probe``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EnginePr
 from oversharp.diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 
-#: Responses per request. They return together, so this bounds what a kill loses and what waits in memory.
+#: Responses per request. They return together, so this limits what a kill loses and what is in memory.
 ROWS_PER_REQUEST = 64
-#: Rows, or age in seconds, at which a batch is passed on.
+#: Rows, or seconds, after which a batch is yielded.
 BATCH_ROWS = 1024
 BATCH_S = 5.0
-#: vLLM raises lower temperatures to this.
+#: vLLM raises lower temperatures to this value.
 LEAST_TEMPERATURE = 0.01
 #: Consecutive starts that fail or yield no response before the audit gives up.
 MAX_FAILURES = 3
@@ -50,7 +50,7 @@ class VllmSampler:
     """Generates responses with vLLM.
 
     ``batch_size`` is in rows (concurrent responses of the engine), by default ``default_rows``; it is halved when the
-    engine runs out of memory. Samples do not depend on it. ``process``, if given, is used for the first engine.
+    engine runs out of memory. Samples do not depend on it. The first engine runs in ``process``, if given.
     """
 
     name = "vllm"
@@ -82,7 +82,7 @@ class VllmSampler:
         try:
             while missing:
                 try:
-                    self._engines.bring(checkpoint, loaded, [job.prompt_ids for job in jobs], settings)
+                    self._engines.load(checkpoint, loaded, [job.prompt_ids for job in jobs], settings)
                     for samples in self._draw(missing, loaded, settings):
                         failures = 0
                         yield samples
@@ -91,14 +91,14 @@ class VllmSampler:
                     self._engines.recover(error, checkpoint, give_up=failures == MAX_FAILURES)
                 except (GeneratorExit, SamplerError):
                     raise
-                except BaseException:  # Ctrl-C may have truncated a message: this engine can no longer be used
+                except BaseException:  # Ctrl-C may have interrupted a message, so this engine cannot be used again
                     self._engines.close()
                     raise
         finally:
             self._n_unfinished -= 1
 
     def rest(self) -> None:
-        """Release the engine's GPU memory. Must not be called while a ``sample`` is running."""
+        """Release the engine's GPU memory; has no effect while a ``sample`` is running."""
         if not self._n_unfinished:
             self._engines.rest()
 
@@ -110,10 +110,7 @@ class VllmSampler:
     def _draw(
         self, missing: dict[int, _DrawJob], loaded: LoadedModel, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Keep the engine busy until nothing is missing.
-
-        A job leaves ``missing`` once its samples are yielded.
-        """
+        """Submit and collect all missing jobs; yielded jobs are removed from ``missing``."""
         engine = self._engines.running
         most_rows = 2 * engine.plan.max_num_seqs + ROWS_PER_REQUEST
         waiting = iter(list(missing.items()))
@@ -123,10 +120,10 @@ class VllmSampler:
         try:
             while missing:
                 while rows_in_flight < most_rows and (entry := next(waiting, None)) is not None:
-                    engine.submit(self._order(*entry, loaded, settings))
+                    engine.submit(self._make_draw(*entry, loaded, settings))
                     rows_in_flight += entry[1].n
                 drawn = engine.collect(timeout_s=BATCH_S)
-                if drawn is not None and drawn.ticket in missing:  # else from an earlier call that was aborted
+                if drawn is not None and drawn.ticket in missing:  # else from an aborted call
                     done[drawn.ticket] = drawn.rows
                     rows_in_flight -= missing[drawn.ticket].n
                 n_done = sum(map(len, done.values()))
@@ -139,7 +136,7 @@ class VllmSampler:
             engine.abort()
             raise
 
-    def _order(self, ticket: int, job: _DrawJob, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
+    def _make_draw(self, ticket: int, job: _DrawJob, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
         return Draw(
             ticket=ticket,
             prompt_ids=job.prompt_ids,
@@ -150,7 +147,7 @@ class VllmSampler:
             top_k=0 if job.greedy else settings.top_k,
             max_tokens=settings.max_tokens,
             end_ids=loaded.end_ids,
-            entropy=self._engines.ships_entropy,
+            entropy=self._engines.has_entropy,
             adapter=self._engines.adapter,
         )
 
@@ -185,10 +182,10 @@ def _jobs(
 
 
 def contiguous(indices: Iterable[int], *, most: int = ROWS_PER_REQUEST) -> list[tuple[int, int]]:
-    """Return runs (first, length) that cover ``indices`` in ascending order, each at most ``most`` long.
+    """Return runs (first, length) of at most ``most`` that cover ``indices``, ascending.
 
-    vLLM draws response ``i`` of a request with the request's seed plus ``i``: a run that starts at ``first`` with the
-    seed ``base + first`` gives every index the seed ``base + index``, for any partition of the indices.
+    vLLM draws response ``i`` of a request with the request's seed plus ``i``. A run that starts at ``first`` with the
+    seed ``base + first`` thus gives every index the seed ``base + index``, for any partition of the indices.
 
     >>> contiguous([5, 0, 1, 2, 7], most=2)
     [(0, 2), (2, 1), (5, 1), (7, 1)]

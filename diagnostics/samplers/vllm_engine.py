@@ -24,40 +24,38 @@ from oversharp.diagnostics.samplers.vllm_messages import (
     Adapter,
     AddAdapter,
     Answer,
-    Call,
     Draw,
     Drawn,
     Draws,
+    EngineCall,
     Failed,
     Order,
     Reply,
-    ResetPrefixCache,
-    Sleep,
     Start,
     Stop,
-    WakeUp,
+    WorkerCall,
 )
 
 WORKER_EXTENSION = "oversharp.diagnostics.samplers.vllm_worker.WorkerExtension"
-#: A prompt is prefilled in one step: the CPU model runner fails on a seeded request whose prefill is split.
+#: A prompt is prefilled in one step, because the CPU model runner fails on a seeded request with a split prefill.
 LEAST_BATCHED_TOKENS = 16384
-#: Tokens per block of the KV cache on a CPU. Responses to one prompt share only whole blocks, and vLLM's default of 128
+#: Tokens per block of the KV cache on a CPU. Responses to a prompt share only whole blocks, and vLLM's default of 128
 #: exceeds most prompts.
 CPU_BLOCK_TOKENS = 32
 #: Line of an exception, bare or after the prefix of vLLM's logger.
 _EXCEPTION = re.compile(
     r"(?:(?:\([^()]*\) )?[A-Z]+ [-\d]+ [:\d]+ \[[^]]*\] )?(?P<line>(?:\w+\.)*[A-Z]\w*Error(?::.*)?)$"
 )
-#: Where users configure torch's GPU memory allocator.
+#: Variables that configure torch's GPU memory allocator.
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 #: Seconds that an engine may take to end.
 _STOP_S = 10.0
 
 
 class EngineLostError(Exception):
-    """The engine process ended or raised; the message is its last one.
+    """The engine process ended or raised; the message is its last error.
 
-    ``short_of_memory``: it was killed or ran out of memory, so that fewer concurrent responses may help.
+    ``short_of_memory``: it was killed or ran out of memory, so fewer concurrent responses may help.
     """
 
     def __init__(self, message: str, *, short_of_memory: bool) -> None:
@@ -70,8 +68,8 @@ class EnginePlan:
     """Settings of an engine; a change of any field requires a new one.
 
     ``max_model_len`` is in tokens, prompt and response together; ``row_tokens`` is the longest request, which a probe
-    may exceed. ``max_lora_rank`` 0: no adapters. ``threads`` on a CPU, None: vLLM's default. ``token_bytes``: keys and
-    values of one token, None if unknown.
+    may exceed. ``max_lora_rank`` 0: no adapters. ``threads``: CPU threads, None: vLLM's default. ``token_bytes``: size
+    of the keys and values of one token, None if unknown.
     """
 
     model: Path
@@ -93,23 +91,17 @@ class EnginePlan:
 
     @property
     def sleeps(self) -> bool:
-        """Whether the engine can release its GPU for a time.
-
-        VLLM's memory pool does not support such segments.
-        """
+        """Whether the engine can release its GPU; vLLM's memory pool does not support expandable segments."""
         segments = any("expandable_segments:True" in os.environ.get(name, "") for name in _ALLOCATOR_VARIABLES)
         return not self.on_cpu and not segments
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the KV cache on a CPU.
+        """Size of the KV cache on a CPU: all responses at their longest, but at most the user's limit.
 
-        Room for all responses at their longest, or the user's limit.
-
-        It covers ``row_tokens`` for each, and ``max_model_len`` for one: at 135 million weights, room for 256 responses
-        of 512 tokens, of which 131 are requested, would take 1 GiB more.
-
-        vLLM fills it with zeros before the first token, which takes seconds per GiB.
+        It covers ``row_tokens`` for each response, and ``max_model_len`` for one. With SmolLM2-135M and 256 responses,
+        512 tokens instead of the requested 131 would take 1 GiB more. vLLM fills the cache with zeros first, which
+        takes seconds per GiB.
         """
         allowed = self.settings.cpu_cache_gib << 30
         if self.token_bytes is None:
@@ -123,7 +115,7 @@ class EnginePlan:
         arguments: dict[str, Any] = {
             "model": str(self.model),
             "skip_tokenizer_init": True,
-            "generation_config": "vllm",  # not the checkpoint's: only the settings of the audit apply
+            "generation_config": "vllm",  # not the checkpoint's, because only the audit's settings apply
             "dtype": self.dtype,
             "enforce_eager": self.eager,
             "max_model_len": self.max_model_len,
@@ -159,10 +151,7 @@ class EnginePlan:
 def engine_environment(
     device: str | None, settings: EngineSettings, inherited: Mapping[str, str], *, dtype: str = "float32"
 ) -> dict[str, str]:
-    """Return environment variables of an engine's process; the user's are kept.
-
-    ``device`` is as given by the user.
-    """
+    """Return environment variables of an engine's process; the user's are kept."""
     defaults = {
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
@@ -175,13 +164,13 @@ def engine_environment(
     defaults |= dict((ONEDNN_CACHE_LIMIT,))
     if dtype == "float32":  # else attention on a GPU keeps 10 of the 23 bits: errors of 3e-3 to 1.6e-2 nats
         defaults["TRITON_F32_DEFAULT"] = "ieee"
-    # the child must find the modules where this process finds them
+    # the child must import the modules from the same places
     own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return defaults | dict(inherited) | own | _visible_gpus(device, settings.tensor_parallel, inherited)
 
 
 class EngineProcess:
-    """Process of one engine, which imports vLLM while it waits for the order to build.
+    """Process of one engine, which imports vLLM while it waits for the ``Start`` order.
 
     ``send`` and ``receive`` raise ``EngineLostError`` once the process ended or raised.
     """
@@ -219,7 +208,7 @@ class EngineProcess:
         self._idle = False
         try:
             self._connection.send(order)
-        except OSError:  # it ended, perhaps after a reply that was not received yet
+        except OSError:  # it ended, possibly after a reply that was not received yet
             raise self._ended_error(self._received_error()) from None
 
     def receive(self, timeout_s: float | None = None) -> Answer | Drawn | None:
@@ -240,7 +229,7 @@ class EngineProcess:
             self._connection.send(Stop())
         self._connection.close()
         try:
-            # without an engine there is nothing to shut down, and it may be in the middle of its imports
+            # without an engine there is nothing to shut down, and the process may still be importing
             self._process.wait(timeout=0.0 if self._idle else _STOP_S)
         except subprocess.TimeoutExpired:
             pass
@@ -264,7 +253,7 @@ class EngineProcess:
         return EngineLostError(line, short_of_memory="memory" in error.lower())
 
     def _received_error(self) -> str | None:
-        """Return the exception in its last reply; None if it ended without one."""
+        """Return the exception in its last reply; None if it ended without an exception."""
         with contextlib.suppress(EOFError, OSError):
             while self._connection.poll(0):
                 reply: Reply = self._connection.recv()
@@ -286,9 +275,9 @@ class VllmEngine:
         try:
             self._ask(Start(arguments=plan.arguments(), threads=plan.threads, eager=plan.eager))
             if plan.on_cpu and plan.eager:
-                self._ask(Call(method="oversharp_use_fused_norms", arguments={}))
+                self._ask(WorkerCall(method="oversharp_use_fused_norms"))
             if plan.on_cpu and plan.max_lora_rank:
-                self._ask(Call(method="oversharp_replace_adapter_products", arguments={}))
+                self._ask(WorkerCall(method="oversharp_replace_adapter_products"))
         except BaseException:
             self.close()
             raise
@@ -300,40 +289,38 @@ class VllmEngine:
 
     def reload_weights(self, path: Path) -> None:
         """Read the weights in ``path`` into the running model."""
-        self._ask(Call(method="reload_weights", arguments={"weights_path": str(path)}))
+        self._ask(WorkerCall(method="reload_weights", arguments={"weights_path": str(path)}))
 
     def repack_tied_heads(self) -> None:
-        """Repack tied output heads; needed after a reload (see ``WorkerExtension``)."""
-        self._ask(Call(method="oversharp_repack_tied_heads", arguments={}))
+        """Repack tied output heads, as needed after a reload (see ``WorkerExtension``)."""
+        self._ask(WorkerCall(method="oversharp_repack_tied_heads"))
 
     def reset_prefix_cache(self) -> bool:
-        """Drop the prefix cache.
-
-        Needed after a reload, which leaves keys and values of the old weights.
-        """
-        return bool(self._ask(ResetPrefixCache()))
+        """Drop the prefix cache, which contains keys and values of the old weights after a reload."""
+        return bool(self._ask(EngineCall(method="reset_prefix_cache")))
 
     def rest(self) -> None:
-        """Release memory; no draw may be unfinished. Call ``wake`` before the next draw.
+        """Release memory; all draws must be finished. Call ``wake`` before the next draw.
 
-        On a GPU weights and cache are released; on a CPU only the cache, which the engine refills in use.
+        On a GPU the weights move to the machine's memory and the cache is dropped. On a CPU only the cache is released,
+        and allocated again in use.
         """
         if self.plan.sleeps:
-            self._ask(Sleep())
+            self._ask(EngineCall(method="sleep", arguments={"level": 1}))
         elif self.plan.on_cpu and self.reset_prefix_cache():
-            self._ask(Call(method="oversharp_empty_cache", arguments={}))
+            self._ask(WorkerCall(method="oversharp_empty_cache"))
 
     def wake(self) -> None:
-        """Make the engine ready for draws after ``rest``."""
+        """Prepare the engine for draws after ``rest``."""
         if self.plan.sleeps:
-            self._ask(WakeUp())
+            self._ask(EngineCall(method="wake_up"))
 
     def hook_entropy(self) -> None:
         """Allow draws to request entropies."""
-        self._ask(Call(method="oversharp_hook_entropy", arguments={}))
+        self._ask(WorkerCall(method="oversharp_hook_entropy"))
 
     def add_adapter(self, adapter: Adapter) -> None:
-        """Load an adapter now, so that an invalid one fails here."""
+        """Load an adapter now, so that an invalid adapter fails here."""
         self._ask(AddAdapter(adapter=adapter))
 
     def submit(self, *draws: Draw) -> None:
@@ -348,7 +335,7 @@ class VllmEngine:
         return reply
 
     def abort(self) -> None:
-        """Drop unfinished draws; earlier finished ones may still be collected."""
+        """Drop unfinished draws; finished draws may still be collected."""
         with contextlib.suppress(EngineLostError):
             self._process.send(Abort())
 
@@ -364,7 +351,7 @@ class VllmEngine:
 
 
 def _last_exception_line(log: str) -> str:
-    """Return the line of the last exception in a log, else its last line; "" if it is empty."""
+    """Return the line of a log's last exception, else its last line; may be empty."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     raised = filter(None, map(_EXCEPTION.match, reversed(lines)))
     return next((match["line"] for match in raised), lines[-1] if lines else "")
@@ -378,7 +365,7 @@ def _first_line(error: str) -> str:
 
 
 def _visible_gpus(device: str | None, tensor_parallel: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that makes ``device`` the first GPU that vLLM sees, which it always starts with."""
+    """Return the environment that makes ``device`` the first visible GPU, as vLLM needs."""
     kind, _, index = (device or "").partition(":")
     if kind == "cpu" or not index:
         return {}
@@ -387,7 +374,7 @@ def _visible_gpus(device: str | None, tensor_parallel: int, inherited: Mapping[s
     names = [str(gpu) for gpu in range(first + tensor_parallel)] if visible is None else visible.split(",")
     if len(names) < first + tensor_parallel:
         raise SamplerError(
-            f"--device {device} --tensor-parallel {tensor_parallel}: CUDA_VISIBLE_DEVICES={visible} names "
-            f"{len(names)}; use --device cuda or fewer GPUs"
+            f"--device {device} --tensor-parallel {tensor_parallel}: CUDA_VISIBLE_DEVICES={visible} has "
+            f"{len(names)} GPUs; use --device cuda or fewer GPUs"
         )
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[first : first + tensor_parallel])}

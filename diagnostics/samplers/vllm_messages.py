@@ -1,8 +1,8 @@
-"""Messages between the audit and vLLM's process. Light: imports neither torch nor vLLM."""
+"""Messages between the audit and vLLM's process. Imports neither torch nor vLLM."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """A LoRA adapter. ``number`` is unique in the engine.
-
-    VLLM keeps the old adapter if a number repeats.
-    """
+    """A LoRA adapter. ``number`` must be unique in the engine, else vLLM keeps the old adapter."""
 
     number: int
     path: Path
@@ -23,10 +20,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Build the engine: arguments of ``vllm.LLM``; CPU threads (None: vLLM chooses).
-
-    ``eager``: no compilation.
-    """
+    """Build the engine. ``threads`` None: vLLM's default. ``eager``: no compilation."""
 
     arguments: dict[str, Any]
     threads: int | None
@@ -34,48 +28,33 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
-    """Call a method of every worker, vLLM's or one of ``vllm_worker``.
-
-    The answer is the list of results.
-    """
+class EngineCall:
+    """Call a method of ``vllm.LLM``; the answer is its result."""
 
     method: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResetPrefixCache:
-    """Clear the prefix cache; the answer is whether that succeeded."""
+class WorkerCall:
+    """Call a method of every worker, vLLM's or one of ``vllm_worker``; the answer is the list of results."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Sleep:
-    """Release the GPU: weights move to the machine's memory, the cache is dropped.
-
-    Answered when done.
-    """
-
-
-@dataclass(frozen=True, kw_only=True)
-class WakeUp:
-    """Take the GPU's memory back after ``Sleep``; answered when done."""
+    method: str
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddAdapter:
-    """Load an adapter; the answer is whether that succeeded."""
+    """Load an adapter; the answer is whether this succeeded."""
 
     adapter: Adapter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw ``n`` responses to one prompt.
+    """Draw ``n`` responses to a prompt; response ``i`` depends only on ``seed + i`` and these fields.
 
-    row ``i`` depends only on the prompt, ``seed + i`` and the settings.
-
-    Temperature 0 is greedy and needs no seed. A response ends with one of ``end_ids`` or after ``max_tokens``.
+    Temperature 0 is greedy and needs no seed. A response ends with a token of ``end_ids`` or after ``max_tokens``.
     ``entropy`` requires the worker's hook, and returns the entropy of every next-token distribution.
     """
 
@@ -109,7 +88,7 @@ class Stop:
     """End the process."""
 
 
-Order = Start | Call | ResetPrefixCache | Sleep | WakeUp | AddAdapter | Draws | Abort | Stop
+Order = Start | EngineCall | WorkerCall | AddAdapter | Draws | Abort | Stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +102,7 @@ class Answer:
 class DrawnRow:
     """One response: tokens (end token included), their log-probabilities and entropies in nats.
 
-    Both at temperature 1 over the full vocabulary; ``entropy_T`` is None without the hook.
+    Both are at temperature 1 over the full vocabulary; ``entropy_T`` is None without the hook.
     """
 
     token_ids: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Verify that the engine computes the same model as transformers, by a few greedy tokens.
 
-A weight swap can fail silently: a stale packed copy of the head, a prefix cache of the old weights, a tensor that is in
-no file. So after every start and swap the engine draws a few tokens, and transformers scores them.
+A weight swap can fail silently: a stale packed copy of the head, a prefix cache of the old weights, a tensor missing in
+all files. So after every start and swap the engine draws a few tokens, and transformers scores them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oversharp.diagnostics.models.cached_passes import innermost
 from oversharp.diagnostics.models.devices import in_float32, suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.memory import free_bytes
@@ -26,22 +27,22 @@ PROBE_TOKENS = 8
 PROBE_PROMPTS = 3
 #: Length of the long prompt. A prefix cache holds whole blocks of at most 128 tokens, so this fills two.
 LONG_PROBE_TOKENS = 288
-#: Largest difference of a token's log-probability between vLLM and transformers, in nats. Two correct float32
-#: computations of one model differ by rounding, at most 2e-5 as measured; the faults in question change the
-#: distribution by 0.1 or more. Half-precision steps are 2^13 and 2^16 times as wide: there the differences show only
-#: gross faults, and stale weights show as an answer that did not change at all.
+#: Largest accepted difference of a token's log-probability between vLLM and transformers, in nats. Two correct float32
+#: computations of a model differ by rounding, at most 2e-5 as measured; the faults in question change the distribution
+#: by 0.1 or more. Half-precision steps are 2^13 and 2^16 times as wide: there the difference shows only gross faults,
+#: and stale weights are detected by an unchanged answer.
 LOGP_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
-#: Allowed multiple of the rounding error of transformers, and its lower bound; the upper bound is above.
+#: Accepted multiple of the rounding error of transformers, and the smallest tolerance.
 NOISE_MULTIPLE, LEAST_TOLERANCE_NATS = 8, {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
-#: Share of the free memory used to measure the rounding error.
-_SPARE_SHARE = 0.5
-#: The same for the entropy of one next-token distribution.
+#: Largest accepted difference of the entropy of one next-token distribution.
 ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
+#: Share of the free memory used to measure the rounding error.
+_MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """Largest differences in nats over all probed tokens; infinite where one side is not finite.
+    """Largest differences in nats over all probed tokens; infinite if a side is not finite.
 
     ``entropy`` is None if the engine returned none. ``noise`` is the difference between transformers' log-probabilities
     and those of the same weights in float32.
@@ -54,7 +55,7 @@ class ProbeResult:
 
 
 def tolerance_nats(result: ProbeResult, dtype: str) -> float:
-    """Return the largest difference in log-probability that rounding explains.
+    """Return the largest difference in log-probability that rounding can explain.
 
     >>> noisy = ProbeResult(logp=0.1, entropy=None, model_is_finite=True, noise=0.03)
     >>> tolerance_nats(noisy, "bfloat16"), tolerance_nats(noisy, "float32")
@@ -64,7 +65,7 @@ def tolerance_nats(result: ProbeResult, dtype: str) -> float:
 
 
 def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the shortest, the middle and the longest of the prompts, each once.
+    """Return the shortest, the median and the longest of the prompts, each once.
 
     >>> probe_prompts([(1, 2, 3), (1,), (1, 2), (4,), (1, 2)])
     [(1,), (1, 2), (1, 2, 3)]
@@ -75,13 +76,13 @@ def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def long_prompt(prompt: tuple[int, ...], *, max_model_len: int) -> tuple[int, ...]:
-    """Repeat ``prompt`` to ``LONG_PROBE_TOKENS``, or to the length that leaves room for one token."""
+    """Repeat ``prompt`` to ``LONG_PROBE_TOKENS``, or to one token below the context."""
     length = min(LONG_PROBE_TOKENS, max_model_len - 1)
     return (prompt * (length // len(prompt) + 1))[:length]
 
 
 def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Sequence[DrawnRow]) -> ProbeResult:
-    """Compare the engine's log-probabilities of ``rows``, drawn after ``prompts``, with the model's."""
+    """Compare the engine's log-probabilities of ``rows`` after ``prompts`` with the model's."""
     logp, entropy, finite = [0.0], [0.0], True
     own_T: list[Float[np.ndarray, " token"]] = []
     with_entropy = all(row.entropy_T is not None for row in rows)
@@ -108,37 +109,33 @@ def _rounding(
     rows: Sequence[DrawnRow],
     own_T: Sequence[Float[np.ndarray, " token"]],
 ) -> float:
-    """Return the model's largest difference from its float32 log-probabilities.
-
-    Infinite if memory is too small.
-    """
+    """Return the largest difference from float32, infinite if memory is too small."""
     parameters = list(loaded.model.parameters())
     if all(parameter.dtype is torch.float32 for parameter in parameters):
         return 0.0
     if loaded.room is not None:
         return float("inf")
-    more_bytes = sum((4 - item.element_size()) * item.numel() for item in parameters)
+    more_bytes = sum((4 - parameter.element_size()) * parameter.numel() for parameter in parameters)
     on_gpu = loaded.device.type == "cuda"
-    if more_bytes > _SPARE_SHARE * (torch.cuda.mem_get_info(loaded.device)[0] if on_gpu else free_bytes()):
+    if more_bytes > _MEMORY_SHARE * (torch.cuda.mem_get_info(loaded.device)[0] if on_gpu else free_bytes()):
         return float("inf")
-    off = [0.0]
+    differences = [0.0]
     with in_float32(loaded.model):
         for prompt_ids, row, own in zip(prompts, rows, own_T, strict=True):
             logp_TV = next_token_logp(loaded, prompt_ids, row.token_ids)
-            off.append(_largest(logp_TV.gather(1, torch.tensor(row.token_ids)[:, None])[:, 0].numpy() - own))
-    return max(off)
+            differences.append(_largest(logp_TV.gather(1, torch.tensor(row.token_ids)[:, None])[:, 0].numpy() - own))
+    return max(differences)
 
 
 @torch.inference_mode()
 def next_token_logp(
     loaded: LoadedModel, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Float[Tensor, "token vocabulary"]:
-    """Return the distribution of each token of a response given the tokens before it, in nats, float32, on the CPU."""
+    """Return log-probabilities at each response position, in nats, float32, on the CPU."""
     model: Any = loaded.model
     ids_1L = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=loaded.device)
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    takes_fewer = "logits_to_keep" in inspect.signature(inner.forward).parameters
-    arguments = {"logits_to_keep": len(token_ids)} if takes_fewer else {}
+    parameters = inspect.signature(innermost(model).forward).parameters
+    arguments = {"logits_to_keep": len(token_ids)} if "logits_to_keep" in parameters else {}
     with suitable_threads(loaded.model):
         logits_TV = model(input_ids=ids_1L, **arguments).logits[0, -len(token_ids) :]
         logp_TV: Tensor = logits_TV.float().log_softmax(dim=-1)

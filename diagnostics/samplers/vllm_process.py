@@ -1,6 +1,7 @@
-"""Process that runs vLLM: takes orders through a pipe, and ends with its parent process.
+"""Process that runs vLLM: receives orders through a pipe, and ends with its parent process.
 
-vLLM binds threads, replaces functions of torch and writes to the terminal; here that affects nothing else.
+vLLM binds threads, replaces functions of torch and writes to the terminal. In a separate process this has no effect on
+the audit.
 """
 
 from __future__ import annotations
@@ -25,23 +26,21 @@ from oversharp.diagnostics.samplers.vllm_messages import (
     Adapter,
     AddAdapter,
     Answer,
-    Call,
     Draw,
     Drawn,
     DrawnRow,
     Draws,
+    EngineCall,
     Failed,
     Reply,
-    ResetPrefixCache,
-    Sleep,
     Start,
     Stop,
-    WakeUp,
+    WorkerCall,
 )
 
 
 class Server:
-    """Carry out orders, and step the engine while draws are unfinished."""
+    """Executes orders, and steps the engine while draws are unfinished."""
 
     def __init__(self, connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
         self._connection = connection
@@ -51,9 +50,9 @@ class Server:
         self._inner_ids: dict[str, str] = {}  # vLLM's request ids, which abort needs
 
     def run(self) -> None:
-        """Serve until a stop order, or until the parent is gone."""
+        """Serve until a stop order, or until the parent ends."""
         while True:
-            # idle: wait for an order; else check for one between two steps
+            # wait for an order when idle, else poll between two steps
             while not self._draws or self._connection.poll(0):
                 try:
                     order = self._connection.recv()
@@ -61,31 +60,25 @@ class Server:
                     return
                 if isinstance(order, Stop):
                     return
-                self._carry_out(order)
+                self._execute(order)
             self._step()
 
     def shut_down(self) -> None:
-        """Let the engine end its child processes; without any, this would waste a second."""
+        """Let the engine end its child processes, if there are any: it takes a second."""
         if self._llm is not None and self._llm.llm_engine.vllm_config.parallel_config.world_size > 1:
             self._llm.llm_engine.engine_core.shutdown()
 
-    def _carry_out(self, order: Any) -> None:
+    def _execute(self, order: Any) -> None:
         if isinstance(order, Draws):
             for draw in order.draws:
                 self._add(draw)
         elif isinstance(order, Start):
             self._start(order)
             self._outbox.put(Answer(value=None))
-        elif isinstance(order, Call):
+        elif isinstance(order, EngineCall):
+            self._outbox.put(Answer(value=getattr(self._llm, order.method)(**order.arguments)))
+        elif isinstance(order, WorkerCall):
             self._outbox.put(Answer(value=self._llm.collective_rpc(order.method, kwargs=order.arguments)))
-        elif isinstance(order, ResetPrefixCache):
-            self._outbox.put(Answer(value=self._llm.reset_prefix_cache()))
-        elif isinstance(order, Sleep):
-            self._llm.sleep(level=1)
-            self._outbox.put(Answer(value=None))
-        elif isinstance(order, WakeUp):
-            self._llm.wake_up()
-            self._outbox.put(Answer(value=None))
         elif isinstance(order, AddAdapter):
             self._outbox.put(Answer(value=self._llm.llm_engine.add_lora(_lora_request(order.adapter))))
         elif isinstance(order, Abort):
@@ -97,7 +90,7 @@ class Server:
         from vllm import LLM
 
         if order.eager:
-            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM would compile a helper nevertheless, for 5 seconds
+            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else vLLM compiles a helper for 5 seconds
         if order.threads is not None and "OMP_NUM_THREADS" not in os.environ:
             os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for vLLM's child processes
             torch.set_num_threads(order.threads)
@@ -139,21 +132,21 @@ class Server:
             draw = self._draws.pop(output.request_id, None)
             if draw is not None:
                 del self._inner_ids[output.request_id]
-                rows = tuple(_row(item, entropy=draw.entropy) for item in output.outputs)
+                rows = tuple(_make_row(completion, entropy=draw.entropy) for completion in output.outputs)
                 self._outbox.put(Drawn(ticket=draw.ticket, rows=rows))
 
 
-def _row(output: Any, *, entropy: bool) -> DrawnRow:
-    token_ids = tuple(map(int, output.token_ids))
-    logp_TC = np.array(output.logprobs.logprobs, dtype=np.float32).reshape(len(token_ids), -1)
+def _make_row(completion: Any, *, entropy: bool) -> DrawnRow:
+    token_ids = tuple(map(int, completion.token_ids))
+    logp_TC = np.array(completion.logprobs.logprobs, dtype=np.float32).reshape(len(token_ids), -1)
     return DrawnRow(token_ids=token_ids, logp_T=logp_TC[:, 0], entropy_T=-logp_TC[:, 1] if entropy else None)
 
 
 def error_message(error: Exception) -> str:
-    """Return the message of an error, marked if memory ran out while weights were read, which vLLM does not say."""
-    words = f"{type(error).__name__}: {error}"
-    reads = any(frame.f_code.co_name == "load_model" for frame, _ in traceback.walk_tb(error.__traceback__))
-    return f"{WHILE_READING_WEIGHTS}: {words}" if reads and "memory" in words.lower() else words
+    """Return the message of an error, marked if memory ran out while weights were read."""
+    message = f"{type(error).__name__}: {error}"
+    is_reading = any(frame.f_code.co_name == "load_model" for frame, _ in traceback.walk_tb(error.__traceback__))
+    return f"{WHILE_READING_WEIGHTS}: {message}" if is_reading and "memory" in message.lower() else message
 
 
 def _lora_request(adapter: Adapter) -> Any:
@@ -163,7 +156,7 @@ def _lora_request(adapter: Adapter) -> Any:
 
 
 def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
-    """Send replies in a thread: if both sides sent at the same time, each would wait for the other to receive."""
+    """Send replies; in a separate thread, because two sending sides would block each other."""
     while (reply := outbox.get()) is not None:
         try:
             connection.send(reply)
@@ -172,17 +165,14 @@ def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None
 
 
 def _end_with(parent: int) -> None:
-    """Poll for the parent's end.
-
-    The pipe stays open while another child of the parent has inherited its end.
-    """
+    """Kill this process group when the parent ends; its other children may keep the pipe open."""
     while os.getppid() == parent:
         time.sleep(0.5)
-    os.killpg(os.getpgid(0), signal.SIGKILL)  # our group, with every worker of vLLM
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # with all workers of vLLM
 
 
 def _import_vllm() -> None:
-    """Import vLLM before the first order, because it takes longest, and exclude it from garbage collection."""
+    """Import vLLM before the first order, and exclude it from garbage collection."""
     gc.disable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -192,10 +182,10 @@ def _import_vllm() -> None:
 
 
 def main() -> NoReturn:
-    """Serve on the file descriptor in argument 1, for the parent process in argument 2, and end this process.
+    """Serve on file descriptor argv[1] for parent process argv[2], and end this process.
 
-    It exits without cleanup: nothing is left to save, vLLM collects garbage several times as its engine ends, and
-    Python would take further seconds to unload the libraries.
+    The process exits without cleanup, which would take seconds: vLLM collects garbage several times as its engine ends,
+    and Python unloads the libraries.
     """
     connection = Connection(int(sys.argv[1]))
     Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()

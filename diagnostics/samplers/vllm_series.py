@@ -1,7 +1,4 @@
-"""One vLLM engine for a series.
-
-Started when needed, updated to each checkpoint, and verified before use.
-"""
+"""The vLLM engine of a series: started when needed, and verified for each checkpoint."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from oversharp.diagnostics.models.batch_sizes import MAX_ROWS, default_rows
 from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import EngineRefusedError, SamplerError
 from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
 from oversharp.diagnostics.samplers.contract import SamplerContext
-from oversharp.diagnostics.samplers.rows import MOST_ROWS, default_rows
 from oversharp.diagnostics.samplers.vllm_engine import (
     EngineLostError,
     EnginePlan,
@@ -27,7 +24,6 @@ from oversharp.diagnostics.samplers.vllm_engine import (
     VllmEngine,
     engine_environment,
 )
-from oversharp.diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
 from oversharp.diagnostics.samplers.vllm_messages import WHILE_READING_WEIGHTS, Adapter, Draw, DrawnRow
 from oversharp.diagnostics.samplers.vllm_probe import (
     ENTROPY_TOLERANCE_NATS,
@@ -39,15 +35,16 @@ from oversharp.diagnostics.samplers.vllm_probe import (
     probe_prompts,
     tolerance_nats,
 )
+from oversharp.diagnostics.samplers.vllm_support import lora_rank, token_bytes, why_no_swap
 
-#: Parts of vLLM's messages on memory at its start that fewer concurrent responses would not fix, with hints.
+#: Parts of vLLM's memory errors at its start that fewer concurrent responses would not fix, with hints.
 _START_HINTS = (
     (
         WHILE_READING_WEIGHTS,
-        "stop other programs on the GPU, pass --dtype bfloat16, or take more GPUs by --tensor-parallel",
+        "stop other programs on the GPU, pass --dtype bfloat16, or use more GPUs with --tensor-parallel",
     ),
     ("on startup is less than", "lower --gpu-memory-share, or stop other programs on the GPU"),
-    ("No available memory for the cache blocks", "raise --gpu-memory-share, or take more GPUs by --tensor-parallel"),
+    ("No available memory for the cache blocks", "raise --gpu-memory-share, or use more GPUs with --tensor-parallel"),
     ("To serve at least one request", "lower --max-model-len or --max-tokens, or raise --gpu-memory-share"),
 )
 #: ``max_model_len`` is a multiple of this, so that a slightly longer prompt does not need another engine.
@@ -57,55 +54,55 @@ _LENGTH_STEP = 256
 class SeriesEngine:
     """Keeps one engine, and swaps weights or adds an adapter for each checkpoint.
 
-    The first runs in ``process``.
+    The first engine runs in ``process``, if given.
     """
 
     def __init__(self, context: SamplerContext, process: EngineProcess | None = None) -> None:
         self._context = context
         self._rows = context.batch_size  # None until a model is loaded
         self._engine: VllmEngine | None = None
-        self._waiting = process
+        self._next_process = process
         self._model: tuple[Path, str | None] | None = None  # folder of the engine's weights, with their hash if known
-        self._proved: str | None = None
+        self._verified: str | None = None  # hash of the verified weights
         self._adapters: dict[str, Adapter] = {}
         self._adapter_numbers = itertools.count(1)
         self._probe_prompts: list[tuple[int, ...]] = []
         self._probed: list[DrawnRow] = []  # the engine's last answer to the probe
-        self._hook = True
-        self._rests = False
+        self._use_hook = True
+        self._is_resting = False
         self.adapter: Adapter | None = None
-        self.ships_entropy = False
+        self.has_entropy = False
 
     @property
     def running(self) -> VllmEngine:
-        """The running engine, started by ``bring``."""
+        """The running engine, started by ``load``."""
         if self._engine is None:
             raise RuntimeError("no engine was started")
         return self._engine
 
-    def bring(
+    def load(
         self,
         checkpoint: Checkpoint,
         loaded: LoadedModel,
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> None:
-        """Make the engine compute ``checkpoint``; ``loaded`` is the same model in transformers.
+        """Load and verify ``checkpoint``; ``loaded`` is the same model in transformers.
 
-        Raises ``SamplerError`` if it differs even after a restart, ``EngineLostError`` if the engine ends.
+        Raises ``SamplerError`` if the engine differs even after a restart, ``EngineLostError`` if it ends.
         """
         plan = self._plan(checkpoint, loaded, prompts, settings)
-        reason = self._why_another(plan, checkpoint)
-        if self._rests and reason is None:
+        reason = self._why_restart(plan, checkpoint)
+        if self._is_resting and reason is None:
             self.running.wake()
-            self._rests = False
-        if self._engine is not None and reason is None and self._proved == checkpoint.weights_hash:
+            self._is_resting = False
+        if self._engine is not None and reason is None and self._verified == checkpoint.weights_hash:
             return
-        self._proved = None
+        self._verified = None
         fresh, swapped = self._engine is None or reason is not None, False
         if reason is not None:
             self._context.note(f"{checkpoint.label}: restarting vLLM, {reason}")
-        if not fresh and not self._holds(checkpoint):
+        if not fresh and not self._has_weights(checkpoint):
             swapped = self._swap(checkpoint)
             if not swapped:
                 self._context.note(f"{checkpoint.label}: restarting vLLM, its prefix cache could not be reset")
@@ -116,7 +113,7 @@ class SeriesEngine:
         before = self._probed
         result = self._probe(checkpoint.label, loaded, fresh=fresh)
         tolerance = tolerance_nats(result, plan.dtype)
-        fault = _fault_of_swap(result, before, self._probed, tolerance) if swapped else None
+        fault = _find_swap_fault(result, before, self._probed, tolerance) if swapped else None
         if fault is not None:
             self._context.note(f"{checkpoint.label}: restarting vLLM, {fault} after the swap of weights")
             self._start(plan, checkpoint, prompts)
@@ -125,13 +122,10 @@ class SeriesEngine:
             tolerance = tolerance_nats(result, plan.dtype)
         self._require_agreement(result, checkpoint, tolerance)
         self._check_entropy(result, plan)
-        self._proved = checkpoint.weights_hash
+        self._verified = checkpoint.weights_hash
 
     def recover(self, error: EngineLostError, checkpoint: Checkpoint, *, give_up: bool) -> None:
-        """Close the engine that ended, and plan the next with half the rows.
-
-        Raise ``SamplerError`` to give up.
-        """
+        """Close the ended engine and halve the rows; raise ``SamplerError`` to ``give_up``."""
         self.close()
         if give_up:
             memory = "--cpu-cache-gib" if self._context.models.device.type == "cpu" else "--gpu-memory-share"
@@ -139,34 +133,31 @@ class SeriesEngine:
                 f"{checkpoint.label}: the vLLM engine ended repeatedly ({error}); "
                 f"lower --batch-size, --max-model-len or {memory}, or use --sampler transformers"
             )
-        self._rows = max(1, (self._rows or MOST_ROWS) // 2)
+        self._rows = max(1, (self._rows or MAX_ROWS) // 2)
         self._context.note(
             f"{checkpoint.label}: the vLLM engine ended ({error}); restarted with "
             f"{plural(self._rows, 'concurrent response')}"
         )
 
     def rest(self) -> None:
-        """Release the engine's memory until ``bring``.
-
-        An engine that cannot is ended, and another started later.
-        """
-        if self._engine is None or self._rests:
+        """Release the engine's memory until ``load``; an engine that fails to is ended."""
+        if self._engine is None or self._is_resting:
             return
         try:
             self._engine.rest()
-            self._rests = True
+            self._is_resting = True
         except EngineLostError as error:
             self._context.note(f"the vLLM engine cannot sleep ({error}); it is ended, and restarted when needed")
             self.close()
 
     def close(self) -> None:
         """End the engine's process."""
-        for running in (self._engine, self._waiting):
+        for running in (self._engine, self._next_process):
             if running is not None:
                 running.close()
-        self._waiting = None
-        self._rests = False
-        self._engine = self._model = self._proved = self.adapter = None
+        self._next_process = None
+        self._is_resting = False
+        self._engine = self._model = self._verified = self.adapter = None
         self._adapters = {}
 
     # ---------------------------------------------------------------- start and swap
@@ -178,7 +169,7 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> EnginePlan:
-        """Return the plan of the engine for this call, no smaller than the running one."""
+        """Return the plan of the engine for this call, at least as large as the running engine's."""
         needed = max(map(len, prompts)) + settings.max_tokens
         given = self._context.engine.max_model_len
         if given is not None and given < needed:
@@ -214,8 +205,8 @@ class SeriesEngine:
             settings=self._context.engine,
         )
 
-    def _why_another(self, plan: EnginePlan, checkpoint: Checkpoint) -> str | None:
-        """Return why the running engine cannot serve; None if it can, or there is none."""
+    def _why_restart(self, plan: EnginePlan, checkpoint: Checkpoint) -> str | None:
+        """Return why the running engine cannot be used; None if it can, or none is running."""
         if self._engine is None or self._model is None:
             return None
         current = self._engine.plan
@@ -223,14 +214,14 @@ class SeriesEngine:
             return f"its prompts and responses take up to {plan.max_model_len} tokens"
         if plan.max_lora_rank > current.max_lora_rank:
             return f"it is an adapter and needs room for rank {plan.max_lora_rank}"
-        if self._holds(checkpoint):
+        if self._has_weights(checkpoint):
             return None
         if current.max_lora_rank or checkpoint.kind == "lora":
             return "it belongs to another base model"
         return why_no_swap(self._model[0], plan.model)
 
-    def _holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether the engine has the weights of ``checkpoint``, or of its base model."""
+    def _has_weights(self, checkpoint: Checkpoint) -> bool:
+        """Return whether the engine has the weights of ``checkpoint``, or of an adapter's base."""
         if self._model is None:
             return False
         path, weights_hash = self._model
@@ -239,11 +230,11 @@ class SeriesEngine:
         return path == checkpoint.path.resolve() and weights_hash in (None, checkpoint.weights_hash)
 
     def _start(self, plan: EnginePlan, checkpoint: Checkpoint, prompts: Sequence[tuple[int, ...]]) -> None:
-        process, self._waiting = self._waiting or self._new_process(), None
+        process, self._next_process = self._next_process or self._new_process(), None
         self.close()
         try:
             self._engine = VllmEngine(plan, process)
-            if self._hook:
+            if self._use_hook:
                 self._engine.hook_entropy()
         except EngineLostError as error:
             if (hint := start_hint(str(error))) is not None:
@@ -251,8 +242,8 @@ class SeriesEngine:
                 raise SamplerError(f"{checkpoint.label}: vLLM does not start ({error}); {hint}") from None
             if error.short_of_memory:
                 raise
-            raise self._does_not_run(checkpoint.label, error) from None
-        self.ships_entropy = self._hook
+            raise self._refuse_engine(checkpoint.label, error) from None
+        self.has_entropy = self._use_hook
         self._model = (plan.model, checkpoint.weights_hash if checkpoint.kind == "full" else None)
         long = long_prompt(max(prompts, key=len), max_model_len=plan.max_model_len)
         self._probe_prompts, self._probed = [*probe_prompts(prompts), long], []
@@ -263,10 +254,7 @@ class SeriesEngine:
         return EngineProcess(environment)
 
     def _swap(self, checkpoint: Checkpoint) -> bool:
-        """Read the checkpoint's weights into the engine.
-
-        False if its prefix cache kept the old ones.
-        """
+        """Load the checkpoint's weights into the engine; return whether its prefix cache was reset."""
         self._model = None
         self.running.reload_weights(checkpoint.path.resolve())
         self.running.repack_tied_heads()
@@ -300,22 +288,22 @@ class SeriesEngine:
         except EngineLostError as error:
             if not fresh or error.short_of_memory:
                 raise
-            if not self.ships_entropy:
-                raise self._does_not_run(label, error) from None
-            # the hook may be the cause: the next engine runs without it
-            self._unhook(f"vLLM fails with the entropy hook ({error})")
+            if not self.has_entropy:
+                raise self._refuse_engine(label, error) from None
+            # the hook may be the cause, so the next engine runs without it
+            self._disable_hook(f"vLLM fails with the entropy hook ({error})")
             raise
         self._probed = rows
         return compare(loaded, self._probe_prompts, rows)
 
     def _probe_rows(self) -> list[DrawnRow]:
-        """Draw all probes in one batch of constant shape, which determines the last bits."""
+        """Draw all probes in one batch: its shape is constant, because it affects the last bits."""
         draws = [self._probe_draw(-1 - place, prompt_ids) for place, prompt_ids in enumerate(self._probe_prompts)]
         self.running.submit(*draws)
         rows: dict[int, DrawnRow] = {}
         while len(rows) < len(draws):
             drawn = self.running.collect()
-            if drawn is not None and drawn.ticket < 0:  # else from a call that was aborted
+            if drawn is not None and drawn.ticket < 0:  # else from an aborted call
                 rows[drawn.ticket] = drawn.rows[0]
         return [rows[draw.ticket] for draw in draws]
 
@@ -330,7 +318,7 @@ class SeriesEngine:
             top_k=0,
             max_tokens=min(PROBE_TOKENS, self.running.plan.max_model_len - len(prompt_ids)),
             end_ids=(),
-            entropy=self.ships_entropy,
+            entropy=self.has_entropy,
             adapter=self.adapter,
         )
 
@@ -349,46 +337,41 @@ class SeriesEngine:
 
     def _check_entropy(self, result: ProbeResult, plan: EnginePlan) -> None:
         if result.entropy is not None and result.entropy > ENTROPY_TOLERANCE_NATS[plan.dtype]:
-            self._unhook(f"entropies of vLLM are wrong by {result.entropy:.2g} nats")
+            self._disable_hook(f"entropies of vLLM are wrong by {result.entropy:.2g} nats")
 
-    def _does_not_run(self, label: str, error: EngineLostError) -> SamplerError:
+    def _refuse_engine(self, label: str, error: EngineLostError) -> SamplerError:
         self.close()
         return EngineRefusedError(f"{label}: vLLM cannot run this model here ({error}); use --sampler transformers")
 
-    def _unhook(self, why: str) -> None:
+    def _disable_hook(self, reason: str) -> None:
         """Draw without entropies from now on; an unused hook has no effect."""
-        self._hook = self.ships_entropy = False
-        self._context.note(f"{why}; the entropy is computed with transformers instead")
+        self._use_hook = self.has_entropy = False
+        self._context.note(f"{reason}; the entropy is computed with transformers instead")
 
 
-def start_hint(said: str) -> str | None:
-    """Return a hint on memory that an engine lacks at its start for any number of responses.
-
-    Else None.
+def start_hint(message: str) -> str | None:
+    """Return a hint for a memory error at an engine's start that fewer rows would not fix.
 
     >>> start_hint("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
     'lower --gpu-memory-share, or stop other programs on the GPU'
     >>> start_hint("while reading the weights: OutOfMemoryError: CUDA out of memory.")
-    'stop other programs on the GPU, pass --dtype bfloat16, or take more GPUs by --tensor-parallel'
+    'stop other programs on the GPU, pass --dtype bfloat16, or use more GPUs with --tensor-parallel'
     >>> start_hint("OutOfMemoryError: warming up with 256 dummy requests; try lowering `max_num_seqs`") is None
     True
     """
-    return next((hint for words, hint in _START_HINTS if words in said), None)
+    return next((hint for part, hint in _START_HINTS if part in message), None)
 
 
-def _fault_of_swap(
-    result: ProbeResult,
-    before: Sequence[DrawnRow],
-    now: Sequence[DrawnRow],
-    tolerance: float,
+def _find_swap_fault(
+    result: ProbeResult, before: Sequence[DrawnRow], now: Sequence[DrawnRow], tolerance: float
 ) -> str | None:
-    """Return what is wrong with an engine after a swap of weights; None if nothing is detected.
+    """Return the fault of an engine after a swap of weights, None if none is detected.
 
-    Half precision is too coarse to distinguish neighbouring checkpoints by their difference from transformers. But
-    other weights change some last bit, and an engine with the old weights repeats its answer to the last bit.
+    Half precision is too coarse to distinguish consecutive checkpoints by their difference from transformers. But other
+    weights change some last bit, and an engine with the old weights repeats its answer exactly.
     """
     if not result.model_is_finite:
-        return None  # a fault of the model
+        return None  # the model is at fault, not the engine
     if result.logp > tolerance:
         return f"its log-probabilities are wrong by {result.logp:.2g} nats"
     if len(before) == len(now) and all(map(_same, before, now)):
@@ -396,5 +379,5 @@ def _fault_of_swap(
     return None
 
 
-def _same(one: DrawnRow, other: DrawnRow) -> bool:
-    return one.token_ids == other.token_ids and np.array_equal(one.logp_T, other.logp_T)
+def _same(first: DrawnRow, second: DrawnRow) -> bool:
+    return first.token_ids == second.token_ids and np.array_equal(first.logp_T, second.logp_T)

@@ -1,4 +1,4 @@
-"""Checkpoint series on disk: which folders are checkpoints, their order, whether they are whole, their hashes."""
+"""Checkpoint series on disk: find, order, check and hash the checkpoints of a run."""
 
 from __future__ import annotations
 

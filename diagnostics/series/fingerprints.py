@@ -1,7 +1,7 @@
-"""Finds checkpoints of a series with equal weights, without torch.
+"""Find checkpoints with equal weights in a series, without torch.
 
-A merge or an export that wrote the base again is common and silent: every number of an audit would say that training
-changed nothing. A run that never got a reward looks the same.
+Merges and exports often write the base again without an error; an audit would then find that training changed nothing.
+A run that never got a reward looks the same.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from oversharp.diagnostics.series.weights import (
     weight_files,
 )
 
-#: Where a model ties it to the embeddings, some writers store it and others do not.
+#: Some writers store a tied head, others do not.
 _TIED_HEAD = "lm_head.weight"
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.language_model.embed_tokens.weight")
 
 
 def mark_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> tuple[list[Checkpoint], list[str]]:
-    """``checkpoints`` with those marked whose weights an earlier one has, and a line that names them; none for none.
+    """Mark checkpoints with the weights of an earlier one; also return a line per group.
 
-    A run that never got a reward has such checkpoints, and so has a save that wrote one model twice. Full models are
-    compared with the base, the first of ``checkpoints``, also in other dtypes. Adapters after the base that change
-    nothing count as equal to it. ``layout`` is that of the series: raises ``CheckpointError`` for verl's, whose merger
-    writes the base again.
+    Full models are also compared with the base, the first checkpoint, across dtypes. Untrained adapters after the base
+    equal it. Raises ``CheckpointError`` for equal models in verl's ``layout``, whose merger writes the base again.
     """
     base = checkpoints[0]
     first_by_hash: dict[str, Checkpoint] = {}
@@ -44,47 +42,49 @@ def mark_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> tuple[
         marked.append(checkpoint if twin is checkpoint else replace(checkpoint, repeats=True))
         if checkpoint is base:
             continue
-        what = "hold the same weights"
-        if twin is checkpoint and is_base_again(checkpoint, base):
-            twin, what = base, f"{what} but for their rounding" if checkpoint.kind == "full" else what
+        equality = "have the same weights"
+        if twin is checkpoint and equals_base(checkpoint, base):
+            twin, equality = base, f"{equality} up to rounding" if checkpoint.kind == "full" else equality
         if twin is checkpoint:
             continue
         if layout == "verl" and checkpoint.kind == "full":
-            raise _merged_base(twin, checkpoint, what)
+            raise CheckpointError(
+                f"{twin.label} and {checkpoint.label} {equality}; verl's model_merger writes the unmodified base of a "
+                f"LoRA run, and the training into lora_adapter/: put that folder into {checkpoint.path}, or merge "
+                "again, or leave it out"
+            )
         equal.setdefault(twin.label, []).append(checkpoint.label)
-    return marked, [_equal_line(first, labels) for first, labels in equal.items()]
+    return marked, [
+        f"warning: {join_labels(labels)} {'has' if len(labels) == 1 else 'have'} the same weights as {first}: the run "
+        "learned nothing there (no reward, or updates lost in rounding), or a save wrote one model twice; differences "
+        "between them are sampling noise"
+        for first, labels in equal.items()
+    ]
 
 
-def is_base_again(checkpoint: Checkpoint, base: Checkpoint) -> bool:
-    """Return whether a later checkpoint is the base: equal or rounded weights, or an adapter that adds nothing."""
+def join_labels(labels: Sequence[str]) -> str:
+    """Return at most three labels, and the number of the others.
+
+    >>> join_labels(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    return f"{', '.join(labels[:3])}{f' and {len(labels) - 3} more' if len(labels) > 3 else ''}"
+
+
+def equals_base(checkpoint: Checkpoint, base: Checkpoint) -> bool:
+    """Return whether a checkpoint has equal or rounded base weights, or an untrained adapter."""
     if checkpoint.weights_hash == base.weights_hash:
         return True
     if checkpoint.kind == "lora":
         return is_identity(weight_files(checkpoint.path, adapter=True))
-    return base.kind == "full" and same_in_another_form(weight_files(checkpoint.path), weight_files(base.path))
+    return base.kind == "full" and is_rounded_copy(weight_files(checkpoint.path), weight_files(base.path))
 
 
-def _merged_base(first: Checkpoint, second: Checkpoint, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"{first.label} and {second.label} {what}; verl's model_merger writes the unmodified base of a LoRA run and "
-        f"the training into lora_adapter/: put that folder into {second.path}, or merge again, or leave it out"
-    )
+def is_rounded_copy(files: Sequence[Path], base: Sequence[Path]) -> bool:
+    """Return whether ``files`` are ``base`` in other dtypes, or with or without a tied head.
 
-
-def _equal_line(first: str, labels: Sequence[str]) -> str:
-    listed = f"{', '.join(labels[:3])}{f' and {len(labels) - 3} more' if len(labels) > 3 else ''}"
-    return (
-        f"warning: {listed} {'has' if len(labels) == 1 else 'have'} the same weights as {first}: the run learned "
-        "nothing there (no reward, or updates lost in rounding), or a save wrote one model twice; differences between "
-        "them are sampling noise"
-    )
-
-
-def same_in_another_form(files: Sequence[Path], base: Sequence[Path]) -> bool:
-    """Return whether ``files`` hold the weights in ``base`` rounded to other dtypes, or with a tied head more or less.
-
-    Reads up to the first difference, and nothing where names and dtypes agree: there the hashes decide. The rounding
-    goes one way: float32 weights that round to those of a bfloat16 base may have been trained. Pickles are not opened.
+    Reads up to the first difference. Returns False if names and dtypes agree, where the hashes decide. Only rounding
+    of the base counts: float32 weights that round to a bfloat16 base may have been trained. Pickles are not opened.
     """
     if any(file.suffix != ".safetensors" for file in (*files, *base)):
         return False
@@ -97,7 +97,7 @@ def same_in_another_form(files: Sequence[Path], base: Sequence[Path]) -> bool:
 
 
 def is_identity(files: Sequence[Path]) -> bool:
-    """Return whether the LoRA adapter in ``files`` adds nothing: the second factor of each pair is zero."""
+    """Return whether the LoRA adapter in ``files`` is untrained: its second factors are zero."""
     import numpy as np
 
     tensors = stored_tensors(files)
@@ -109,9 +109,9 @@ def is_identity(files: Sequence[Path]) -> bool:
 
 
 def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
-    """Raise ``IncompleteCheckpointError`` for a stored head that differs from the embeddings it would be tied to.
+    """Raise ``IncompleteCheckpointError`` if a ``tied`` head is stored with other values.
 
-    transformers takes the embeddings where the configuration ties both, and ignores the head in the file.
+    transformers would use the embeddings and ignore the stored head.
     """
     if not tied:
         return
@@ -128,7 +128,7 @@ def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
 
 
 def is_tied(config: Mapping[str, Any]) -> bool:
-    """Return whether the content of a config.json says that the head is tied to the embeddings."""
+    """Return whether a config.json ties the head to the embeddings."""
     inner = config.get("text_config")
     return any(isinstance(part, dict) and part.get("tie_word_embeddings") is True for part in (config, inner))
 
@@ -140,7 +140,7 @@ def _is_rounded(ours: StoredTensor, theirs: StoredTensor) -> bool:
     if ours.dtype == theirs.dtype:
         same_size = ours.end - ours.start == theirs.end - theirs.start
         pairs = zip(tensor_bytes(ours), tensor_bytes(theirs), strict=True)
-        return ours.shape == theirs.shape and same_size and all(ours_value == other for ours_value, other in pairs)
+        return ours.shape == theirs.shape and same_size and all(first == second for first, second in pairs)
     if ours.shape != theirs.shape or not (is_whole(ours) and is_whole(theirs)):
         return False
     chunks = zip(stored_floats(ours), stored_floats(theirs), strict=True)

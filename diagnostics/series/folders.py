@@ -1,4 +1,4 @@
-"""Finds the checkpoint folders of a run, their steps, and local copies of named models."""
+"""Find the checkpoint folders of a run, their steps, and local copies of models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from oversharp.diagnostics.records.errors import CheckpointError
-from oversharp.diagnostics.series.layouts import INNER_FOLDERS, PLAIN, has_weights, is_model, recognised
+from oversharp.diagnostics.series.layouts import INNER_FOLDERS, PLAIN, find_place, has_weights, is_model
 from oversharp.diagnostics.series.step_names import step_after_word
 
 LOOKED_FOR = (
@@ -24,13 +24,13 @@ _STEP_WORDS = r"(?:checkpoint|step|(?:best_)?global_step|iter)[-_]?"
 _STEP_FOLDER = re.compile(rf"{_STEP_WORDS}\d+(?:[-_]hf)?$")
 _STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
-#: Folders of a run's directory that hold its steps: prime-rl's, SkyRL's, a place for slime's --save-hf, OpenRLHF's.
+#: Folders with steps in a run's directory: prime-rl's, SkyRL's, one for slime's --save-hf, OpenRLHF's.
 _RUN_FOLDERS = ("weights", "checkpoints", "broadcasts", "export", "exports", "hf_exports", "hf", "_actor")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A folder that may be a checkpoint; ``step`` is None where it is unknown, the rest is from ``Place``."""
+    """A folder that may be a checkpoint; fields as in ``CheckpointPlace``, ``step`` may be unknown."""
 
     label: str
     path: Path
@@ -41,9 +41,9 @@ class Candidate:
 
 
 def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[str]]:
-    """Return every folder that may be a checkpoint, and a ``"label: reason"`` line for those still being written.
+    """Return folders that may be checkpoints, and a ``"label: reason"`` line per skipped one.
 
-    Raises ``CheckpointError`` for a path that is not there or holds no checkpoint; of a glob's matches one is enough.
+    Raises ``CheckpointError`` for a path that does not exist or contains no checkpoint; one match of a glob is enough.
     """
     if not paths:
         raise CheckpointError("no checkpoints given; pass a directory of checkpoints")
@@ -56,16 +56,18 @@ def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[
         folders += [folder for group in by_match for folder in group]
     outermost = [_outermost(folder) for folder in folders]
     distinct, skipped = _without_links(outermost)
-    skipped += [f"{link.name}: a link to {link.readlink()}, which is not there" for link in _dangling_links(outermost)]
+    skipped += [
+        f"{link.name}: a link to {link.readlink()}, which does not exist" for link in _dangling_links(outermost)
+    ]
     unfinished = [folder for folder in distinct if _UNFINISHED.search(folder.name)]
     skipped += [f"{folder.name}: still being written, by its name" for folder in unfinished]
     return _keep_one_per_step([_candidate(folder) for folder in distinct if folder not in unfinished]), skipped
 
 
 def _without_links(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return each folder once, by its own name if possible, and a line per link that names another step.
+    """Return each folder once, if possible by its real name, and a line per skipped link.
 
-    Raises ``CheckpointError`` where several links name several steps for a folder outside ``folders``.
+    Raises ``CheckpointError`` if links with different steps point to a folder outside ``folders``.
     """
     by_target: dict[Path, list[Path]] = {}
     for folder in folders:
@@ -77,18 +79,18 @@ def _without_links(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
         others = sorted({path for path in names if path.name != own.name})
         if others and own.is_symlink():
             raise CheckpointError(
-                f"{own} and {others[0].name} are links to one folder ({target}): which step it is, is unknown; "
+                f"{own} and {others[0].name} are links to the same folder ({target}), so its step is unknown; "
                 "remove one of them"
             )
-        notes += [f"{path.name}: a link to {own.name}, which is here itself" for path in others]
+        notes += [f"{path.name}: a link to {own.name}, which is in the series" for path in others]
     return distinct, notes
 
 
 def _dangling_links(folders: Sequence[Path]) -> list[Path]:
-    """Return the links next to ``folders`` that are named like a step and are dangling."""
-    beside = [child for parent in dict.fromkeys(folder.parent for folder in folders) for child in parent.iterdir()]
+    """Return the dangling links next to ``folders`` that are named like a step."""
+    siblings = [child for parent in dict.fromkeys(folder.parent for folder in folders) for child in parent.iterdir()]
     return sorted(
-        path for path in beside if path.is_symlink() and not path.exists() and _STEP_FOLDER.fullmatch(path.name)
+        path for path in siblings if path.is_symlink() and not path.exists() and _STEP_FOLDER.fullmatch(path.name)
     )
 
 
@@ -109,18 +111,18 @@ def _expand(given: str) -> list[Path]:
 
 
 def _step_folders(path: Path) -> list[Path]:
-    """Return the step folders in ``path`` or its usual subfolders; ``path`` itself if it is one checkpoint.
+    """Return the step folders in ``path`` or its subfolders, or ``path`` if it is a checkpoint.
 
-    Steps inside win: trainers save the final model next to its checkpoints. Of several such folders the first with a
-    step that can be read counts.
+    Step folders inside come first, because trainers save the final model next to its checkpoints. The
+    first of several subfolders with a readable step is used.
     """
     groups = [steps for folder in (path, *(path / name for name in _RUN_FOLDERS)) if (steps := _steps_in(folder))]
     readable = [steps for steps in groups if any(_is_readable(step) for step in steps)]
     if readable:
         return readable[0]
     itself = _outermost(path)
-    # what DeepSpeed keeps inside a checkpoint is named like a step
-    if _holds_model(itself) and (not groups or (_is_checkpoint(itself) and _STEP_FOLDER.fullmatch(itself.name))):
+    # DeepSpeed's folder inside a checkpoint is named like a step
+    if _has_model(itself) and (not groups or (_is_checkpoint(itself) and _STEP_FOLDER.fullmatch(itself.name))):
         return [path]
     return groups[0] if groups else []
 
@@ -132,44 +134,44 @@ def _steps_in(folder: Path) -> list[Path]:
 
 
 def _looks_like_step(folder: Path) -> bool:
-    """Return whether a folder's name ends in a step, and it is a model or has a trainer's usual name."""
+    """Return whether a folder's name has a step, and it is a model or has a trainer's usual name."""
     bare = _UNFINISHED.sub("", folder.name)
     if _step_in(bare) is None or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
         return False
-    return bool(_STEP_FOLDER.fullmatch(bare)) or _holds_model(folder)
+    return bool(_STEP_FOLDER.fullmatch(bare)) or _has_model(folder)
 
 
-def _holds_model(folder: Path) -> bool:
-    place = recognised(folder)
+def _has_model(folder: Path) -> bool:
+    place = find_place(folder)
     return place.layout != PLAIN or is_model(place.model)
 
 
 def _is_readable(folder: Path) -> bool:
-    place = recognised(folder)
+    place = find_place(folder)
     return not place.obstacle and has_weights(place.model)
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    return _is_readable(folder) or bool(recognised(folder).obstacle)
+    return _is_readable(folder) or bool(find_place(folder).obstacle)
 
 
 def _step_in(name: str) -> int | None:
-    """Return the number after a word for steps in a folder's name, else the one at its end; None without either."""
+    """Return the step in a folder's name: after a word for steps, else at its end."""
     step = step_after_word(name)
     match = _STEP.search(name) if step is None else None
     return int(match[1]) if match else step
 
 
 def _outermost(path: Path) -> Path:
-    """Return the step's folder around ``path`` if that names a trainer's folder inside one, else ``path``."""
+    """Return the step's folder if ``path`` is a trainer's folder inside it, else ``path``."""
     outer = path.absolute()
     while outer.name in INNER_FOLDERS:
         outer = outer.parent
-    return outer if recognised(outer).layout != PLAIN else path.absolute()
+    return outer if find_place(outer).layout != PLAIN else path.absolute()
 
 
 def _candidate(folder: Path) -> Candidate:
-    place = recognised(folder)
+    place = find_place(folder)
     named = _step_in(folder.name)
     step = _trainer_step(folder) if named is None else named
     return Candidate(
@@ -178,7 +180,7 @@ def _candidate(folder: Path) -> Candidate:
 
 
 def run_and_step(model: str) -> tuple[str, int | None]:
-    """Return run and step in a model's path or name, which need not exist; the step by trainers' usual names.
+    """Parse run and step from a model's path or name, by trainers' usual names.
 
     >>> run_and_step("/runs/lucky/global_step_40/actor/huggingface"), run_and_step("lab/lucky-step-40")
     (('/runs/lucky', 40), ('lab/lucky', 40))
@@ -203,21 +205,21 @@ def _trainer_step(path: Path) -> int | None:
 
 
 def _keep_one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without the shards of a step that was converted, and without OpenRLHF's second copy of its best step.
+    """Drop shards of a converted step, and OpenRLHF's copy of its best step.
 
-    A name that ends in its step goes before one with further words (checkpoint-40 before checkpoint-40-copy).
+    Names that end in their step are preferred to names with further words (checkpoint-40 to checkpoint-40-copy).
     """
-    whole = {candidate.step for candidate in candidates if not candidate.obstacle}
+    readable = {candidate.step for candidate in candidates if not candidate.obstacle}
     kept = [
         candidate
         for candidate in candidates
-        if candidate.step is None or not candidate.obstacle or candidate.step not in whole
+        if candidate.step is None or not candidate.obstacle or candidate.step not in readable
     ]
-    plain = {candidate.step for candidate in kept if _STEP.search(candidate.label)}
+    at_end = {candidate.step for candidate in kept if _STEP.search(candidate.label)}
     kept = [
         candidate
         for candidate in kept
-        if candidate.step not in plain or _STEP.search(candidate.label) or not _step_in(candidate.label)
+        if candidate.step not in at_end or _STEP.search(candidate.label) or not _step_in(candidate.label)
     ]
     regular = {candidate.step for candidate in kept if not candidate.label.startswith("best_")}
     return [candidate for candidate in kept if not candidate.label.startswith("best_") or candidate.step not in regular]
@@ -231,7 +233,7 @@ def _no_checkpoint_error(given: Path, matches: Sequence[Path]) -> CheckpointErro
 
 
 def common_parent(paths: Sequence[Path | str], candidates: Sequence[Candidate]) -> Path:
-    """Return the run's directory: the one that was passed, else the common parent of the checkpoints."""
+    """Return the run's directory: the given one, else the checkpoints' common parent."""
     only = Path(paths[0]).expanduser()
     steps = [_outermost(candidate.path) for candidate in candidates]
     if not steps or (len(paths) == 1 and only.is_dir() and _outermost(only) not in steps):
@@ -240,13 +242,12 @@ def common_parent(paths: Sequence[Path | str], candidates: Sequence[Candidate]) 
 
 
 def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[tuple[int, Candidate]]:
-    """Return the candidates by step. Where none has a step, their order counts, from ``first_step`` on.
+    """Return the candidates by step, or numbered from ``first_step`` if none has a step.
 
-    Raises ``CheckpointError`` if only some have a step, or two have the same.
+    Raises ``CheckpointError`` if only some have a step, or two have the same step.
     """
     stepless = [candidate for candidate in candidates if candidate.step is None]
     if len(stepless) == len(candidates):
-        # the order on the command line is all that is known
         return list(enumerate(candidates, start=first_step))
     if stepless:
         raise CheckpointError(
@@ -266,9 +267,9 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
 
 
 def near_directories(path: Path) -> list[str]:
-    """Return the directories with names like that of ``path``, which is not there, the nearest first.
+    """Return existing directories with names similar to ``path``, the most similar first.
 
-    Where its parent is not there either, directories like that one, in the nearest directory above that is there.
+    If its parent does not exist either, the name below the nearest existing directory is compared.
     """
     wanted = path.expanduser()
     while not wanted.parent.is_dir() and wanted.parent != wanted:
@@ -282,21 +283,21 @@ def near_directories(path: Path) -> list[str]:
     return [str(folder / rest if (folder / rest).is_dir() else folder) for folder in near]
 
 
-def no_model_words(path: Path) -> str:
-    """Return why there is no model in ``path``, and where one may be, as the end of an error."""
+def missing_model_hint(path: Path) -> str:
+    """Return why there is no model in ``path``, with a hint, as the end of an error."""
     if path.expanduser().is_dir():
         inside = next((child for child in sorted(path.expanduser().glob("*/config.json"))), None)
-        hint = f"{inside.parent} has one" if inside else "give a checkpoint directory such as RUN/checkpoint-1200"
+        hint = f"{inside.parent} has one" if inside else "pass a checkpoint directory such as RUN/checkpoint-1200"
         return f"no config.json here; {hint}"
     if path.is_file():
-        return "is a file, not a directory; give a checkpoint directory such as RUN/checkpoint-1200"
+        return "is a file, not a directory; pass a checkpoint directory such as RUN/checkpoint-1200"
     near = near_directories(path)
-    hint = f"did you mean {', '.join(near)}?" if near else "give a checkpoint directory such as RUN/checkpoint-1200"
+    hint = f"did you mean {', '.join(near)}?" if near else "pass a checkpoint directory such as RUN/checkpoint-1200"
     return f"no such directory; {hint}"
 
 
 def locate_model(name: str, *, near: Path | None = None) -> Path | None:
-    """Return a local model: a directory (next to ``near``, absolute or relative), or a hub name in the cache."""
+    """Return a local model: a directory (also next to ``near``), or a hub name in the cache."""
     places = [Path(name).expanduser(), *([near / name] if near else [])]
     for place in places:
         if (place / "config.json").is_file() or (place / "adapter_config.json").is_file():

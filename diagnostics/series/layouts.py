@@ -1,6 +1,8 @@
-"""Finds the loadable model inside a step's folder for each trainer, and the command that makes one.
+"""Find the model in a step's folder for each trainer, or the command that converts it.
 
-One function per trainer, asked in the order of ``_LAYOUTS``. docs/layouts.md says where each fact comes from.
+One function per trainer, called in the order of ``_LAYOUTS``. docs/layouts.md has the sources. Shards of no known
+trainer are DeepSpeed's ZeRO (``zero_pp_rank_*_model_states.pt``), FSDP through accelerate (``pytorch_model_fsdp_0``)
+and torch's distributed checkpoints (``__0_0.distcp``).
 """
 
 from __future__ import annotations
@@ -8,27 +10,30 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oversharp.diagnostics.series.shards import shard_obstacle
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, weight_files
 
-#: What ``Series.layout`` says of folders that no trainer below is known to write.
+#: Layout of models of no known trainer.
 PLAIN = "hf"
-#: The same for shards of DeepSpeed, FSDP and torch without a file of a known trainer.
+#: Layout of shards of no known trainer.
 SHARDS = "shards"
-#: Layout name of weights between a base and a checkpoint, and the file that marks them.
+#: Layout of weights between a base and a checkpoint, and the file that marks them.
 REPAIRED, REPAIR_RECORD = "repaired", "repair.json"
 
-#: Folders inside a step's folder. A path that ends in these means the step around it.
+#: Folders inside a step's folder. A path that ends in them means the step's folder.
 INNER_FOLDERS = frozenset(
     {"actor", "adapter", "consolidated", "huggingface", "lora_adapter", "model", "policy", "trainer", "weights"}
 )
 
-#: Where OpenRLHF keeps DeepSpeed's training states.
+#: Folders of OpenRLHF with DeepSpeed's training states.
 _OPENRLHF_FOLDERS = ("_actor", "_critic")
+#: DeepSpeed's model states: one file per rank for ZeRO-3, one in total for ZeRO-1 and 2.
+_DEEPSPEED = "*mp_rank_*_model_states.pt"
 _VERL_SHARD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 
 
@@ -36,9 +41,9 @@ _VERL_SHARD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 class CheckpointPlace:
     """Contents of the folder of one step.
 
-    ``model`` is the folder of the model or adapter, maybe not there yet; ``under`` the model of an adapter, if it
-    is in the same step. ``obstacle`` is the reason why no model can be read, as the rest of a sentence: a file that is
-    still being written, or the command that converts weights that only the trainer reads.
+    ``model`` is the folder of the model or adapter, which may not exist yet. ``under`` is an adapter's model, if it is
+    in the same step. ``obstacle`` is the reason why no model can be read, as the rest of a sentence: a file is still
+    being written, or a command must convert the trainer's own format.
     """
 
     layout: str
@@ -47,20 +52,20 @@ class CheckpointPlace:
     obstacle: str = ""
 
 
-def recognised(step: Path) -> CheckpointPlace:
-    """Return the trainer that wrote the folder ``step``, and its model. Reads names and small JSON files."""
+def find_place(step: Path) -> CheckpointPlace:
+    """Return the layout and the model of the folder ``step``. Reads names and small JSON files."""
     step = step.absolute()
     places = (layout(step) for layout in _LAYOUTS)
     return next((place for place in places if place is not None), CheckpointPlace(layout=PLAIN, model=step))
 
 
 def is_model(folder: Path) -> bool:
-    """Return whether ``folder`` holds a model or an adapter, be it whole or not."""
+    """Return whether ``folder`` contains a model or an adapter, possibly incomplete."""
     return any((folder / name).is_file() for name in ("config.json", "adapter_config.json")) or has_weights(folder)
 
 
 def has_weights(folder: Path) -> bool:
-    """Return whether ``folder`` holds weights of a model or an adapter, be they whole or not."""
+    """Return whether ``folder`` contains weights of a model or an adapter, possibly incomplete."""
     try:
         return bool(weight_files(folder) or weight_files(folder, adapter=True))
     except IncompleteCheckpointError:
@@ -71,7 +76,7 @@ def has_weights(folder: Path) -> bool:
 
 
 def merge_command(actor: Path, *, backend: str = "fsdp", tied: bool = False) -> str:
-    """Return the shell command that merges verl's shards in ``actor`` into a model in the same folder.
+    """Return the shell command that merges verl's shards in ``actor`` into a model.
 
     >>> merge_command(Path("/run/global_step_5/actor"))
     'python -m verl.model_merger merge --backend fsdp --local_dir /run/global_step_5/actor
@@ -85,14 +90,14 @@ def merge_command(actor: Path, *, backend: str = "fsdp", tied: bool = False) -> 
 
 
 def _verl_megatron(step: Path) -> CheckpointPlace | None:
-    actor = _actor(step)
+    actor = _actor_folder(step)
     model, manifest = actor / "model" / "huggingface", actor / "ckpt_contents.json"
-    if (actor / "dist_ckpt").is_dir():  # before the manifest and the folders model/, optimizer/ and extra/
+    if (actor / "dist_ckpt").is_dir():  # verl before 0.9 has no manifest
         return _older_megatron(actor)
     if not (manifest.is_file() or model.is_dir() or (actor / "model" / "dist_ckpt").is_dir()):
         return None
     if not manifest.is_file():
-        return CheckpointPlace(layout="verl", model=model, obstacle=_unwritten("ckpt_contents.json", "verl"))
+        return CheckpointPlace(layout="verl", model=model, obstacle=_missing_marker("ckpt_contents.json", "verl"))
     adapter = model / "adapter"
     if has_weights(adapter):
         return CheckpointPlace(layout="verl", model=adapter, under=_first_with_weights(model))
@@ -110,7 +115,7 @@ def _verl_megatron(step: Path) -> CheckpointPlace | None:
     needed = "" if config else f"copy the base's config.json and tokenizer files to {model} and "
     command = merge_command(actor, backend="megatron", tied=bool(config.get("tie_word_embeddings")))
     return CheckpointPlace(
-        layout="verl", model=model, obstacle=f"holds Megatron shards only; {needed}merge them: {command}"
+        layout="verl", model=model, obstacle=f"contains Megatron shards only; {needed}merge them: {command}"
     )
 
 
@@ -124,12 +129,13 @@ def _older_megatron(actor: Path) -> CheckpointPlace:
     return CheckpointPlace(
         layout="verl",
         model=model,
-        obstacle=f"holds an older verl's Megatron shards only; merge them, from its repository: {migrate} && {merge}",
+        obstacle="contains an older verl's Megatron shards only; merge them, from its repository: "
+        f"{migrate} && {merge}",
     )
 
 
 def _verl_fsdp(step: Path) -> CheckpointPlace | None:
-    actor = _actor(step)
+    actor = _actor_folder(step)
     merged = actor / "huggingface"
     shards = sorted(actor.glob("model_world_size_*_rank_*.pt"))
     adapter = _first_with_weights(merged / "lora_adapter", actor / "lora_adapter")
@@ -138,36 +144,36 @@ def _verl_fsdp(step: Path) -> CheckpointPlace | None:
         return None
     if adapter:  # the model next to it is the base, which the merger leaves unchanged
         return CheckpointPlace(layout="verl", model=adapter, under=model)
-    # hf_model writes names of the adapted model next to the shards of a LoRA run: no library loads that
+    # in a LoRA run, hf_model writes tensor names that no library loads
     if not shards or (model and not _is_lora(actor)):
         return CheckpointPlace(layout="verl", model=model or merged)
-    return CheckpointPlace(layout="verl", model=merged, obstacle=_shards_only(actor, shards))
+    return CheckpointPlace(layout="verl", model=merged, obstacle=_fsdp_obstacle(actor, shards))
 
 
-def _shards_only(actor: Path, shards: list[Path]) -> str:
+def _fsdp_obstacle(actor: Path, shards: list[Path]) -> str:
     match = _VERL_SHARD.fullmatch(shards[0].name)
     world = int(match[1]) if match else len(shards)
     if len(shards) < world:
-        return f"holds {len(shards)} of {world} FSDP shards; the others are still being written, or lie on other nodes"
+        return f"contains {len(shards)} of {world} FSDP shards; the others are still being written, or on other nodes"
     if not (actor / "fsdp_config.json").is_file():
         command = _command(
             "python scripts/legacy_model_merger.py merge --backend fsdp --local_dir",
             actor, "--target_dir", actor / "huggingface",
         )  # fmt: skip
         return (
-            "holds FSDP shards without fsdp_config.json: it is still being written, or of an older verl, whose shards "
-            f"its repository merges: {command}"
+            "contains FSDP shards without fsdp_config.json: it is still being written, or of an older verl; merge "
+            f"those from its repository: {command}"
         )
-    what = "a LoRA adapter in FSDP shards" if _is_lora(actor) else "FSDP shards"
-    return f"holds {what} only; merge them: {merge_command(actor)}"
+    content = "a LoRA adapter in FSDP shards" if _is_lora(actor) else "FSDP shards"
+    return f"contains {content} only; merge them: {merge_command(actor)}"
 
 
 def _is_lora(actor: Path) -> bool:
     return (actor / "lora_train_meta.json").is_file()
 
 
-def _actor(step: Path) -> Path:
-    """Return the model's folder: ``actor`` of the PPO trainer, the step's folder itself of the SFT trainer."""
+def _actor_folder(step: Path) -> Path:
+    """Return the model's folder: ``actor`` for the PPO trainer, ``step`` for the SFT trainer."""
     return step / "actor" if (step / "actor").is_dir() else step
 
 
@@ -181,11 +187,11 @@ def _nemo_rl(step: Path) -> CheckpointPlace | None:
     model = weights / "model"
     readable = _first_with_weights(model / "consolidated", model)  # a model, or the adapter of a LoRA run
     return CheckpointPlace(
-        layout="nemo-rl", model=readable or model, obstacle="" if readable else _unconverted(step, weights)
+        layout="nemo-rl", model=readable or model, obstacle="" if readable else _nemo_obstacle(step, weights)
     )
 
 
-def _unconverted(step: Path, weights: Path) -> str:
+def _nemo_obstacle(step: Path, weights: Path) -> str:
     converters, config, out = "python examples/converters/", step / "config.yaml", step.with_name(f"{step.name}-hf")
     model = weights / "model"
     if iterations := sorted(weights.glob("iter_*")):
@@ -193,26 +199,26 @@ def _unconverted(step: Path, weights: Path) -> str:
             f"uv run --extra mcore {converters}convert_megatron_to_hf.py --config",
             config, "--megatron-ckpt-path", iterations[-1], "--hf-ckpt-path", out,
         )  # fmt: skip
-        return f"holds Megatron shards only; convert them (LoRA: with convert_lora_to_hf.py): {command}"
+        return f"contains Megatron shards only; convert them (LoRA: with convert_lora_to_hf.py): {command}"
     if (weights / ".metadata").is_file() or (model / ".metadata").is_file():
         command = _command(
             f"uv run {converters}convert_dcp_to_hf.py --config",
             config, "--dcp-ckpt-path", weights, "--hf-ckpt-path", out,
         )  # fmt: skip
-        return f"holds DCP shards only; convert them: {command}"
+        return f"contains DCP shards only; convert them: {command}"
     if (model / "consolidate.sh").is_file():
         command = _command("bash", model / "consolidate.sh")
-        return f"holds safetensors shards only; join them, from Automodel's repository: {command}"
+        return f"contains safetensors shards only; join them, from Automodel's repository: {command}"
     if any(model.glob("*.safetensors")):
         command = _command(
             "python tools/offline_hf_consolidation.py --model-name NAME --input-dir",
             model, "--output-dir", model / "consolidated",
         )  # fmt: skip
         return (
-            "holds safetensors shards only; join them, from Automodel's repository and with the NAME of the model that "
-            f"was trained: {command}"
+            "contains safetensors shards only; join them, from Automodel's repository, where NAME is the trained "
+            f"model's: {command}"
         )
-    return "holds no policy/weights that NeMo-RL is known to write; pass a converted checkpoint"
+    return "has an unrecognized format in policy/weights; pass a converted checkpoint"
 
 
 def _skyrl(step: Path) -> CheckpointPlace | None:
@@ -221,18 +227,18 @@ def _skyrl(step: Path) -> CheckpointPlace | None:
         return CheckpointPlace(layout="skyrl", model=model)
     adapter, complete = policy / "lora_adapter", (step / "trainer_state.pt").is_file()
     if has_weights(adapter):
-        obstacle = "" if complete else _unwritten("trainer_state.pt", "SkyRL")
+        obstacle = "" if complete else _missing_marker("trainer_state.pt", "SkyRL")
         return CheckpointPlace(layout="skyrl", model=adapter, obstacle=obstacle)
-    if policy.is_dir() and (complete or _any(policy, "*.pt", "*.distcp")):
+    if policy.is_dir() and (complete or _contains(policy, "*.pt", "*.distcp")):
         return CheckpointPlace(
             layout="skyrl",
             model=policy,
-            obstacle="holds the training state only, which SkyRL has no converter for; train with "
+            obstacle="contains the training state only, for which SkyRL has no converter; train with "
             "trainer.hf_save_interval and pass the trainer.export_path",
         )
     if not (policy.is_dir() and re.fullmatch(r"global_step_\d+", step.name)):
         return None
-    return CheckpointPlace(layout="skyrl", model=policy, obstacle="is still being exported (policy holds no weights)")
+    return CheckpointPlace(layout="skyrl", model=policy, obstacle="is still being exported (no weights in policy)")
 
 
 def _prime_rl(step: Path) -> CheckpointPlace | None:
@@ -240,18 +246,18 @@ def _prime_rl(step: Path) -> CheckpointPlace | None:
         return None
     if step.parent.name in ("weights", "broadcasts"):
         if not (step / "STABLE").is_file():
-            return CheckpointPlace(layout="prime-rl", model=step, obstacle=_unwritten("STABLE", "prime-rl"))
+            return CheckpointPlace(layout="prime-rl", model=step, obstacle=_missing_marker("STABLE", "prime-rl"))
         bare = has_weights(step) and not any((step / f"{kind}config.json").is_file() for kind in ("", "adapter_"))
         obstacle = "is a weight broadcast; copy the base's config.json and tokenizer files there" if bare else ""
         return CheckpointPlace(layout="prime-rl", model=step, obstacle=obstacle)
     if not (step / "trainer").is_dir():
         return None
     converted, command = step / "weights", _command("uv run python tools/convert_dcp_to_bf16.py", step)
-    obstacle = f"holds DCP shards only; convert them, from prime-rl's repository: {command}"
+    obstacle = f"contains DCP shards only; convert them, from prime-rl's repository: {command}"
     if has_weights(converted):
         obstacle = ""
-    elif not (step / "trainer" / ".metadata").is_file():  # torch writes it when every rank's shards are there
-        obstacle = _unwritten("trainer/.metadata", "prime-rl")
+    elif not (step / "trainer" / ".metadata").is_file():  # torch writes it after every rank's shards
+        obstacle = _missing_marker("trainer/.metadata", "prime-rl")
     return CheckpointPlace(layout="prime-rl", model=converted, obstacle=obstacle)
 
 
@@ -260,12 +266,12 @@ def _openrlhf(step: Path) -> CheckpointPlace | None:
         return None
     if step.name.endswith("_hf"):
         return CheckpointPlace(layout="openrlhf", model=step)
-    if step.parent.name not in _OPENRLHF_FOLDERS or not _any(step, "*_model_states.pt", "*_optim_states.pt"):
+    if step.parent.name not in _OPENRLHF_FOLDERS or not _contains(step, "*_model_states.pt", "*_optim_states.pt"):
         return None
     return CheckpointPlace(
         layout="openrlhf",
         model=step,
-        obstacle="holds DeepSpeed's training state, which only OpenRLHF loads; train with --ckpt.save_hf, "
+        obstacle="contains DeepSpeed's training state, which only OpenRLHF loads; train with --ckpt.save_hf, "
         "which writes global_stepN_hf next to _actor",
     )
 
@@ -275,7 +281,7 @@ def _slime(step: Path) -> CheckpointPlace | None:
         return None
     if is_model(step):
         return CheckpointPlace(layout="slime", model=step)
-    if not _any(step, "*.distcp", ".metadata", "common.pt", "mp_rank_*"):
+    if not _contains(step, "*.distcp", ".metadata", "common.pt", "mp_rank_*"):
         return None
     command = _command(
         "python tools/convert_torch_dist_to_hf.py --input-dir",
@@ -284,14 +290,14 @@ def _slime(step: Path) -> CheckpointPlace | None:
     return CheckpointPlace(
         layout="slime",
         model=step,
-        obstacle="holds Megatron shards only; train with --save-hf, or convert them, from slime's repository and with "
-        f"the model that was trained as BASE: {command}",
+        obstacle="contains Megatron shards only; train with --save-hf, or convert them, from slime's repository, where "
+        f"BASE is the base model: {command}",
     )
 
 
 def _trl(step: Path) -> CheckpointPlace | None:
     is_trl = (step / "trainer_state.json").is_file()
-    if step.is_dir() and not has_weights(step) and (obstacle := shard_obstacle(step)):
+    if step.is_dir() and not has_weights(step) and (obstacle := _shard_obstacle(step)):
         return CheckpointPlace(layout="trl" if is_trl else SHARDS, model=step, obstacle=obstacle)
     return CheckpointPlace(layout="trl", model=step) if is_trl else None
 
@@ -299,15 +305,95 @@ def _trl(step: Path) -> CheckpointPlace | None:
 _LAYOUTS = (_verl_megatron, _verl_fsdp, _nemo_rl, _skyrl, _prime_rl, _openrlhf, _slime, _trl)
 
 
+# ---------------------------------------------------------------- shards of no known trainer
+
+
+def _shard_obstacle(step: Path) -> str | None:
+    """Return why shards of no known trainer in ``step`` cannot be read; None without such shards."""
+    return next((reason for reason in (*_deepspeed(step), *_distributed(step), *_accelerate(step))), None)
+
+
+def _deepspeed(step: Path) -> Iterator[str]:
+    tag = step if any(step.glob(_DEEPSPEED)) else _newest_tag(step)
+    if tag is None:
+        return
+    run = tag.parent
+    script = next(
+        (folder / "zero_to_fp32.py" for folder in (step, run) if (folder / "zero_to_fp32.py").is_file()), None
+    )
+    program = ["python", str(script)] if script else ["python", "-m", "deepspeed.utils.zero_to_fp32"]
+    command = shlex.join([*program, str(run), str(step), "--tag", tag.name, "--safe_serialization"])
+    n_files = len(list(tag.glob("zero_pp_rank_*_model_states.pt")))
+    content = f"DeepSpeed ZeRO-3 shards ({plural(n_files, 'rank')})" if n_files else "DeepSpeed's training state"
+    yield f"contains {content} only; {_copy_hint(step)}convert them: {command}"
+
+
+def _newest_tag(step: Path) -> Path | None:
+    """Return DeepSpeed's folder in a checkpoint: the one in its file ``latest``, else the last."""
+    tags = [folder for folder in _folders(step) if any(folder.glob(_DEEPSPEED))]
+    latest = step / "latest"
+    named = latest.read_bytes()[:200].decode(errors="replace").strip() if latest.is_file() else ""
+    return next((tag for tag in tags if tag.name == named), tags[-1] if tags else None)
+
+
+def _distributed(step: Path) -> Iterator[str]:
+    shards = [folder for folder in (step, *_folders(step)) if any(folder.glob("*.distcp"))]
+    shards = [folder for folder in shards if not folder.name.startswith("optimizer")]
+    if not shards:
+        return
+    named = [folder for folder in shards if folder.name.startswith("pytorch_model_fsdp")]
+    folder = (named or shards)[0]
+    content = "FSDP shards" if named else "torch's distributed shards (DCP)"
+    if not (folder / ".metadata").is_file():
+        place = ".metadata" if folder == step else f"{folder.name}/.metadata"
+        yield f"contains {content} without {place}, which torch writes last: it is still being written or incomplete"
+        return
+    command = shlex.join(["accelerate", "merge-weights", str(folder), str(step)])
+    yield f"contains {content} only; {_copy_hint(step)}merge them: {command}"
+
+
+def _accelerate(step: Path) -> Iterator[str]:
+    """Pickles that accelerate saves with FULL_STATE_DICT and LOCAL_STATE_DICT."""
+    whole = step / "pytorch_model_fsdp.bin"
+    ranks = sorted(step.glob("pytorch_model_fsdp_rank*.bin"))
+    if whole.is_file():
+        yield f"contains {whole.name} only; {_copy_hint(step)}{conversion_hint(whole, step / 'model.safetensors')}"
+    elif ranks:
+        yield (
+            f"contains FSDP shards of {plural(len(ranks), 'rank')} (LOCAL_STATE_DICT) only, without a converter; "
+            "resume the run and save with fsdp_state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT"
+        )
+
+
+def conversion_hint(file: Path, target: Path) -> str:
+    """Return a hint with the command that converts a pickle of tensors to safetensors."""
+    code = (
+        "import torch, safetensors.torch as s; "
+        f"s.save_file({{k: v.clone().contiguous() for k, v in torch.load({str(file)!r}, map_location='cpu', "
+        f"weights_only=True).items()}}, {str(target)!r}, metadata={{'format': 'pt'}})"
+    )
+    return f"convert it to safetensors: python -c {shlex.quote(code)}"
+
+
+def _copy_hint(step: Path) -> str:
+    if (step / "config.json").is_file() or (step / "adapter_config.json").is_file():
+        return ""
+    return f"copy the base's config.json and tokenizer files to {step} and "
+
+
+def _folders(step: Path) -> list[Path]:
+    return sorted(folder for folder in step.iterdir() if folder.is_dir())
+
+
 # ---------------------------------------------------------------- reading
 
 
-def _unwritten(marker: str, trainer: str) -> str:
+def _missing_marker(marker: str, trainer: str) -> str:
     return f"is still being written ({marker} missing, which {trainer} writes last)"
 
 
 def _command(words: str, *more: str | Path) -> str:
-    """Return a line for the shell; ``more`` may hold spaces."""
+    """Return a shell command; ``more`` may contain spaces."""
     return f"{words} {shlex.join(map(str, more))}"
 
 
@@ -315,12 +401,12 @@ def _first_with_weights(*folders: Path) -> Path | None:
     return next((folder for folder in folders if has_weights(folder)), None)
 
 
-def _any(folder: Path, *patterns: str) -> bool:
+def _contains(folder: Path, *patterns: str) -> bool:
     return any(True for pattern in patterns for _ in folder.glob(pattern))
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object in ``path``; empty where there is none: what cannot be read here decides nothing."""
+    """Return the object in ``path``; empty if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

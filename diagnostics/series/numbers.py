@@ -1,4 +1,4 @@
-"""Numbers in weight files, read and rounded without torch: numpy knows no bfloat16."""
+"""Read and round the numbers in weight files without torch. Numpy has no bfloat16."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Bytes of a number, by safetensors' name of its dtype. All others hold no floats, or quantised ones.
+#: Bytes of a number, by safetensors' name of its dtype; all others are integers or quantised.
 FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _AT_A_TIME = 1 << 21
 
@@ -29,7 +29,7 @@ def stored_floats(tensor: StoredTensor) -> Iterator[NDArray[Any]]:
 
 
 def floats(raw: bytes, dtype: str) -> NDArray[Any]:
-    """Return the numbers that ``raw`` holds, read-only; bfloat16 as float32.
+    """Return the numbers in ``raw``, read-only; bfloat16 as float32.
 
     >>> floats(bytes.fromhex("803f0040"), "BF16")
     array([1., 2.], dtype=float32)
@@ -42,9 +42,9 @@ def floats(raw: bytes, dtype: str) -> NDArray[Any]:
 
 
 def rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Round to the nearest number of ``dtype``, ties to even; bfloat16 as float32. Overflow becomes infinite.
+    """Round to ``dtype``, ties to even, overflow to infinity; bfloat16 is returned as float32.
 
-    >>> rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16")  # 1 and a little more than half a step
+    >>> rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16")  # 1 plus slightly more than half a step
     array([1.0078125], dtype=float32)
     """
     import numpy as np
@@ -57,7 +57,7 @@ def rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def stored_bytes(number_N: NDArray[Any], dtype: str) -> bytes:
-    """Numbers that ``rounded`` gave, as they lie in a file.
+    """Return the bytes in a file of numbers that ``rounded`` returned.
 
     >>> stored_bytes(rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16"), "BF16").hex()
     '813f'

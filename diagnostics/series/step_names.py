@@ -1,4 +1,4 @@
-"""Steps in the names of checkpoints, folders and files."""
+"""Parse steps in the names of checkpoints, folders and files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from itertools import chain
 from pathlib import Path
 
-#: Words before a step, from the surest: an epoch or an update counts only where no step is named.
+#: Words before a step, the most reliable first: epochs and updates are used only without another step.
 _WORDS = (
     r"(?:best_)?global_?steps?|steps?",
     r"iter(?:ation)?s?",
@@ -19,18 +19,18 @@ _AFTER_WORD = tuple(
 )
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _AT_END = re.compile(r"(?:\A|[_-])(\d{1,9})\Z", re.ASCII)
-#: Words before a final number that is no step.
+#: Words before a final number that is not a step.
 _NO_STEP = re.compile(
     r"(?:\A|[^a-z])(?:of|seed|part|shard|rank|worker|chunk|split)[-_]?\d+\Z", re.ASCII | re.IGNORECASE
 )
-#: Folders above a file that may be named after its checkpoint.
-_MOST_FOLDERS = 4
+#: Number of parent folders whose names may contain the step.
+_MAX_FOLDERS = 4
 #: Names of the model before training.
 _BASE = re.compile(r"(?:base|init|initial|pretrained)(?:[-_ ]?(?:model|policy|checkpoint|ckpt))?", re.IGNORECASE)
 
 
 def step_after_word(name: str) -> int | None:
-    """Return the step after a word such as ``step``, ``iter``, ``checkpoint`` or ``epoch``, anywhere in a name.
+    """Return the step after a word such as ``step``, ``iter`` or ``epoch``, anywhere in a name.
 
     >>> [step_after_word(name) for name in ("global_step_50", "eval_step20", "step-20-of-100", "step-160-rl")]
     [50, 20, 20, 160]
@@ -42,7 +42,7 @@ def step_after_word(name: str) -> int | None:
 
 
 def step_at_end(name: str) -> int | None:
-    """Return the number that a name ends with, behind a dash or alone; None where it counts something else.
+    """Return the number at the end of a name, after a dash or alone; None if it is not a step.
 
     >>> [step_at_end(name) for name in ("40", "rl-100", "aime24", "part-00001-of-00004", "seed_1")]
     [40, 100, None, None, None]
@@ -52,7 +52,7 @@ def step_at_end(name: str) -> int | None:
 
 
 def is_base_name(name: str) -> bool:
-    """Return whether a name is one of the model before training.
+    """Return whether a name means the model before training.
 
     >>> is_base_name("base"), is_base_name("base_model"), is_base_name("database")
     (True, True, False)
@@ -61,7 +61,7 @@ def is_base_name(name: str) -> bool:
 
 
 def named_step(name: str) -> int | None:
-    """Return the step that a text names, as the field of a dump has it: 0 for the base.
+    """Return the step in a text such as a field of a dump; 0 for the base.
 
     >>> [named_step(name) for name in ("step_100", "checkpoint-200", "base", "300", "rl-400", "final")]
     [100, 200, 0, 300, 400, None]
@@ -74,19 +74,19 @@ def named_step(name: str) -> int | None:
 
 
 def step_of_file(path: Path) -> int | None:
-    """Return the step in the name of a file, without its suffix, or of its folder; the surer name counts.
+    """Return the step in the name of a file or its folder, the more reliable one.
 
-    A word for steps is looked for in the folders above too, up to ``_MOST_FOLDERS``.
+    Up to ``_MAX_FOLDERS`` parent folders are searched for a word with a step.
 
     >>> [step_of_file(Path(path)) for path in ("run/eval_step20.jsonl", "checkpoint-8/40.csv", "step_100/aime_24.csv")]
     [20, 40, 100]
     >>> [step_of_file(Path(path)) for path in ("rl-100/a.csv", "dumps/base.csv", "ckpt-8/eval/a.csv", "val/aime24.csv")]
     [100, 0, 8, None]
     """
-    folders = [folder.name for folder in path.absolute().parents[:_MOST_FOLDERS]]
+    folders = [folder.name for folder in path.absolute().parents[:_MAX_FOLDERS]]
     near = (path.stem, *folders[:1])
-    sure = (int(name) if _NUMBER.fullmatch(name) else step_after_word(name) for name in near)
-    above = (step_after_word(name) for name in folders[1:])
-    named = (step_at_end(name) for name in near)
+    after_word = (int(name) if _NUMBER.fullmatch(name) else step_after_word(name) for name in near)
+    at_end = (step_at_end(name) for name in near)
     base = (0 if is_base_name(name) else None for name in near)
-    return next((step for step in chain(sure, named, base, above) if step is not None), None)
+    parents = (step_after_word(name) for name in folders[1:])
+    return next((step for step in chain(after_word, at_end, base, parents) if step is not None), None)

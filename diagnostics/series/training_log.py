@@ -1,6 +1,7 @@
-"""Reads a trainer's log: ``trainer_state.json`` of TRL, ``metrics.jsonl`` of oversharp.
+"""Read a trainer's optional metrics and training responses; faults are listed.
 
-The log is optional in an audit: unreadable parts are left out and listed, never an error.
+Metrics are in ``trainer_state.json`` of TRL and ``metrics.jsonl`` of oversharp, responses in Parquet files of
+oversharp.
 """
 
 from __future__ import annotations
@@ -8,25 +9,32 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oversharp.diagnostics.records.types import TrainingMetric
+from oversharp.diagnostics.records.errors import first_line
+from oversharp.diagnostics.records.types import TrainingMetric, TrainingResponse
 
-#: Bookkeeping fields in the records of metrics.
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Fields of a record that are not metrics.
 _NOT_METRICS = frozenset({"step", "global_step"})
-#: Prefix of a live audit's findings, which are no training metrics.
+#: Prefix of a live audit's findings, which are not training metrics.
 LIVE_FINDINGS = "oversharp/"
 
-#: Steps below this fit the integers that the store keeps them in.
+#: Exclusive limit of steps: the store has 32-bit integers.
 _STEPS = 2**31
+#: Columns of a file of training responses.
+_COLUMNS = ["step", "prompt", "response", "truncated", "correct"]
 
 
 def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[TrainingMetric, ...], tuple[str, ...]]:
-    """Return every finite number logged per step, and a ``"file: reason"`` line for each log that could not be read.
+    """Return finite numbers logged per step, and a ``"file: reason"`` line per unreadable log.
 
-    ``checkpoints`` are in step order. The last ``trainer_state.json`` counts: TRL repeats the whole history in it.
-    The later record of the same step and name wins, as after a resumed run.
+    ``checkpoints`` are in step order. The last ``trainer_state.json`` is used, because TRL repeats the whole history
+    in it. The last record of a step and name is used, as after a resumed run.
     """
     metrics: dict[tuple[int, str], TrainingMetric] = {}
     faults: list[str] = []
@@ -35,21 +43,21 @@ def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[Tra
     for path in logs:
         if not path.is_file():
             continue
-        read = _metrics_jsonl if path.suffix == ".jsonl" else _trainer_state
+        load = _load_jsonl if path.suffix == ".jsonl" else _load_trainer_state
         try:
-            metrics_found = list(_numbers(read(path)))
+            logged = list(_find_metrics(load(path)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             faults.append(f"{path.name}: training metrics left out, {path} cannot be read ({error})")
             continue
-        metrics.update({(metric.step, metric.name): metric for metric in metrics_found})
+        metrics.update({(metric.step, metric.name): metric for metric in logged})
     return tuple(sorted(metrics.values(), key=lambda metric: (metric.step, metric.name))), tuple(faults)
 
 
-def _trainer_state(path: Path) -> Sequence[Mapping[str, Any]]:
+def _load_trainer_state(path: Path) -> Sequence[Mapping[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8"))["log_history"]
 
 
-def _metrics_jsonl(path: Path) -> Iterator[Mapping[str, Any]]:
+def _load_jsonl(path: Path) -> Iterator[Mapping[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -58,11 +66,11 @@ def _metrics_jsonl(path: Path) -> Iterator[Mapping[str, Any]]:
             yield json.loads(line)
         except ValueError:
             if number == len(lines):
-                return  # the trainer is writing it at this moment
+                return  # the trainer is writing this line
             raise ValueError(f"line {number} is not JSON") from None
 
 
-def _numbers(records: Iterable[Mapping[str, Any]]) -> Iterator[TrainingMetric]:
+def _find_metrics(records: Iterable[Mapping[str, Any]]) -> Iterator[TrainingMetric]:
     for record in records:
         step = record["step"]
         if not 0 <= step < _STEPS:
@@ -70,13 +78,91 @@ def _numbers(records: Iterable[Mapping[str, Any]]) -> Iterator[TrainingMetric]:
         for name, value in record.items():
             if name in _NOT_METRICS or name.startswith(LIVE_FINDINGS):
                 continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and _is_finite(value):
+            if isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value):
                 yield TrainingMetric(step=int(step), name=name, value=float(value))
 
 
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer above the range of floats
         return False
+
+
+# ---------------------------------------------------------------- responses
+
+
+def read_training_responses(
+    run: Path, steps: Sequence[int], *, limit: int
+) -> tuple[tuple[TrainingResponse, ...], tuple[str, ...]]:
+    """Return training responses, and a ``"file: reason"`` line per unreadable file.
+
+    ``steps`` are those of the checkpoints in ascending order. A group is the responses to one prompt in one batch; of
+    each prompt, only the first batch in an interval between two checkpoints is used. Evenly spaced groups with at most
+    ``limit`` distinct responses are returned per interval. Reads ``rollouts/step_*.parquet`` of oversharp's trainer,
+    with the columns step, prompt, response, truncated and correct; rows without a response are skipped.
+    """
+    import pandas as pd
+
+    frames, faults = [], []
+    for path in sorted((run / "rollouts").glob("step_*.parquet")) if limit and len(steps) > 1 else ():
+        try:
+            frames.append(_check_columns(pd.read_parquet(path, columns=_COLUMNS).dropna()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            faults.append(f"{path.name}: training responses left out, {path} cannot be read ({first_line(error)})")
+    if not frames:
+        return (), tuple(faults)
+    rows = pd.concat(frames)
+    chosen = []
+    for before, step in pairwise(steps):
+        between = rows[(rows["step"] > before) & (rows["step"] <= step)]
+        chosen += [
+            TrainingResponse(
+                step=step,
+                prompt=str(row.prompt),
+                text=str(row.response),
+                truncated=bool(row.truncated),
+                correct=bool(row.correct),
+                draws=int(row.draws),
+            )
+            for row in _spaced_groups(between, limit).itertuples()
+        ]
+    return tuple(chosen), tuple(faults)
+
+
+def _check_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``rows``. Raises ``ValueError`` for a column of another type."""
+    from pandas.api.types import is_bool_dtype, is_integer_dtype
+
+    for name in ("truncated", "correct"):  # bool("False") is True
+        if not is_bool_dtype(rows[name].convert_dtypes()) and not rows[name].isin([0, 1]).all():
+            raise ValueError(f"column {name} must contain true and false, or 0 and 1")
+    if len(rows) and not is_integer_dtype(rows["step"].convert_dtypes()):
+        raise ValueError("column step must contain whole numbers")
+    for name in ("prompt", "response"):
+        if not rows[name].map(lambda value: isinstance(value, str)).all():
+            raise ValueError(f"column {name} must contain text")
+    return rows
+
+
+def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
+    """Return distinct responses of evenly spaced groups, with their counts as ``draws``."""
+    import numpy as np
+
+    firsts = rows[rows["step"] == rows.groupby("prompt")["step"].transform("min")]
+    counted = firsts.groupby(["step", "prompt", "response"], sort=False)
+    distinct = counted.agg(
+        truncated=("truncated", "first"), correct=("correct", "first"), draws=("correct", "size")
+    ).reset_index()
+    if len(distinct) <= limit:
+        return distinct
+    group_R = distinct.groupby(["step", "prompt"], sort=False).ngroup().to_numpy()
+    groups = np.split(np.argsort(group_R, kind="stable"), np.cumsum(np.bincount(group_R))[:-1])
+    wanted = max(1, limit * len(groups) // len(distinct))
+    chosen: list[int] = []
+    for place in range(wanted):
+        group = groups[place * len(groups) // wanted]
+        if len(chosen) + len(group) <= limit:
+            chosen += group.tolist()
+    # only a group larger than the limit is split
+    return distinct.iloc[chosen or groups[0][:limit]]

@@ -1,7 +1,7 @@
-"""Checks that weight files are complete, and hashes them. Reads safetensors without torch.
+"""Check and hash weight files. Reads safetensors without torch.
 
-The hash covers tensors, not files: name, dtype, shape and bytes of every tensor in name order. So the same weights
-have the same hash for any number of shards and any metadata.
+The hash covers name, dtype, shape and bytes of every tensor in name order. It does not depend on the number of shards
+or on metadata.
 """
 
 from __future__ import annotations
@@ -15,38 +15,42 @@ from pathlib import Path
 from typing import Any
 
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.errors import START_BYTES, detect_stand_in
+from oversharp.diagnostics.records.errors import START_BYTES, CheckpointError, detect_stand_in
 
 MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
 INDEX = "model.safetensors.index.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 
-#: The safetensors format bounds its own header at 100 MB; a larger number means that this is another format.
+#: Largest header of the safetensors format; a larger number means another format.
 _MAX_HEADER_BYTES = 100_000_000
 _CHUNK_BYTES = 1 << 24
-#: Types of tensors whose entries are codes, with a scale in another tensor.
+#: Dtypes of quantised weights, whose scale is in another tensor.
 CODED = frozenset(
     {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4"}
 )
 
-#: What DDP, torch.compile, FSDP, activation checkpointing and peft put before the names of a model's tensors.
+#: Prefixes of DDP, torch.compile, FSDP, activation checkpointing and peft in tensor names.
 _WRAPPERS = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _INNER = rf"(?<=\.)(?:{_WRAPPERS})+"
-#: Patterns of name parts that are removed, in the order in which transformers removes one match of each.
+#: Patterns of removed prefixes, in the order in which transformers removes one match of each.
 MODEL_WRAPPERS = (rf"^(?:{_WRAPPERS}|module\.|base_model\.model\.)+", _INNER, f"{_INNER}(?:)", f"{_INNER}(?:)(?:)")
 _ADAPTER_WRAPPERS = (rf"^(?:{_WRAPPERS}|module\.)+", *MODEL_WRAPPERS[1:])
 _SHARD = re.compile(r"model-(\d+)-of-(\d+)\.safetensors")
 
+_LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
+#: LoRA's first factors with one column per number of a hidden state.
+_HIDDEN_INPUT = re.compile(r"\.(?:q_proj|k_proj|v_proj|gate_proj|up_proj)\.lora_A(?:\.\w+)?\.weight$")
+
 
 class IncompleteCheckpointError(Exception):
-    """Files of a checkpoint that are missing, cut short or unreadable; the message names the file and its fault."""
+    """A file of a checkpoint is missing, truncated or unreadable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTensor:
-    """Location of one tensor: bytes ``start`` to ``end`` of ``file``. The dtype is safetensors' name, such as BF16.
+    """Location of a tensor: bytes ``start`` to ``end`` of ``file``.
 
-    ``wrapper`` is what was removed from its name in the file, such as ``module.``; empty for nothing.
+    ``dtype`` is safetensors' name, such as BF16. ``wrapper`` is the prefix removed from its name, such as ``module.``.
     """
 
     name: str
@@ -59,10 +63,10 @@ class StoredTensor:
 
 
 def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
-    """Return the files that hold the weights of ``folder``, every shard of an index included; empty if there are none.
+    """Return the weight files of ``folder``, with all shards; empty if there are none.
 
-    Shards without an index are found by their names. Raises ``IncompleteCheckpointError`` if an index cannot be read or
-    names a shard that is not there, or elsewhere, and where shards without an index are not all there.
+    Shards without an index are found by their names. Raises ``IncompleteCheckpointError`` if an index cannot be read,
+    or a shard is missing or outside the folder.
     """
     for name in ADAPTER_FILES if adapter else MODEL_FILES:
         index = folder / f"{name}.index.json"
@@ -70,7 +74,7 @@ def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
             names = sorted(set(_weight_map(index).values()))
             outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
             if outside:
-                raise IncompleteCheckpointError(f"{index.name} names a shard outside of the checkpoint: {outside[0]}")
+                raise IncompleteCheckpointError(f"{index.name} lists a shard outside of the checkpoint: {outside[0]}")
             shards = tuple(folder / name for name in names)
             missing = [shard.name for shard in shards if not shard.is_file()]
             if missing:
@@ -90,15 +94,14 @@ def _shards_without_index(folder: Path) -> tuple[Path, ...]:
             by_total.setdefault(int(match[2]), {})[int(match[1])] = file
     if len(by_total) > 1:
         raise IncompleteCheckpointError(
-            f"shards of {' and of '.join(map(str, sorted(by_total)))}, no {INDEX} to choose between them; "
-            "remove those of an earlier save"
+            f"shards of {' and of '.join(map(str, sorted(by_total)))} without {INDEX}; remove those of an earlier save"
         )
     for total, shards in by_total.items():
         missing = [f"model-{n:05}-of-{total:05}.safetensors" for n in range(1, total + 1) if n not in shards]
         if missing:
             listed = f"{missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}"
             raise IncompleteCheckpointError(
-                f"{listed} missing: {len(shards)} of {plural(total, 'shard')}, no {INDEX}; copy what is missing, or "
+                f"{listed} missing: {len(shards)} of {plural(total, 'shard')}, no {INDEX}; copy the missing shards, or "
                 "save the model again"
             )
         return tuple(shards[number] for number in sorted(shards))
@@ -117,16 +120,16 @@ def lacks_index(folder: Path, files: Sequence[Path]) -> bool:
 
 
 def index_of(files: Sequence[Path]) -> str:
-    """Return the content of the index of safetensors shards, made from their headers. Raises as ``stored_tensors``."""
+    """Build the index of safetensors shards from their headers. Raises as ``stored_tensors``."""
     names = {tensor.name: file.name for file in files for tensor in _read_header(file, plain=False)}
     size = sum(tensor.end - tensor.start for tensor in stored_tensors(files))
     return json.dumps({"metadata": {"total_size": size}, "weight_map": names})
 
 
 def check_complete(files: Sequence[Path]) -> None:
-    """Raise ``IncompleteCheckpointError`` if one of ``files`` is cut short or not what its name says.
+    """Raise ``IncompleteCheckpointError`` if a file is truncated or has another format.
 
-    Only headers and sizes are read. A ``.bin`` file says nothing of its length; it is found out when it is loaded.
+    Reads only headers and sizes. A ``.bin`` file does not state its length; truncation is found when it is loaded.
     """
     for file in files:
         if file.suffix == ".safetensors":
@@ -136,10 +139,10 @@ def check_complete(files: Sequence[Path]) -> None:
 
 
 def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
-    """16 hex digits that identify the weights in ``files``.
+    """Return 16 hex digits that identify the weights in ``files``.
 
-    The hash of an adapter takes in the hash of the model that it belongs to. ``.bin`` files are pickles, which are
-    not opened here: their hash covers the whole file. Raises ``IncompleteCheckpointError`` as ``check_complete``.
+    The hash of an adapter includes that of its model. ``.bin`` files are pickles, which are not opened: their hash
+    covers the whole file. Raises ``IncompleteCheckpointError`` as ``check_complete``.
     """
     digest = blake2b(base_hash.encode(), digest_size=8)
     for tensor in sorted(stored_tensors(files), key=lambda tensor: tensor.name):
@@ -153,10 +156,10 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
 
 
 def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
-    """Return every tensor of the safetensors files among ``files``, by its name in the model.
+    """Return every tensor of the safetensors files among ``files``, with its name in the model.
 
-    Wrappers of a training run (``module.``, ``_orig_mod.`` and the like) are removed from the names. Raises
-    ``IncompleteCheckpointError`` as above, and where two tensors then have one name.
+    Prefixes of a training run (``module.``, ``_orig_mod.``, …) are removed from the names. Raises
+    ``IncompleteCheckpointError`` as above, and if two tensors then have the same name.
     """
     tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
     by_name: dict[str, StoredTensor] = {}
@@ -165,14 +168,14 @@ def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
         if twin is not tensor and twin.wrapper != tensor.wrapper:
             wrapper = twin.wrapper or tensor.wrapper
             raise IncompleteCheckpointError(
-                f"{tensor.file.name} holds {tensor.name} with and without the prefix {wrapper}; save the model again "
+                f"{tensor.file.name} has {tensor.name} with and without the prefix {wrapper}; save the model again "
                 "from the unwrapped model"
             )
     return tensors
 
 
 def plain_name(name: str, *, adapter: bool = False) -> str:
-    """Return the name of a tensor without what a training run wrapped around it.
+    """Return the name of a tensor without the prefixes of a training run.
 
     >>> plain_name("module._orig_mod.model.layers.0._orig_mod.mlp.up_proj.weight")
     'model.layers.0.mlp.up_proj.weight'
@@ -185,27 +188,27 @@ def plain_name(name: str, *, adapter: bool = False) -> str:
 
 
 def wrapper_of(files: Sequence[Path]) -> str:
-    """Return the first wrapper that is removed from a tensor name in ``files``; empty for none. Raises as above."""
+    """Return the first removed prefix of a tensor name in ``files``, empty for none."""
     return next((tensor.wrapper for tensor in stored_tensors(files) if tensor.wrapper), "")
 
 
 def refuse_unmerged(files: Sequence[Path]) -> None:
-    """Raise ``IncompleteCheckpointError`` where a model holds an adapter's factors besides its weights."""
+    """Raise ``IncompleteCheckpointError`` if a model contains an unmerged adapter."""
     factor = next(
         (tensor.name for tensor in stored_tensors(files) if ".base_layer." in tensor.name or ".lora_" in tensor.name),
         "",
     )
     if factor:
         raise IncompleteCheckpointError(
-            f"it holds an adapter that is not merged ({factor}); save merge_and_unload() of the model, or the adapter "
+            f"contains an adapter that is not merged ({factor}); save merge_and_unload() of the model, or the adapter "
             "alone"
         )
 
 
 def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
-    """Raise ``IncompleteCheckpointError`` for weights that are codes of a quantisation of which ``config`` is silent.
+    """Raise ``IncompleteCheckpointError`` for quantised weights without ``quantization_config``.
 
-    Their codes would be read as numbers. With ``quantization_config`` transformers decodes them.
+    Their codes would be read as numbers; with that entry, transformers decodes them.
     """
     if config.get("quantization_config"):
         return
@@ -219,6 +222,43 @@ def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
         )
 
 
+def require_adapter_fit(files: Sequence[Path], model_path: Path, *, label: str) -> None:
+    """Raise ``CheckpointError`` if the adapter's factors do not fit the model in ``model_path``.
+
+    Compares layers and width. peft silently drops the factors of layers that the model does not have.
+    """
+    fault = _find_misfit(stored_tensors(files), _load_text_config(model_path))
+    if fault is not None:
+        raise CheckpointError(
+            f"{label}: its adapter {fault} of {model_path}: it was trained on another model; name that model as "
+            f"base_model_name_or_path in {files[0].parent / 'adapter_config.json'}, or pass --base"
+        )
+
+
+def _find_misfit(factors: Sequence[StoredTensor], config: dict[str, Any]) -> str | None:
+    layers, width = (
+        next((config[name] for name in names if isinstance(config.get(name), int)), None)
+        for names in (("num_hidden_layers", "n_layer"), ("hidden_size", "n_embd"))
+    )
+    deepest = max((int(match[1]) for tensor in factors if (match := _LAYER.search(tensor.name))), default=-1)
+    if layers is not None and deepest >= layers:
+        return f"changes layer {deepest}, beyond the {layers} layers"
+    widths = {tensor.shape[-1] for tensor in factors if _HIDDEN_INPUT.search(tensor.name)}
+    if width is not None and len(widths) == 1 and widths != {width}:
+        return f"is for a width of {widths.pop():,}, not the {width:,}"
+    return None
+
+
+def _load_text_config(model_path: Path) -> dict[str, Any]:
+    """Return the configuration of the model's language part; empty if it cannot be read."""
+    try:
+        config = json.loads((model_path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}  # reported when the model is loaded
+    inner = config.get("text_config") if isinstance(config, dict) else None
+    return inner if isinstance(inner, dict) else config if isinstance(config, dict) else {}
+
+
 def tensor_bytes(tensor: StoredTensor, *, at_a_time: int = _CHUNK_BYTES) -> Iterator[bytes]:
     """Yield the bytes of ``tensor``, little endian and row by row."""
     return _chunks(tensor.file, tensor.start, tensor.end, at_a_time)
@@ -230,14 +270,17 @@ def _weight_map(index: Path) -> dict[str, str]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise IncompleteCheckpointError(f"{index.name} is not a list of shards") from None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise IncompleteCheckpointError(f"{index.name} names no shard")
+        raise IncompleteCheckpointError(f"{index.name} lists no shard")
     if not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise IncompleteCheckpointError(f"{index.name} names a shard that is no file name")
+        raise IncompleteCheckpointError(f"{index.name} lists a shard that is no file name")
     return weight_map
 
 
 def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
-    """Layout of a safetensors file: 8 bytes of header length, little endian; a JSON header; the tensors' bytes."""
+    """Return the tensors of a safetensors file.
+
+    Format: 8 bytes of header length, little endian; a JSON header; the tensors' bytes.
+    """
     size = file.stat().st_size
     with file.open("rb") as stream:
         header_bytes = int.from_bytes(stream.read(8), "little")
@@ -246,7 +289,7 @@ def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
             why = detect_stand_in(stream.read(START_BYTES))
             raise IncompleteCheckpointError(f"{file.name} {why or f'is not a safetensors file ({size:,} bytes)'}")
         if size < 8 + header_bytes:
-            raise IncompleteCheckpointError(f"{file.name} is cut short inside its header ({size:,} bytes)")
+            raise IncompleteCheckpointError(f"{file.name} is truncated inside its header ({size:,} bytes)")
         raw = stream.read(header_bytes)
     first, is_adapter = 8 + header_bytes, file.name.startswith("adapter")
     try:
@@ -270,13 +313,13 @@ def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
         raise IncompleteCheckpointError(f"{file.name} has a broken header") from None
     expected = max((tensor.end for tensor in tensors), default=first)
     if size != expected:
-        problem = "is cut short" if size < expected else "is too long"
+        problem = "is truncated" if size < expected else "is too long"
         raise IncompleteCheckpointError(f"{file.name} {problem} ({size:,} of {expected:,} bytes)")
     return tensors
 
 
 def _removed(name: str, short: str, patterns: Sequence[str]) -> str:
-    """Return the first part of ``name`` that is not in ``short``; empty where they are equal."""
+    """Return the first part of ``name`` that is missing in ``short``; empty if they are equal."""
     matches = [] if name == short else [match[0] for pattern in patterns if (match := re.search(pattern, name))]
     return matches[0] if matches else ""
 
@@ -284,7 +327,7 @@ def _removed(name: str, short: str, patterns: Sequence[str]) -> str:
 def _offsets(entry: dict[str, Any]) -> tuple[int, int]:
     start, end = entry["data_offsets"]
     if type(start) is not int or type(end) is not int or not 0 <= start <= end:
-        raise ValueError("offsets count bytes")
+        raise ValueError("offsets must be increasing byte counts")
     return start, end
 
 

@@ -23,7 +23,7 @@ from benchmarks.real_model.tables import base_of, costs_of, form_row, kept_from,
 from benchmarks.speed.process_costs import Cost, cost_of
 from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.app.cli import app
-from oversharp.diagnostics.models.fetching import fetch_model
+from oversharp.diagnostics.models.conversion import fetch_model
 from oversharp.diagnostics.records.errors import CheckpointError
 from tests.preloaded import ENGINES, RunningServer
 from tests.series.written_runs import change_json

@@ -1,4 +1,4 @@
-"""The ``oversharp`` command under Ray with one worker killed midway; its arguments are those of the command."""
+"""The ``oversharp`` command under Ray, with one worker killed midway; takes the command's arguments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from oversharp.diagnostics.engine.ray_pool import RayEngine
 
 
 def kill_one_worker() -> None:
-    """Once, with the first samples of a checkpoint after the base, when most of its shards are still to be done."""
+    """Kill one worker after the first samples of a checkpoint after the base, when most of its shards are waiting."""
     wait, killed = RayEngine._wait, list[int]()
 
-    def then_kill(engine: RayEngine, waiting: Any) -> Iterator[JobResult]:
+    def wait_and_kill(engine: RayEngine, waiting: Any) -> Iterator[JobResult]:
         for result in wait(engine, waiting):
             yield result
             busy = [worker for worker in engine._running.values() if worker.shard is not None]
@@ -25,11 +25,11 @@ def kill_one_worker() -> None:
                 os.kill(killed[0], signal.SIGKILL)
                 print(f"killed {killed[0]}", file=sys.stderr, flush=True)
 
-    RayEngine._wait = then_kill  # type: ignore[method-assign]
+    RayEngine._wait = wait_and_kill  # type: ignore[method-assign]
 
 
 def main() -> None:
-    """Plant the kill, then be the command."""
+    """Plant the kill, then run the command."""
     kill_one_worker()
     from oversharp.diagnostics.app.process import main as run_command
 

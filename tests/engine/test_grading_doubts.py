@@ -1,4 +1,4 @@
-"""Samples that could not be graded are named and asked again, and a grader that accepts all or nothing is a warning."""
+"""Ungraded samples are reported and graded again, and a grader that accepts all samples or none is a warning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GRADER = """
 from helper import is_broken
 
 def grade(response, answer):
-    print("asked of", response)
+    print("grading", response)
     if is_broken(response):
         raise LookupError(response)
     return response == answer
@@ -42,7 +42,7 @@ def nothing(response):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dump of 2 steps with 10 problems of 8 samples, and a grader whose faults are in a module that it imports."""
+    """Return a dump of 2 steps with 10 problems of 8 samples, and a grader with faults in an imported module."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     rows = [
@@ -53,11 +53,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     (tmp_path / "dump.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "reward.py").write_text(GRADER)
-    breaks(tmp_path)
+    break_grader(tmp_path)
     return tmp_path
 
 
-def breaks(folder: Path, *responses: str) -> None:
+def break_grader(folder: Path, *responses: str) -> None:
     (folder / "helper.py").write_text(f"def is_broken(response):\n    return response in {responses!r}\n")
 
 
@@ -81,7 +81,7 @@ def states(folder: Path) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_without_a_grade_for_more_than_one_sample_in_twenty_there_is_no_verdict(folder: Path) -> None:
-    breaks(folder, "w0")
+    break_grader(folder, "w0")
     verdict, notes = imported(folder)
     assert verdict.label == "no_verdict"
     assert verdict.why is not None
@@ -97,17 +97,17 @@ def test_without_a_grade_for_more_than_one_sample_in_twenty_there_is_no_verdict(
 
 
 @pytest.mark.slow
-def test_a_grader_that_is_fixed_elsewhere_grades_what_it_could_not_when_it_is_run_again(folder: Path) -> None:
-    breaks(folder, "w0", "w2")
+def test_a_grader_fixed_in_an_imported_module_grades_the_rest_in_the_next_run(folder: Path) -> None:
+    break_grader(folder, "w0", "w2")
     assert imported(folder)[0].label == "no_verdict"
     assert states(folder) == {"ok": 30, "error": 20}
-    breaks(folder)
+    break_grader(folder)
     assert imported_again(folder).label != "no_verdict"
     assert states(folder) == {"ok": 50}
 
 
 def imported_again(folder: Path) -> Verdict:
-    """In another process: the workers of this one have loaded the module that was broken."""
+    """Import in another process: the workers of this process have loaded the broken module."""
     command = [
         *(sys.executable, "-m", "oversharp", "import", "dump.jsonl", "--verifier", "reward.py:grade", "--json"),
         *("--map", "prompt=prompt,gold=gold,response=response,step=step", "--store", "out/audit.duckdb"),
@@ -115,8 +115,8 @@ def imported_again(folder: Path) -> Verdict:
     paths = os.pathsep.join([str(Path(__file__).parents[2]), str(folder)])
     environment = os.environ | {"PYTHONPATH": paths}
     run = subprocess.run(command, check=True, cwd=folder, env=environment, capture_output=True, text=True)
-    assert json.loads(run.stdout)["series"][0]["verdict"]["warnings"] is not None  # the grader prints, and not there
-    assert "asked of w0" in run.stderr
+    assert json.loads(run.stdout)["series"][0]["verdict"]["warnings"] is not None  # the grader's output goes to stderr
+    assert "grading w0" in run.stderr
     with Store.open(folder / "out" / "audit.duckdb", read_only=True) as store:
         verdict = store.verdict(folder.name)
     assert verdict is not None
@@ -124,11 +124,11 @@ def imported_again(folder: Path) -> Verdict:
 
 
 @pytest.mark.slow
-def test_few_samples_without_a_grade_are_named_beside_the_verdict(folder: Path) -> None:
+def test_few_samples_without_a_grade_are_a_warning_next_to_the_verdict(folder: Path) -> None:
     rows = (folder / "dump.jsonl").read_text().splitlines()
     rows[0] = rows[0].replace("w0", "odd")
     (folder / "dump.jsonl").write_text("\n".join(rows))
-    breaks(folder, "odd")
+    break_grader(folder, "odd")
     verdict, _ = imported(folder)
     assert verdict.label != "no_verdict"
     assert verdict.warnings[0].startswith("1 of 160 samples could not be graded and count as wrong (reward.py:grade@")
@@ -148,8 +148,8 @@ def test_a_grader_that_accepts_everything_or_nothing_is_a_warning(folder: Path, 
 
 
 @pytest.mark.slow
-def test_other_code_does_not_take_over_a_series_and_regrade_is_named(folder: Path) -> None:
-    breaks(folder, "w0")
+def test_other_code_is_refused_for_a_graded_series_with_a_hint_to_regrade(folder: Path) -> None:
+    break_grader(folder, "w0")
     imported(folder)
     (folder / "reward.py").write_text(GRADER.replace("LookupError", "KeyError"))
     with pytest.raises(
@@ -160,9 +160,9 @@ def test_other_code_does_not_take_over_a_series_and_regrade_is_named(folder: Pat
 
 
 @pytest.mark.slow
-def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_anything_is_graded(folder: Path) -> None:
+def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_grading(folder: Path) -> None:
     message = r"fails with the first problem's answer as the response \(LookupError: r, line 7\); fix the function"
-    breaks(folder, "r")
+    break_grader(folder, "r")
     with pytest.raises(ConfigError, match=message):
         imported(folder)
     assert states(folder) == {}
@@ -171,7 +171,7 @@ def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_anythi
         regrade(config(folder).store, "reward.py:grade")
 
 
-def test_each_verifier_of_a_series_is_looked_at_alone() -> None:
+def test_each_verifier_of_a_series_is_checked_separately() -> None:
     counts = pd.DataFrame(
         {"verifier": ["choice", "exact", "recorded:verl"], "n": 4000, "n_correct": [4000, 7, 0], "n_failed": 0}
     )

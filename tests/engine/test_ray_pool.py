@@ -1,4 +1,4 @@
-"""An audit by Ray's workers: the results of one process, although workers die; errors reach the lead."""
+"""An audit on Ray's workers gives the results of one process, even if workers die; errors reach the lead."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from tests.preloaded import RunningServer
 ray = pytest.importorskip("ray", reason="pip install '.[ray]'")
 pytestmark = pytest.mark.xdist_group("ray")
 
-#: Largest difference, absolute and relative, of numbers that were computed in batches of another shape.
+#: Largest absolute and relative difference between numbers computed in batches of different shapes.
 ANOTHER_BATCH_SHAPE = 1e-5
-#: Query, and its columns that depend on the last bits of a log-probability.
+#: Query and columns that depend on the last bits of a log-probability.
 EVERYTHING = {
     "samples": (
         "SELECT checkpoint_id, settings_id, problem_id, greedy, sample_index, text, token_ids, finish_reason, "
@@ -76,7 +76,7 @@ EVERYTHING = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray on this machine with room for two workers."""
+    """Start Ray on this machine with CPUs for two workers."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
@@ -94,9 +94,9 @@ def _spec(**changes: Any) -> EngineSpec:
     return EngineSpec(config=config, dtype="float32", sampler_name="transformers", why="", lora_ranks={})
 
 
-def _require_same(found: Path, expected: Path) -> None:
-    """Equal rows; numbers that are computed from log-probabilities differ by rounding at most."""
-    with open_store(found) as ours, open_store(expected) as theirs:
+def _require_same(actual: Path, expected: Path) -> None:
+    """Check for equal rows; numbers computed from log-probabilities may differ by rounding."""
+    with open_store(actual) as ours, open_store(expected) as theirs:
         for name, (query, loose) in EVERYTHING.items():
             rows, expected_rows = ours.frame(query), theirs.frame(query)
             assert len(expected_rows) or name == "allocations", name
@@ -114,18 +114,18 @@ def _require_same(found: Path, expected: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("adaptive", [False, True])
-def test_with_a_worker_killed_midway_the_results_are_those_of_one_process_and_the_command_prints_our_lines_alone(
+def test_with_a_killed_worker_the_results_equal_those_of_one_process_and_ray_prints_no_lines(
     countdown_series: Path, tmp_path: Path, commands: RunningServer, adaptive: bool
 ) -> None:
-    # as few samples as decide a problem
+    # few samples decide a problem
     audit([countdown_series], _config(tmp_path / "alone", k=(1, 2), adaptive=adaptive))
     flags = "--task countdown --limit 5 --n 16 --k 1,2 --panel 2 --entropy-samples 4 --batch-size 8"
     flags += f" --kernel-problems 1 --kernel-responses 3 --sampler transformers {'--adaptive' if adaptive else ''}"
     flags += " --device cpu --name run --ray --out"
     arguments = ["audit", str(countdown_series), *flags.split(), str(tmp_path / "ray")]
-    code, said = commands.start(arguments, call="tests.engine.ray_command:main").communicate()
-    assert code == 0, said
-    of_results = r"[a-z@][a-z@1 ]{12} \S.*| {14,}\S.*|"  # a label and its value, and a value's other lines
+    code, printed = commands.start(arguments, call="tests.engine.ray_command:main").communicate()
+    assert code == 0, printed
+    results = r"[a-z@][a-z@1 ]{12} \S.*| {14,}\S.*|"  # a label and its value, and a value's other lines
     ours = (
         r"(series|sampler) .*|(sample|panel|teacher-force|kernel) (checkpoint-\d+|\d checkpoints): \d+ done"
         r"|(grade|measure|verdict): \d+ done"
@@ -133,16 +133,16 @@ def test_with_a_worker_killed_midway_the_results_are_those_of_one_process_and_th
         r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|time and disk space are unknown .*"
         r"|checkpoint \d of 3 done: .*|\d\d:\d\d .*"
     )
-    died = r"checkpoint-\d+: a worker on \S+ died .*; another does its work again"
-    lines = said.splitlines()
-    assert [line for line in lines if not re.fullmatch(rf"{of_results}|{ours}|{died}|killed \d+", line)] == []
+    died = r"checkpoint-\d+: a worker on \S+ died .*; another repeats its work"
+    lines = printed.splitlines()
+    assert [line for line in lines if not re.fullmatch(rf"{results}|{ours}|{died}|killed \d+", line)] == []
     for once in (died, r"killed \d+"):
-        assert len([line for line in lines if re.fullmatch(once, line)]) == 1, said
+        assert len([line for line in lines if re.fullmatch(once, line)]) == 1, printed
     _require_same(tmp_path / "ray" / "audit.duckdb", tmp_path / "alone" / "audit.duckdb")
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_the_reason(
+def test_only_the_checkpoint_that_kills_its_workers_or_is_missing_fails_with_the_reason(
     countdown_series: Path, tmp_path: Path, cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Mortal(Worker):
@@ -164,10 +164,10 @@ def test_a_checkpoint_that_kills_its_workers_or_is_not_there_fails_alone_with_th
     failed = {result.checkpoint.label: result.error for result in results if result.error is not None}
     assert failed.keys() == {"checkpoint-20", "checkpoint-40"}
     assert isinstance(failed["checkpoint-40"], CheckpointError)
-    assert "nowhere is not there on worker" in str(failed["checkpoint-40"])
+    assert "nowhere does not exist on worker" in str(failed["checkpoint-40"])
     assert type(failed["checkpoint-20"]) is SamplerError
     assert str(failed["checkpoint-20"]).startswith("checkpoint-20: 3 workers died at the same part of its work (")
-    assert len([note for note in notes if "another does its work again" in note]) == 2
+    assert len([note for note in notes if "another repeats its work" in note]) == 2
     assert sum(len(result.samples) for result in results) == 4 * (6 + 1)
     assert {result.checkpoint.label for result in results if result.samples} == {"checkpoint-60"}
 
@@ -185,7 +185,7 @@ def _job(series: Path) -> SampleJob:
 
 
 def _responses(problem_ids: Sequence[str]) -> pd.DataFrame:
-    """Two responses to the first and third problem, one to the second."""
+    """Return two responses to the first and third problem, and one to the second."""
     first, second, third = problem_ids
     return pd.DataFrame({"problem_id": [first, first, second, third, third], "response_id": list("vwxyz")})
 
@@ -195,7 +195,7 @@ def _place(sample: Sample) -> tuple[str, bool, int]:
 
 
 @pytest.mark.slow
-def test_the_shards_of_a_job_have_the_samples_of_the_whole_whatever_their_number(countdown_series: Path) -> None:
+def test_any_number_of_shards_gives_the_samples_of_the_whole_job(countdown_series: Path) -> None:
     job = _job(countdown_series)
     worker = Worker(_spec(batch_size=5), socket.gethostname())
     whole = worker.run(job).result
@@ -210,7 +210,7 @@ def test_the_shards_of_a_job_have_the_samples_of_the_whole_whatever_their_number
             assert ours.logp_sum_raw == pytest.approx(theirs.logp_sum_raw, abs=ANOTHER_BATCH_SHAPE)
 
 
-def test_shards_of_scores_have_their_own_problems_and_repeats_and_kernels_stay_whole(countdown_series: Path) -> None:
+def test_shards_of_scores_have_separate_problems_and_repeats_and_kernels_are_not_split(countdown_series: Path) -> None:
     sampling = _job(countdown_series)
     problems = sampling.problems[:3]
     ids = [problem.problem_id for problem in problems]
@@ -224,11 +224,11 @@ def test_shards_of_scores_have_their_own_problems_and_repeats_and_kernels_stay_w
     assert split_job(kernel, 2) == [kernel]
 
 
-def test_a_large_job_is_split_into_more_shards_so_that_none_fills_the_memory(
+def test_a_large_job_is_split_into_more_shards_to_limit_their_memory(
     countdown_series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _job(countdown_series)
-    lead = RayEngine.__new__(RayEngine)  # no cluster: how it splits a job is asked, nothing else
+    lead = RayEngine.__new__(RayEngine)  # without a cluster, to test only how it splits a job
     lead._pool = SimpleNamespace(n_workers=2)  # type: ignore[assignment]
     assert count_tokens(job) == 4 * (6 + 1) * 8
     assert [len(lead._shards(job, n_jobs)) for n_jobs in (1, 2, 8, 100)] == [8, 4, 1, 1]
@@ -238,7 +238,7 @@ def test_a_large_job_is_split_into_more_shards_so_that_none_fills_the_memory(
     assert len(lead._shards(job, 100)) == 28  # no response is split
 
 
-def test_a_worker_that_has_not_the_same_checkpoints_says_which_and_where(
+def test_the_error_for_a_missing_or_different_checkpoint_has_checkpoint_and_worker(
     countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
 ) -> None:
     job = _job(countdown_series)
@@ -250,7 +250,7 @@ def test_a_worker_that_has_not_the_same_checkpoints_says_which_and_where(
     away = replace(job, checkpoint=replace(job.checkpoint, path=tmp_path / "nowhere"))
     error = error_on("lead", away)
     assert isinstance(error, CheckpointError)
-    assert f"checkpoint-20: {tmp_path / 'nowhere'} is not there on worker {socket.gethostname()}" in str(error)
+    assert f"checkpoint-20: {tmp_path / 'nowhere'} does not exist on worker {socket.gethostname()}" in str(error)
     other = replace(job, checkpoint=replace(job.checkpoint, path=make_checkpoint(tmp_path / "checkpoint-20", 5)))
     assert error_on(socket.gethostname(), other) is None  # the lead's own disk
     error = error_on("lead", other)
@@ -258,7 +258,7 @@ def test_a_worker_that_has_not_the_same_checkpoints_says_which_and_where(
     assert error_on("lead", job) is None
 
 
-def test_every_error_of_ours_comes_back_as_itself(countdown_series: Path) -> None:
+def test_every_error_can_be_sent_by_a_worker(countdown_series: Path) -> None:
     checkpoint = _job(countdown_series).checkpoint
     kinds = [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.OversharpError)
@@ -273,7 +273,7 @@ def test_every_error_of_ours_comes_back_as_itself(countdown_series: Path) -> Non
         assert back.checkpoint == checkpoint
 
 
-def test_ray_that_is_not_installed_or_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_ray_or_cluster_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as planted:
         planted.setitem(sys.modules, "ray", None)
         with (
@@ -281,18 +281,18 @@ def test_ray_that_is_not_installed_or_not_there_is_one_line(tmp_path: Path, monk
             open_pool("", EngineConfig(device="cpu"), note=print),
         ):
             pass
-    with socket.socket() as nobody_listens:
-        nobody_listens.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{nobody_listens.getsockname()[1]}"
-        with pytest.raises(ClusterError, match=rf"no Ray at {address} \(.*refused.*\); start one with `ray start"):
-            distributed._join(ray, address)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=rf"no Ray at {address} \(.*refused.*\); start it with `ray start"):
+            distributed._connect(ray, address)
     with pytest.raises(ClusterError, match=r"no Ray at ray://head \(an address is HOST:PORT"):
-        distributed._join(ray, "ray://head")
+        distributed._connect(ray, "ray://head")
     with pytest.raises(ConfigError, match="--device cuda:1: each worker sees one GPU only"):
         _config(tmp_path, ray="auto", device="cuda:1")
 
 
-def test_the_flag_takes_an_address_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flag_has_an_optional_address(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str | None] = []
 
     def no_audit(_: object, config: AuditConfig, **__: object) -> None:

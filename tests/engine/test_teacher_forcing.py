@@ -32,7 +32,7 @@ from tests.samplers.tiny_models import (
     write_model,
 )
 
-SETTINGS = SamplingSettings(sampler="transformers", temperature=0.6, top_p=0.9)  # neither may matter here
+SETTINGS = SamplingSettings(sampler="transformers", temperature=0.6, top_p=0.9)  # both must have no effect
 PROBLEMS = tuple(problem(prompt) for prompt in ("a b c ?", "d ?", "e e e e e ?", "?"))
 
 
@@ -42,7 +42,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 
 def requests(n: int = 40) -> list[ForcedRequest]:
-    """Responses of 1 to 12 tokens in no order, the shortest the bare end token."""
+    """Return responses of 1 to 12 tokens in random order, the shortest only the end token."""
     rng = random.Random(0)
     texts = ["", *(" ".join(rng.choices(WORDS[2:], k=rng.randint(1, 11))) for _ in range(n - 1))]
     return [
@@ -53,9 +53,9 @@ def requests(n: int = 40) -> list[ForcedRequest]:
     ]
 
 
-def reference(loaded: LoadedModel, one: Problem, token_ids: tuple[int, ...]) -> tuple[float, float]:
-    """log-probability and entropy, one response at a time and one token at a time, without cache or padding."""
-    prefix = encode_prompt(loaded.tokenizer, one, SETTINGS)
+def reference(loaded: LoadedModel, asked: Problem, token_ids: tuple[int, ...]) -> tuple[float, float]:
+    """Return log-probability and entropy, computed token by token without cache or padding."""
+    prefix = encode_prompt(loaded.tokenizer, asked, SETTINGS)
     logp_sum = entropy_sum = 0.0
     for token in token_ids:
         with torch.no_grad():
@@ -67,32 +67,29 @@ def reference(loaded: LoadedModel, one: Problem, token_ids: tuple[int, ...]) -> 
 
 
 def scored(loaded: LoadedModel, token_budget: int = scoring.TOKEN_BUDGET) -> dict[str, ForcedResponse]:
-    return {
-        one.response_id: one
-        for batch in teacher_force(loaded, requests(), SETTINGS, token_budget=token_budget)
-        for one in batch
-    }
+    batches = teacher_force(loaded, requests(), SETTINGS, token_budget=token_budget)
+    return {score.response_id: score for batch in batches for score in batch}
 
 
 def check_against_reference(loaded: LoadedModel, scores: dict[str, ForcedResponse]) -> None:
     assert len(scores) == 40
     for request in requests():
-        one = scores[request.response_id]
+        score = scores[request.response_id]
         logp_sum, entropy_sum = reference(loaded, request.problem, request.token_ids)
-        assert one.logp_sum == pytest.approx(logp_sum, abs=1e-5)
-        assert one.entropy_sum == pytest.approx(entropy_sum, abs=1e-5)
-        assert (one.problem_id, one.n_tokens) == (request.problem.problem_id, len(request.token_ids))
+        assert score.logp_sum == pytest.approx(logp_sum, abs=1e-5)
+        assert score.entropy_sum == pytest.approx(entropy_sum, abs=1e-5)
+        assert (score.problem_id, score.n_tokens) == (request.problem.problem_id, len(request.token_ids))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("token_budget", [1, 50, 10_000])
-def test_scores_are_those_of_one_token_at_a_time(loaded: LoadedModel, token_budget: int) -> None:
+def test_scores_equal_those_computed_token_by_token(loaded: LoadedModel, token_budget: int) -> None:
     check_against_reference(loaded, scored(loaded, token_budget))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("logits", [1, 10, 30, 200])
-def test_scores_do_not_depend_on_how_many_logits_fit(
+def test_scores_do_not_depend_on_the_chunk_of_logits(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, logits: int
 ) -> None:
     monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", logits)  # down to one position of one row at a time
@@ -100,9 +97,7 @@ def test_scores_do_not_depend_on_how_many_logits_fit(
 
 
 @pytest.mark.slow
-def test_a_model_with_absolute_positions_does_not_count_the_padding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_with_absolute_positions_ignores_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpt2 = load(write_gpt2(tmp_path / "gpt2", seed=0))
     check_against_reference(gpt2, scored(gpt2))
     monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", 200)
@@ -110,7 +105,7 @@ def test_a_model_with_absolute_positions_does_not_count_the_padding(
 
 
 @pytest.mark.slow
-def test_an_adapter_is_scored_as_itself(tmp_path: Path) -> None:
+def test_an_adapter_is_scored(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     adapted = load_model(checkpoint_at(adapter, base_path=base), device=torch.device("cpu"), dtype="float32")
@@ -121,22 +116,22 @@ def test_a_uniform_model_has_the_entropy_of_its_vocabulary(tmp_path: Path) -> No
     model = build_model(0)
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    for one in scored(load(write_model(model, tmp_path))).values():
-        assert one.entropy_sum == pytest.approx(one.n_tokens * math.log(len(WORDS)), rel=1e-6)
-        assert one.logp_sum == pytest.approx(-one.n_tokens * math.log(len(WORDS)), rel=1e-6)
+    for score in scored(load(write_model(model, tmp_path))).values():
+        assert score.entropy_sum == pytest.approx(score.n_tokens * math.log(len(WORDS)), rel=1e-6)
+        assert score.logp_sum == pytest.approx(-score.n_tokens * math.log(len(WORDS)), rel=1e-6)
 
 
 def test_the_probabilities_of_all_next_tokens_sum_to_one(loaded: LoadedModel) -> None:
     every = [
         ForcedRequest(problem=PROBLEMS[0], response_id=word, token_ids=(token,)) for token, word in enumerate(WORDS)
     ]
-    scores = [one for batch in teacher_force(loaded, every, SETTINGS) for one in batch]
-    assert sum(math.exp(one.logp_sum) for one in scores) == pytest.approx(1, abs=1e-6)
-    assert len({one.entropy_sum for one in scores}) == 1
+    scores = [score for batch in teacher_force(loaded, every, SETTINGS) for score in batch]
+    assert sum(math.exp(score.logp_sum) for score in scores) == pytest.approx(1, abs=1e-6)
+    assert len({score.entropy_sum for score in scores}) == 1
 
 
 def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
-    rows = scoring._rows(loaded, requests(), SETTINGS)
+    rows = scoring._encode_rows(loaded, requests(), SETTINGS)
     batches = scoring._plan_batches(rows, loaded, 60)
     assert sorted(row.response_id for batch in batches for row in batch) == sorted(row.response_id for row in rows)
     assert len(batches) > 5
@@ -146,7 +141,7 @@ def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
 
 
 def answers(prompts: Sequence[str], lengths: Sequence[int]) -> list[ForcedRequest]:
-    """Responses of these many tokens to each of the prompts, the end token among them."""
+    """Return responses of these lengths to each prompt, end token included."""
     return [
         ForcedRequest(problem=problem(prompt), response_id=f"{prompt} {length}", token_ids=(2,) * (length - 1) + (1,))
         for length in lengths
@@ -154,75 +149,74 @@ def answers(prompts: Sequence[str], lengths: Sequence[int]) -> list[ForcedReques
     ]
 
 
-def tokens_read(loaded: LoadedModel, asked: Sequence[ForcedRequest], token_budget: int = scoring.TOKEN_BUDGET) -> int:
-    """How many tokens, padding included, went through the model for their scores."""
-    read: list[int] = []
+def count_tokens(loaded: LoadedModel, asked: Sequence[ForcedRequest], token_budget: int = scoring.TOKEN_BUDGET) -> int:
+    """Return the tokens, padding included, that the model processes for these scores."""
+    counts: list[int] = []
     embedding: Any = loaded.model.get_input_embeddings()
-    looking = embedding.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].numel()))
+    hook = embedding.register_forward_pre_hook(lambda _, inputs: counts.append(inputs[0].numel()))
     try:
         list(teacher_force(loaded, asked, SETTINGS, token_budget=token_budget))
     finally:
-        looking.remove()
-    return sum(read)
+        hook.remove()
+    return sum(counts)
 
 
 LONG = ("a " * 20 + "?").strip()
 OTHER = ("b " * 20 + "?").strip()
 
 
-def test_a_prompt_is_read_once_however_many_responses_answer_it(loaded: LoadedModel) -> None:
+def test_a_prompt_of_several_responses_is_computed_once(loaded: LoadedModel) -> None:
     n_prompt = len(encode_prompt(loaded.tokenizer, problem(LONG), SETTINGS))
-    # all of a prompt but its last token, which is read with the response that it predicts; the end token predicts none
+    # the last token of a prompt is computed with its response; the end token predicts no token
     once = n_prompt - 1
-    assert tokens_read(loaded, answers([LONG], [4] * 5)) == once + 5 * 4
-    assert tokens_read(loaded, answers([LONG, OTHER], [4] * 5)) == 2 * once + 10 * 4
-    # three rows a batch: a prompt to a batch, though their responses come in turn
-    assert tokens_read(loaded, answers([LONG, OTHER], [4] * 3), 3 * (n_prompt + 4)) == 2 * once + 6 * 4
+    assert count_tokens(loaded, answers([LONG], [4] * 5)) == once + 5 * 4
+    assert count_tokens(loaded, answers([LONG, OTHER], [4] * 5)) == 2 * once + 10 * 4
+    # three rows per batch: each batch has one prompt, although the responses alternate
+    assert count_tokens(loaded, answers([LONG, OTHER], [4] * 3), 3 * (n_prompt + 4)) == 2 * once + 6 * 4
 
 
-def test_responses_to_different_prompts_are_read_in_one_pass(loaded: LoadedModel) -> None:
+def test_responses_to_different_prompts_are_computed_in_one_pass(loaded: LoadedModel) -> None:
     n_prompt = len(encode_prompt(loaded.tokenizer, problem(LONG), SETTINGS))
-    assert tokens_read(loaded, answers([LONG, OTHER], [4])) == 2 * (n_prompt + 3)
+    assert count_tokens(loaded, answers([LONG, OTHER], [4])) == 2 * (n_prompt + 3)
 
 
-def test_where_padding_would_cost_more_than_prompts_batches_go_by_length(loaded: LoadedModel) -> None:
+def test_batches_are_sorted_by_length_if_padding_would_cost_more_than_prompts(loaded: LoadedModel) -> None:
     asked = answers(["a ?", "b ?"], [2, 40])
-    rows = scoring._rows(loaded, asked, SETTINGS)
+    rows = scoring._encode_rows(loaded, asked, SETTINGS)
     batches = scoring._plan_batches(rows, loaded, 2 * 44)
     assert [{len(row.token_ids) for row in batch} for batch in batches] == [{2}, {40}]
-    rows = scoring._rows(loaded, answers([LONG, OTHER], [2, 3]), SETTINGS)
+    rows = scoring._encode_rows(loaded, answers([LONG, OTHER], [2, 3]), SETTINGS)
     batches = scoring._plan_batches(rows, loaded, 2 * 30)
     assert [len({row.prompt_ids for row in batch}) for batch in batches] == [1, 1]
 
 
 @pytest.mark.slow
-def test_a_model_that_forgets_early_tokens_reads_every_prompt_for_every_response(tmp_path: Path) -> None:
-    windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
-    one = load(write_model(windowed, tmp_path / "windowed"))
-    n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
-    assert not find_reading_rules(one.model).shares_prompts
-    assert tokens_read(one, answers([LONG], [4] * 5)) == 5 * (n_prompt + 3)
-    check_against_reference(one, scored(one))
-    assert not find_reading_rules(
-        load(write_hybrid(tmp_path / "hybrid", seed=0)).model
-    ).shares_prompts  # a recurrent state
+def test_a_model_with_an_attention_window_computes_every_prompt_for_every_response(tmp_path: Path) -> None:
+    windowed = load(write_windowed(tmp_path / "windowed"))
+    n_prompt = len(encode_prompt(windowed.tokenizer, problem(LONG), SETTINGS))
+    assert not find_reading_rules(windowed.model).shares_prompts
+    assert count_tokens(windowed, answers([LONG], [4] * 5)) == 5 * (n_prompt + 3)
+    check_against_reference(windowed, scored(windowed))
+    recurrent = load(write_hybrid(tmp_path / "hybrid", seed=0))
+    assert not find_reading_rules(recurrent.model).shares_prompts
+
+
+def write_windowed(folder: Path) -> Path:
+    return write_model(build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0), folder)
 
 
 @pytest.mark.slow
-def test_a_model_that_keeps_something_else_than_it_says_is_scored_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    windowed = build_model(0, use_sliding_window=True, sliding_window=3, max_window_layers=0)
-    one = load(write_model(windowed, tmp_path / "windowed"))
+def test_a_model_with_an_unexpected_cache_is_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed = load(write_windowed(tmp_path / "windowed"))
     monkeypatch.setattr(
         scoring,
         "find_reading_rules",
         lambda model: ReadingRules(shares_prompts=True, continues=True, pads=True, changes_above=None),
     )
-    check_against_reference(one, scored(one))
-    n_prompt = len(encode_prompt(one.tokenizer, problem(LONG), SETTINGS))
-    # once in vain, and then with every response
-    assert tokens_read(one, answers([LONG], [4] * 5)) == n_prompt - 1 + 5 * (n_prompt + 3)
+    check_against_reference(windowed, scored(windowed))
+    n_prompt = len(encode_prompt(windowed.tokenizer, problem(LONG), SETTINGS))
+    # once for the unusable cache, and again with every response
+    assert count_tokens(windowed, answers([LONG], [4] * 5)) == n_prompt - 1 + 5 * (n_prompt + 3)
 
 
 @pytest.mark.parametrize(("hidden_size", "tokens"), [(32, scoring.TOKEN_BUDGET), (576, 3640)])
@@ -233,15 +227,15 @@ def test_on_a_cpu_wide_models_are_scored_in_smaller_batches(
     assert scoring.budget_for(loaded) == tokens  # 2,097,152 numbers over the width
 
 
-def short_of_memory(most_rows: int, tried: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on a batch of more rows than that does not fit, as on a GPU whose memory is short."""
-    whole = scoring._score_batch
+def limit_memory(most_rows: int, tried: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise an error for batches of more rows from now on, as on a GPU with too little memory."""
+    score_batch = scoring._score_batch
 
     def score(loaded: LoadedModel, rows: Sequence[Any]) -> list[ForcedResponse]:
         tried.append(len(rows))
         if len(rows) > most_rows:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return whole(loaded, rows)
+        return score_batch(loaded, rows)
 
     monkeypatch.setattr(scoring, "_score_batch", score)
 
@@ -251,59 +245,59 @@ def test_a_batch_that_does_not_fit_the_memory_is_halved_and_so_are_those_after_i
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
-    short_of_memory(6, tried, monkeypatch)
+    limit_memory(6, tried, monkeypatch)
     batches = list(teacher_force(loaded, requests(), SETTINGS, token_budget=20 * 19))
     n_rows = [len(batch) for batch in batches]
     assert sum(n_rows) == 40
     assert len(n_rows) > 1
     assert tried[0] == n_rows[0] > 12
     assert tried[1] == tried[0] // 2
-    assert max(tried[3:]) <= 6  # what was found once is not tried again
-    check_against_reference(loaded, {one.response_id: one for batch in batches for one in batch})
+    assert max(tried[3:]) <= 6  # the limit is kept for later batches
+    check_against_reference(loaded, {score.response_id: score for batch in batches for score in batch})
 
 
-def test_a_response_that_does_not_fit_the_memory_by_itself_is_an_error_in_one_line(
+def test_a_single_response_that_does_not_fit_the_memory_is_an_error_in_one_line(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
-    short_of_memory(0, tried, monkeypatch)
+    limit_memory(0, tried, monkeypatch)
     with pytest.raises(SamplerError, match=r"^problem \w+, response \d+: a single response does not fit.*--dtype"):
         list(teacher_force(loaded, requests(8), SETTINGS))
     assert tried == [8, 4, 2, 1]
 
 
-def test_scores_are_the_same_to_the_last_bit_however_many_laws_are_made_together(
+def test_scores_are_equal_to_the_last_bit_for_any_chunk_of_log_probabilities(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = scored(loaded)
-    for laws in (1, 35, 300):  # a position, a few of one row, a few rows
-        monkeypatch.setattr(scoring, "_LOGPS_PER_CHUNK", laws)
+    for chunk in (1, 35, 300):  # one position, a few positions of a row, a few rows
+        monkeypatch.setattr(scoring, "_LOGPS_PER_CHUNK", chunk)
         assert scored(loaded) == together
 
 
-def test_under_an_adapter_the_head_is_given_a_block_of_its_own_not_a_slice(tmp_path: Path) -> None:
+def test_the_head_gets_contiguous_memory_under_an_adapter(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     holder = ModelHolder(device="cpu")
-    in_pieces: list[bool] = []
+    contiguous: list[bool] = []
     for checkpoint in (
         checkpoint_at(adapter, weights_hash="adapter", base_path=base),
-        checkpoint_at(base, weights_hash="base"),  # on the weights that are held
+        checkpoint_at(base, weights_hash="base"),  # on the loaded base weights
     ):
         adapted = holder.load(checkpoint)
         head: Any = adapted.model.get_output_embeddings()
-        looking = head.register_forward_pre_hook(lambda _, inputs: in_pieces.append(not inputs[0].is_contiguous()))
+        hook = head.register_forward_pre_hook(lambda _, inputs: contiguous.append(inputs[0].is_contiguous()))
         scored(adapted)
-        looking.remove()
-    assert len(in_pieces) >= 2
-    assert not any(in_pieces)
+        hook.remove()
+    assert len(contiguous) >= 2
+    assert all(contiguous)
 
 
-def test_nothing_to_score_is_nothing(loaded: LoadedModel) -> None:
+def test_no_requests_give_no_scores(loaded: LoadedModel) -> None:
     assert list(teacher_force(loaded, [], SETTINGS)) == []
 
 
-def test_a_response_that_cannot_be_scored_is_named(loaded: LoadedModel) -> None:
+def test_the_error_for_an_invalid_response_has_its_ids(loaded: LoadedModel) -> None:
     for token_ids, message in (
         ((), rf"problem {PROBLEMS[1].problem_id}, response r: no tokens"),
         ((2, 10), "response r: token 10 is outside the model's 10"),
@@ -314,9 +308,9 @@ def test_a_response_that_cannot_be_scored_is_named(loaded: LoadedModel) -> None:
             list(teacher_force(loaded, [request], SETTINGS))
 
 
-def test_a_model_that_overflows_is_an_error_not_a_score(tmp_path: Path) -> None:
+def test_a_model_that_overflows_is_an_error(tmp_path: Path) -> None:
     model = build_model(seed=0)
     with torch.no_grad():
         model.model.norm.weight.fill_(3e38)
-    with pytest.raises(SamplerError, match="the model gives NaN or infinite log-probabilities"):
+    with pytest.raises(SamplerError, match="the model returns NaN or infinite log-probabilities"):
         scored(load(write_model(model, tmp_path)))

@@ -104,7 +104,7 @@ def test_a_model_that_lies_in_part_elsewhere_scores_as_it_does_in_one_place(
     path = write_checkpoint(tmp_path / "model", seed=0)
     plain = scores(loaded_on(path, device()))
     room: dict[int | str, int] = {"cpu": 12_000} if DEVICE == "cpu" else {0: 12_000, "cpu": 1 << 30}
-    monkeypatch.setattr(load, "room_to_spread", lambda *_, **__: room)
+    monkeypatch.setattr(load, "find_room", lambda *_, **__: room)
     apart = loaded_on(path, device())
     assert "meta" in {one.device.type for one in apart.model.parameters()}  # the rest waits
     for name, one in scores(apart).items():

@@ -43,7 +43,7 @@ ARCHITECTURES = (
 
 
 def build(name: str) -> Any:
-    """A model whose every parameter has a random value: none is at 0 or 1, where a fault could hide."""
+    """Return a model with random parameters; none is 0 or 1, which could hide a fault."""
     sizes: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 24,
@@ -106,7 +106,7 @@ def as_loaded(model: PreTrainedModel) -> LoadedModel:
 
 
 def draw_rows(n_rows: int, seed: int = 0) -> list[KernelRow]:
-    """Prompts of 1 to 8 tokens, responses of 1 to 20; token 0 pads and is a token like any other."""
+    """Return prompts of 1 to 8 tokens and responses of 1 to 20, in which the padding token 0 occurs too."""
     rng = np.random.default_rng(seed)
 
     def draw(most: int) -> tuple[int, ...]:
@@ -132,8 +132,8 @@ def reference(model: Any, rows: list[KernelRow], trained: set[str]) -> tuple[np.
     gradients, logps = [], []
     for row in rows:
         logp = logp_sum(twin, row)
-        of_row = torch.autograd.grad(logp, parameters, allow_unused=True, materialize_grads=True)
-        gradients.append(torch.cat([gradient.reshape(-1) for gradient in of_row]))
+        row_gradients = torch.autograd.grad(logp, parameters, allow_unused=True, materialize_grads=True)
+        gradients.append(torch.cat([gradient.reshape(-1) for gradient in row_gradients]))
         logps.append(float(logp.detach()))
     gradient_ND = torch.stack(gradients)
     return (gradient_ND @ gradient_ND.T).numpy(), np.array(logps)

@@ -1,4 +1,4 @@
-"""What cannot be computed is one clear line."""
+"""Rows and models without a kernel: each error is one line that names the cause."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_row_makes_no_pair_and_an_empty_side_no_block() -> None:
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), 3e38])
-def test_a_model_without_finite_numbers_is_an_error_not_a_kernel(weight: float) -> None:
+def test_a_model_with_infinite_numbers_raises_an_error(weight: float) -> None:
     model = build("qwen3_tied")
     with torch.no_grad():
         model.model.norm.weight.fill_(weight)
@@ -57,7 +57,7 @@ def test_a_model_without_finite_numbers_is_an_error_not_a_kernel(weight: float) 
         gradient_kernel(as_loaded(model), draw_rows(3), memory_bytes=MEMORY_BYTES)
 
 
-def test_a_model_in_which_nothing_is_trained_has_no_kernel() -> None:
+def test_a_frozen_model_has_no_kernel() -> None:
     model = build("qwen3_tied").requires_grad_(False)
     with pytest.raises(KernelError, match="no parameter of the model is trained"):
         gradient_kernel(as_loaded(model), draw_rows(3), memory_bytes=MEMORY_BYTES)

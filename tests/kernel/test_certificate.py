@@ -1,4 +1,4 @@
-"""Faults that are planted in the kernel: the certificate must refuse each, and pass the same rows without it."""
+"""The certificate refuses every planted fault of the kernel, and accepts the same rows without it."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_without_a_fault_the_certificate_is_small() -> None:
 def test_a_dropped_cross_term_of_tied_embeddings_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     add = KernelSum.add
 
-    def each_use_alone(self: KernelSum, name: str, given: Sequence[Any], *arguments: Any, **settings: Any) -> None:
-        of_embedding = [piece for piece in given if isinstance(piece, pieces.OneHot)]
-        of_head = [piece for piece in given if piece not in of_embedding]
-        for of_one_use in filter(None, (of_embedding, of_head)):
-            add(self, name, of_one_use, *arguments, **settings)
+    def add_uses_separately(self: KernelSum, name: str, given: Sequence[Any], *rest: Any, **settings: Any) -> None:
+        embedding = [piece for piece in given if isinstance(piece, pieces.OneHot)]
+        head = [piece for piece in given if piece not in embedding]
+        for use in filter(None, (embedding, head)):
+            add(self, name, use, *rest, **settings)
 
-    monkeypatch.setattr(KernelSum, "add", each_use_alone)
+    monkeypatch.setattr(KernelSum, "add", add_uses_separately)
     for name in ("qwen3_tied", "gpt2"):
         with pytest.raises(KernelError, match=REFUSED + r".*(embed_tokens|wte)\.weight"):
             gradient_kernel(as_loaded(build(name)), draw_rows(9), memory_bytes=MEMORY_BYTES)
@@ -73,35 +73,35 @@ def test_an_omitted_norm_is_caught_and_named(name: str, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_omitted_prompt_positions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_bands = pieces.in_bands
+    split_bands = pieces.split_bands
 
     def responses_only(tokens: torch.Tensor, batch: Any) -> Any:
         if tokens.ndim == 3 and tokens.shape[:2] == batch.ids_BL.shape:
             tokens = tokens.clone()
-            for one, row in zip(tokens, batch.rows, strict=True):
-                one[: len(row.prompt_ids) - 1] = 0
-        return in_bands(tokens, batch)
+            for row_tokens, row in zip(tokens, batch.rows, strict=True):
+                row_tokens[: len(row.prompt_ids) - 1] = 0
+        return split_bands(tokens, batch)
 
-    monkeypatch.setattr(pieces, "in_bands", responses_only)
+    monkeypatch.setattr(pieces, "split_bands", responses_only)
     refused("model.layers")
 
 
-def test_the_sides_of_a_rectangle_that_are_mixed_up_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, kinds = draw_rows(9), capture.kind_of
+def test_swapped_sides_of_a_rectangle_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, rules = draw_rows(9), capture.find_rule
 
-    def other_way_round(module: Any) -> Any:
-        kind = kinds(module)
-        return kind and (lambda call: kind(replace(call, batch=turned(call.batch))))
+    def find_reversed_rule(module: Any) -> Any:
+        rule = rules(module)
+        return rule and (lambda call: rule(replace(call, batch=reverse(call.batch))))
 
-    def turned(batch: Any) -> Any:
+    def reverse(batch: Any) -> Any:
         return replace(batch, members=tuple(8 - member for member in reversed(batch.members)))
 
-    monkeypatch.setattr(capture, "kind_of", other_way_round)
+    monkeypatch.setattr(capture, "find_rule", find_reversed_rule)
     with pytest.raises(KernelError, match=REFUSED):
         cross_kernel(as_loaded(build("qwen3_tied")), rows[:5], rows[5:], memory_bytes=MEMORY_BYTES)
 
 
-def test_rows_are_unclear_where_another_axis_is_of_their_size_and_holds_them() -> None:
+def test_rows_are_unclear_where_a_later_axis_of_their_size_may_be_theirs() -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), [KernelRow(prompt_ids=(2,), token_ids=(3, 4)) for _ in range(3)]
     pairs = Pairs(rows=tuple(rows), row_end=3, column_start=0)
     batch = make_batch(loaded, pairs, torch.ones(3), [0, 1, 2])
@@ -112,7 +112,7 @@ def test_rows_are_unclear_where_another_axis_is_of_their_size_and_holds_them() -
     assert not pieces.rows_are_unclear(torch.ones(3, 4, 2), batch)
 
 
-def test_the_residual_of_nothing_at_all_is_zero() -> None:
+def test_the_certificate_of_a_model_with_zero_weights_is_zero() -> None:
     model, rows = build("qwen3_tied"), draw_rows(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -129,19 +129,19 @@ def test_every_row_has_a_sign() -> None:
     assert set(signs) == {-1.0, 1.0}
 
 
-def test_rows_that_are_mixed_up_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swapped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     linear = pieces._linear
 
     def shifted(call: Any) -> Any:
-        turned = replace(call.batch, members=(*call.batch.members[1:], call.batch.members[0]))
-        return linear(replace(call, batch=turned))
+        rotated = replace(call.batch, members=(*call.batch.members[1:], call.batch.members[0]))
+        return linear(replace(call, batch=rotated))
 
     monkeypatch.setattr(pieces, "_linear", shifted)
     with pytest.raises(KernelError, match="a row that was run alone differs"):
         compute()
 
 
-def test_what_the_model_raises_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_model_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def out_of_memory(*_: Any, **__: Any) -> None:
         raise RuntimeError("can't allocate memory\nwith a long tail")
 

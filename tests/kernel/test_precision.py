@@ -1,4 +1,4 @@
-"""The kernel is that of float64 autograd, on every architecture, and predicts what a step of training does."""
+"""The kernel equals that of float64 autograd on every architecture, and predicts the effect of a training step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def largest_error(
 
 
 def check(kernel: GradientKernel, reference_NN: np.ndarray, reference_N: np.ndarray) -> None:
-    """Within the precision that is promised: entries, extremes, and the shift that eight rows give the others."""
+    """Check the documented precision: entries, extremes, and the shift of other rows by eight rows."""
     kernel_NN, square_N = kernel.kernel_NN, reference_NN.diagonal()
     assert largest_error(kernel_NN, reference_NN, square_N, square_N) <= 1e-5
     off = ~np.eye(len(kernel_NN), dtype=bool)
@@ -50,19 +50,19 @@ def check(kernel: GradientKernel, reference_NN: np.ndarray, reference_N: np.ndar
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_kernel_is_that_of_float64_autograd(name: str) -> None:
+def test_the_kernel_equals_that_of_float64_autograd(name: str) -> None:
     model, rows = build(name), draw_rows(12)
     expected = reference(model, rows, trained_names(model))
     check(gradient_kernel(as_loaded(model), rows, memory_bytes=MEMORY_BYTES), *expected)
 
 
 @pytest.mark.slow
-def test_products_of_tokens_are_those_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_by_tokens_equal_those_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     from oversharp.diagnostics.kernel import products
 
     model, rows = build("qwen3_tied"), draw_rows(12)
     expected = reference(model, rows, trained_names(model))
-    monkeypatch.setattr(products, "_MULTIPLICATIONS_PER_NUMBER", 1e9)  # so that tokens are always the cheaper way
+    monkeypatch.setattr(products, "_MULTIPLICATIONS_PER_NUMBER", 1e9)  # always compute by tokens
     check(gradient_kernel(as_loaded(model), rows, memory_bytes=MEMORY_BYTES), *expected)
 
 
@@ -72,7 +72,7 @@ def test_an_adapter_loaded_for_use_has_the_kernel_of_the_adapter(tmp_path: Path)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     loaded = load_model(checkpoint_at(adapter, base_path=base), device=torch.device("cpu"), dtype="float32")
     assert not trained_names(loaded.model)
-    rows = [KernelRow(prompt_ids=(2, 3 + one), token_ids=(4, 5, one, 1)) for one in range(5)]
+    rows = [KernelRow(prompt_ids=(2, 3 + token), token_ids=(4, 5, token, 1)) for token in range(5)]
     names = {name for name, _ in loaded.model.named_parameters() if "lora_" in name}
     reference_NN, _ = reference(loaded.model, rows, names)
     kernel_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
@@ -80,7 +80,7 @@ def test_an_adapter_loaded_for_use_has_the_kernel_of_the_adapter(tmp_path: Path)
     assert not trained_names(loaded.model)
 
 
-def test_a_model_in_bfloat16_is_computed_in_float32_and_given_back(tmp_path: Path) -> None:
+def test_a_model_in_bfloat16_is_computed_in_float32_and_restored(tmp_path: Path) -> None:
     model, rows = build("qwen3_tied").bfloat16(), draw_rows(6)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.lm_head.weight.grad = torch.ones_like(model.lm_head.weight)
@@ -94,7 +94,7 @@ def test_a_model_in_bfloat16_is_computed_in_float32_and_given_back(tmp_path: Pat
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_frozen_parameters_are_no_part_of_the_kernel() -> None:
+def test_the_kernel_excludes_frozen_parameters() -> None:
     model, rows = build("llama_biases"), draw_rows(6)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("norm" in name or "layers.1.mlp" in name)
@@ -103,9 +103,9 @@ def test_frozen_parameters_are_no_part_of_the_kernel() -> None:
     assert largest_error(kernel_NN, reference_NN, reference_NN.diagonal(), reference_NN.diagonal()) <= 1e-5
 
 
-def test_a_parameter_that_no_module_kind_knows_is_covered() -> None:
+def test_the_kernel_covers_parameters_of_unknown_modules() -> None:
     class Scaled(torch.nn.Module):
-        """A layer around a layer, with a parameter of its own: no leaf."""
+        """A wrapper of a layer with a separate parameter."""
 
         def __init__(self, inner: torch.nn.Module) -> None:
             super().__init__()
@@ -160,17 +160,17 @@ def test_equal_rows_have_equal_entries() -> None:
 @pytest.mark.slow
 @settings(max_examples=8)
 @given(order=st.permutations(range(6)))
-def test_the_order_of_rows_changes_nothing_but_the_order(order: list[int]) -> None:
+def test_the_order_of_rows_changes_only_the_order_of_entries(order: list[int]) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(6)
     kernel = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
-    other = gradient_kernel(loaded, [rows[one] for one in order], memory_bytes=MEMORY_BYTES)
+    other = gradient_kernel(loaded, [rows[row] for row in order], memory_bytes=MEMORY_BYTES)
     assert np.array_equal(other.kernel_NN, kernel.kernel_NN[np.ix_(order, order)])
     assert np.array_equal(other.logp_sum_N, kernel.logp_sum_N[order])
 
 
 @pytest.mark.slow
-def test_the_kernel_predicts_what_a_small_step_of_sgd_does() -> None:
-    """Δ log π_i ≈ η·Σ_j K_ij A_j, also for rows that the step was not taken on."""
+def test_the_kernel_predicts_the_effect_of_a_small_sgd_step() -> None:
+    """Δ log π_i ≈ η·Σ_j K_ij A_j, also for rows outside the training batch."""
     model, rows, learning_rate = build("qwen3_tied"), draw_rows(14), 1e-6
     advantage_C = np.random.default_rng(0).normal(size=5)
     influence_RC = cross_kernel(as_loaded(model), rows, rows[:5], memory_bytes=MEMORY_BYTES)

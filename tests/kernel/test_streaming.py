@@ -1,4 +1,4 @@
-"""Every budget gives the same kernel, each by its own plan."""
+"""Every budget gives the same kernel, by different plans."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeErro
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
 
 
-def runs_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the streams do from now on: a word for each run of the whole model or of a layer."""
+def record_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets "model" or "layer" for each run from now on."""
     taken: list[str] = []
     run_layer, response_logps = layers.LayerStack.run_layer, streaming.response_logps
 
@@ -40,7 +40,7 @@ def test_every_budget_gives_the_same_kernel(name: str, monkeypatch: pytest.Monke
     loaded, rows = as_loaded(build(name)), draw_rows(9)
     wanted = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     scale_N = np.sqrt(wanted.kernel_NN.diagonal())
-    taken = runs_taken(monkeypatch)
+    taken = record_runs(monkeypatch)
     kinds = set()
     for memory_bytes in (1_200_000, 400_000, 120_000):
         taken.clear()
@@ -50,24 +50,24 @@ def test_every_budget_gives_the_same_kernel(name: str, monkeypatch: pytest.Monke
         assert np.abs(error_NN).max() <= 3e-6
         assert np.allclose(kernel.logp_sum_N, wanted.logp_sum_N, atol=1e-5)
         assert kernel.certificate <= 1e-6
-    assert kinds == {"layer", "model"} or name == "lora"  # what an adapter gives is small: it fits in any budget
+    assert kinds == {"layer", "model"} or name == "lora"  # the small gradients of an adapter fit in any budget
 
 
 def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
-    taken = runs_taken(monkeypatch)
+    taken = record_runs(monkeypatch)
     gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     assert taken == ["model"]
 
 
 @pytest.mark.slow
-def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kernel(
+def test_rows_with_much_padding_are_split_into_batches_with_the_same_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = build("qwen3_tied")
     loaded, rows = as_loaded(model), draw_rows(40)
-    monkeypatch.setattr(parameters, "_MULTIPLICATIONS_PER_PASS", 0)  # else no pass over a model so small is worth it
-    taken = runs_taken(monkeypatch)
+    monkeypatch.setattr(parameters, "_MULTIPLICATIONS_PER_PASS", 0)  # else no pass over this model is worth it
+    taken = record_runs(monkeypatch)
     kernel = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
     assert taken == ["model"] * 3
     expected_NN, logp_N = reference(model, rows, trained_names(model))
@@ -80,7 +80,7 @@ def test_rows_that_would_be_much_padding_make_several_batches_and_the_same_kerne
 @pytest.mark.slow
 def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
-    taken = runs_taken(monkeypatch)
+    taken = record_runs(monkeypatch)
     cuts: list[tuple[list[KernelBatch], bool]] = []
     cut_in_batches = streaming.cut_in_batches
 
@@ -96,12 +96,12 @@ def test_each_layer_runs_once_for_every_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_layers_that_do_not_follow_one_another_are_not_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_are_not_consecutive_do_not_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     model, rows = build("qwen3_tied"), draw_rows(9)
     loaded = as_loaded(model)
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     monkeypatch.setattr(layers, "find_layers", lambda _model: (model.model.layers[0], model.model.layers[2]))
-    taken = runs_taken(monkeypatch)
+    taken = record_runs(monkeypatch)
     kernel_NN = gradient_kernel(loaded, rows, memory_bytes=400_000).kernel_NN
     assert set(taken) == {"model"}
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
@@ -116,7 +116,7 @@ def test_a_rectangle_streams_too() -> None:
 
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, *, least: int, free: int) -> None:
-    """``least`` stands for the gibibyte that a budget and activations have at first, ``free`` for the machine's."""
+    """Set the smallest budget and the activations' limit to ``least``, and the machine's free memory to ``free``."""
     for module in (memory_plan, streaming):
         monkeypatch.setattr(module, "ACTIVATION_BYTES", least)
     monkeypatch.setattr(memory_plan, "LEAST_BYTES", least)
@@ -125,21 +125,21 @@ def with_memory(monkeypatch: pytest.MonkeyPatch, *, least: int, free: int) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("least", "says"), [(1 << 24, None), (1 << 17, "9 rows .* layer by layer, with 0.000244 GiB")])
-def test_without_a_budget_the_least_is_taken_that_spares_runs_of_the_whole_model(
+def test_the_default_budget_is_the_smallest_that_avoids_runs_of_the_whole_model(
     least: int, says: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     with_memory(monkeypatch, least=least, free=1 << 30)
-    taken, notes = runs_taken(monkeypatch), list[str]()
+    taken, notes = record_runs(monkeypatch), list[str]()
     kernel_NN = gradient_kernel(loaded, rows, note=notes.append).kernel_NN
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
     assert set(taken) == {"model" if says is None else "layer"}
     assert [re.match(says, note) is not None for note in notes] == [True] if says else notes == []
 
 
-def plans_made(monkeypatch: pytest.MonkeyPatch) -> list[memory_plan.MemoryPlan]:
-    """The plans that are followed from now on."""
+def record_plans(monkeypatch: pytest.MonkeyPatch) -> list[memory_plan.MemoryPlan]:
+    """Return a list that gets each plan made from now on."""
     made: list[memory_plan.MemoryPlan] = []
     find_plan = streaming.find_plan
 
@@ -156,16 +156,16 @@ def plans_made(monkeypatch: pytest.MonkeyPatch) -> list[memory_plan.MemoryPlan]:
     ("name", "least", "kind", "share"),
     [
         ("qwen3_tied", 1 << 22, "layer by layer", 0.5),
-        ("lora", 1 << 17, "kept", 1.0),  # half would do too, but run the whole model more than once
+        ("lora", 1 << 17, "kept", 1.0),  # half is enough too, but runs the whole model more than once
     ],
 )
-def test_on_a_cpu_half_of_the_least_budget_is_enough_where_layers_can_be_run_by_themselves(
+def test_on_a_cpu_half_of_the_smallest_budget_is_enough_where_layers_can_run_alone(
     name: str, least: int, kind: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, rows = as_loaded(build(name)), draw_rows(30)
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     with_memory(monkeypatch, least=least, free=1 << 30)
-    plans = plans_made(monkeypatch)
+    plans = record_plans(monkeypatch)
     kernel_NN = gradient_kernel(loaded, rows).kernel_NN
     assert [(plan.kind, plan.memory_bytes / least) for plan in plans] == [(kind, share)]
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
@@ -173,15 +173,15 @@ def test_on_a_cpu_half_of_the_least_budget_is_enough_where_layers_can_be_run_by_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("least", "kept", "share"), [(1 << 17, 50_000, 1.0), (1 << 16, 50_000, 2.0)])
-def test_on_a_cpu_layers_are_run_by_themselves_where_all_factors_would_take_more_than_half_of_the_least_budget(
+def test_on_a_cpu_layers_run_alone_where_all_factors_take_more_than_half_of_the_smallest_budget(
     least: int, kept: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded, rows = as_loaded(build("lora")), draw_rows(30)
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     with_memory(monkeypatch, least=least, free=1 << 30)
-    for module in (memory_plan, streaming):  # what layers keep is more than all factors of an adapter so small
+    for module in (memory_plan, streaming):  # else inputs of layers exceed all factors of this small adapter
         monkeypatch.setattr(module, "kept_bytes", lambda *_: kept)
-    plans, taken = plans_made(monkeypatch), runs_taken(monkeypatch)
+    plans, taken = record_plans(monkeypatch), record_runs(monkeypatch)
     kernel_NN = gradient_kernel(loaded, rows).kernel_NN
     assert [(plan.kind, plan.memory_bytes / least) for plan in plans] == [("layer by layer", share)]
     assert set(taken) == {"layer"}
@@ -197,7 +197,7 @@ def test_on_a_cpu_batches_through_the_whole_model_are_smaller_than_those_through
     wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
     with_memory(monkeypatch, least=1 << 19, free=1 << 30)
     monkeypatch.setattr(streaming, "ACTIVATION_BYTES_ON_A_CPU", 1 << 16)
-    plans, cuts, cut = plans_made(monkeypatch), list[int](), streaming.cut_in_batches
+    plans, cuts, cut = record_plans(monkeypatch), list[int](), streaming.cut_in_batches
 
     def counted(*arguments: Any) -> tuple[list[KernelBatch], bool]:
         batches, at_once = cut(*arguments)
@@ -208,11 +208,11 @@ def test_on_a_cpu_batches_through_the_whole_model_are_smaller_than_those_through
     kernel_NN = gradient_kernel(loaded, rows).kernel_NN
     assert [plan.kind for plan in plans] == [kind]
     assert len(cuts) == 1 + finer
-    assert sorted(set(cuts)) == cuts  # ever more of them
+    assert sorted(set(cuts)) == cuts  # each cut makes more batches
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
 
 
-def test_rows_for_which_too_little_is_free_are_refused_with_the_share_that_would_fit(
+def test_rows_that_exceed_the_free_memory_are_refused_with_the_share_that_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
@@ -226,23 +226,23 @@ def test_rows_for_which_too_little_is_free_are_refused_with_the_share_that_would
 @pytest.mark.parametrize(
     ("free", "says"), [(1 << 30, None), (700_000, "20 rows of 60 tokens would not fit .* about 5")]
 )
-def test_what_will_not_fit_is_foreseen_from_shapes(
+def test_a_shortage_of_memory_is_predicted_from_shapes(
     free: int, says: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_memory(monkeypatch, least=1 << 16, free=free)
     outline = build("qwen3_tied").to("meta")
-    told = memory_plan.foresee(
+    warning = memory_plan.predict_shortage(
         outline, torch.device("cpu"), n_rows=20, row_tokens=60, response_tokens=40, memory_bytes=None
     )
-    assert told is None if says is None else re.match(says, str(told))
+    assert warning is None if says is None else re.match(says, str(warning))
 
 
-def test_a_budget_that_is_too_small_says_how_much_it_takes() -> None:
+def test_the_error_for_a_small_budget_gives_the_needed_memory() -> None:
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     for memory_bytes in (100, 2_000, 10_000):
         with pytest.raises(KernelError, match=r"too small .* raise --kernel-memory-gib") as caught:
             gradient_kernel(loaded, rows, memory_bytes=memory_bytes)
-        found = re.search(r"take ([\d.e-]+) GiB or more", str(caught.value))
-        assert found is not None
-        needed_bytes = float(found[1]) * 2**30
+        match = re.search(r"take ([\d.e-]+) GiB or more", str(caught.value))
+        assert match is not None
+        needed_bytes = float(match[1]) * 2**30
         assert memory_bytes < needed_bytes < 200_000

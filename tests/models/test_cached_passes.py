@@ -1,4 +1,4 @@
-"""Scores of models that differ in what they keep, against one forward pass for each response by itself."""
+"""Scores of models with different caches equal those of a separate forward pass per response."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_
 from oversharp.diagnostics.models.cached_passes import can_continue, find_reading_rules
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.tokens import encode_prompt
-from oversharp.diagnostics.records.types import SamplingSettings
+from oversharp.diagnostics.records.types import ForcedResponse, SamplingSettings
 from tests.samplers.tiny_models import CONTEXT, SIZES, WORDS, build_tokenizer, load, problem, write_model
 
 SETTINGS = SamplingSettings(sampler="transformers")
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-#: The prompts below take up to 15 tokens, and responses up to 10: some rows are longer than this, and some are not.
-TURNS_AT = 12
+#: Prompts below have up to 15 tokens and responses up to 10: some rows are longer than this, and some shorter.
+LONGROPE_LIMIT = 12
 LONGROPE = {
     **{"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "rope_theta": 10000.0},
-    **{"original_max_position_embeddings": TURNS_AT, "factor": 4.0},
+    **{"original_max_position_embeddings": LONGROPE_LIMIT, "factor": 4.0},
 }
 
 
 def model_of(kind: str, **changes: Any) -> Any:
-    """Random weights, far from uniform."""
+    """Return a model with random weights whose distributions are far from uniform."""
     sizes = {**SIZES, "bos_token_id": 1, "num_key_value_heads": 2, **changes}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -68,7 +68,7 @@ def hybrid() -> Any:
 
 
 def longrope() -> Any:
-    given = {"original_max_position_embeddings": TURNS_AT, "partial_rotary_factor": 1.0}
+    given = {"original_max_position_embeddings": LONGROPE_LIMIT, "partial_rotary_factor": 1.0}
     return model_of("phi3", rope_parameters=LONGROPE, **given)
 
 
@@ -77,7 +77,7 @@ def recurrent_gemma() -> Any:
 
 
 def waiting_adapter() -> Any:
-    """Its products begin behind the last two tokens of the prompts."""
+    """Return an adapter that is active after the last two tokens of the prompts."""
     ends = encode_prompt(build_tokenizer(), problem("a b"), SETTINGS)
     return adapted(LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", alora_invocation_tokens=ends))
 
@@ -124,7 +124,7 @@ def loaded(model: Any) -> LoadedModel:
 
 
 def requests() -> list[ForcedRequest]:
-    """Three responses to each of four prompts of 2 to 15 tokens, that all end alike."""
+    """Return three responses to each of four prompts of 2 to 15 tokens with the same end."""
     rng = random.Random(0)
     prompts = [problem(" ".join([*rng.choices(WORDS[2:], k=n), "a", "b"])) for n in (0, 2, 8, 13)]
     return [
@@ -140,11 +140,11 @@ def requests() -> list[ForcedRequest]:
 
 @torch.no_grad()
 def alone(model: Any, request: ForcedRequest) -> tuple[float, float]:
-    """log π and entropy from one pass over this row, which is not padded."""
+    """Return log π and entropy from one pass over this row, without padding."""
     prompt = encode_prompt(build_tokenizer(), request.problem, SETTINGS)
     n = len(request.token_ids)
     row = torch.tensor([[*prompt, *request.token_ids]])
-    # as generation has it: the tokens that an adapter waits for count in the prompt alone
+    # as in generation, activation tokens are found in the prompt only
     starts = {"alora_offsets": [2 + n]} if getattr(model, "active_peft_config", None) and waits(model) else {}
     logp_TV = model(input_ids=row, use_cache=False, **starts).logits[0, -(n + 1) : -1].log_softmax(dim=-1)
     logp = logp_TV.gather(1, torch.tensor(request.token_ids)[:, None]).sum()
@@ -154,48 +154,51 @@ def alone(model: Any, request: ForcedRequest) -> tuple[float, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("positions", [None, 3], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_scores_are_those_of_a_row_by_itself(kind: str, positions: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_equal_those_of_separate_rows(kind: str, positions: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = KINDS[kind]()
     if positions is not None:
         monkeypatch.setattr(scoring, "_LOGITS_PER_CHUNK", positions * 12 * len(WORDS))
-    found = {one.response_id: one for batch in teacher_force(loaded(model), requests(), SETTINGS) for one in batch}
+    scores = score_all(loaded(model))
     for request in requests():
-        one = found[request.response_id]
-        assert (one.logp_sum, one.entropy_sum) == pytest.approx(alone(model, request), abs=1e-4)
+        score = scores[request.response_id]
+        assert (score.logp_sum, score.entropy_sum) == pytest.approx(alone(model, request), abs=1e-4)
+
+
+def score_all(model: LoadedModel) -> dict[str, ForcedResponse]:
+    return {score.response_id: score for batch in teacher_force(model, requests(), SETTINGS) for score in batch}
 
 
 @pytest.mark.slow
-def test_a_mixture_that_reports_its_router_is_scored_all_the_same(tmp_path: Path) -> None:
-    given = model_of("qwen3_moe", **EXPERTS, output_router_logits=True)
-    one = load(write_model(given, tmp_path))
-    found = {score.response_id: score for batch in teacher_force(one, requests(), SETTINGS) for score in batch}
+def test_a_mixture_that_returns_router_logits_is_scored(tmp_path: Path) -> None:
+    model = load(write_model(model_of("qwen3_moe", **EXPERTS, output_router_logits=True), tmp_path))
+    scores = score_all(model)
     for request in requests():
-        assert found[request.response_id].logp_sum == pytest.approx(alone(one.model, request)[0], abs=1e-4)
+        assert scores[request.response_id].logp_sum == pytest.approx(alone(model.model, request)[0], abs=1e-4)
 
 
 @pytest.mark.slow
-def test_what_a_model_allows() -> None:
-    found = {kind: find_reading_rules(made()) for kind, made in KINDS.items()}
-    assert {kind for kind, one in found.items() if one.shares_prompts} == {"attention", "mixture"}
-    assert {kind for kind, one in found.items() if not one.continues} == {
+def test_the_rules_of_each_kind_of_model() -> None:
+    rules = {kind: find_reading_rules(make()) for kind, make in KINDS.items()}
+    assert {kind for kind, rule in rules.items() if rule.shares_prompts} == {"attention", "mixture"}
+    assert {kind for kind, rule in rules.items() if not rule.continues} == {
         *("longrope", "waiting adapter", "soft prompt", "prefix")
     }
-    assert {kind for kind, one in found.items() if not one.pads} == {"recurrent gemma", "soft prompt", "prefix"}
-    assert [one.changes_above for one in found.values() if one.changes_above] == [TURNS_AT]
+    assert {kind for kind, rule in rules.items() if not rule.pads} == {"recurrent gemma", "soft prompt", "prefix"}
+    assert [rule.changes_above for rule in rules.values() if rule.changes_above] == [LONGROPE_LIMIT]
 
 
 @pytest.mark.parametrize(
-    ("kind", "goes_on"), [("window", True), ("hybrid", True), ("jamba", False), ("minimax", False)]
+    ("kind", "expected"), [("window", True), ("hybrid", True), ("jamba", False), ("minimax", False)]
 )
-def test_a_trial_tells_where_a_pass_may_go_on_from_a_state(kind: str, goes_on: bool) -> None:
+def test_a_trial_shows_whether_a_pass_can_continue_from_a_state(kind: str, expected: bool) -> None:
     model = KINDS[kind]()
     with torch.no_grad():
         cache = model(input_ids=torch.tensor([[2, 3, 4]]), use_cache=True).past_key_values
     assert cache is not None
-    assert can_continue(model, cache) is goes_on
+    assert can_continue(model, cache) is expected
 
 
-def test_a_configuration_of_other_names_lends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_with_unknown_names_shares_no_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("llama")
 
     def unknown(*_: Any, **__: Any) -> None:

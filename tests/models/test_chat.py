@@ -1,4 +1,4 @@
-"""When problems are asked in a chat template, and which templates are refused before anything is drawn."""
+"""When the chat template is used, and which templates are refused before sampling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def base_with(folder: Path, template: str | None) -> Checkpoint:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("template", "prompt", "own_words", "trained", "chat", "says"),
+    ("template", "prompt", "own_words", "trained", "chat", "note"),
     [
         (TURNS, "a b ?", False, None, True, r"formatted with the tokenizer's chat template \(--no-chat"),
         (None, "a b ?", False, None, False, None),
@@ -37,22 +37,22 @@ def base_with(folder: Path, template: str | None) -> Checkpoint:
         (TURNS, "a b ?", True, True, True, "with the tokenizer's chat template, as in training"),
     ],
 )
-def test_a_template_is_used_where_there_is_one_and_nobody_writes_turns_otherwise(
+def test_an_existing_template_is_used_unless_prompts_have_another_format(
     template: str | None,
     prompt: str,
     own_words: bool,
     trained: bool | None,
     chat: bool,
-    says: str | None,
+    note: str | None,
     tmp_path: Path,
 ) -> None:
     base = base_with(tmp_path, template)
     choice = choose_chat(base, [problem(prompt)], own_words=own_words, trained=trained, needed_by=None)
     assert choice.chat is chat
-    if says is None:
+    if note is None:
         assert choice == ChatChoice(chat=False)
     else:
-        assert re.search(says, str(choice.says))
+        assert re.search(note, str(choice.note))
 
 
 def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("template", "system_prompt", "said"),
+    ("template", "system_prompt", "message"),
     [
         (None, "", "^--chat: the tokenizer has no chat template"),
         (NO_SYSTEM, "a", r"^--system-prompt: the chat template has no system turn .*no system turn"),
@@ -73,15 +73,15 @@ def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused_in_one_line(
-    template: str | None, system_prompt: str, said: str, tmp_path: Path
+    template: str | None, system_prompt: str, message: str, tmp_path: Path
 ) -> None:
     settings = SamplingSettings(sampler="t", chat=True, system_prompt=system_prompt)
-    with pytest.raises(SamplerError, match=said) as caught:
+    with pytest.raises(SamplerError, match=message) as caught:
         require_usable(base_with(tmp_path, template), settings)
     assert "\n" not in str(caught.value)
 
 
-def test_a_template_that_takes_no_system_turn_is_fine_without_one(tmp_path: Path) -> None:
+def test_a_template_without_a_system_turn_is_accepted_without_a_system_prompt(tmp_path: Path) -> None:
     require_usable(base_with(tmp_path, NO_SYSTEM), SamplingSettings(sampler="t", chat=True))
 
 
@@ -93,18 +93,16 @@ def test_arguments_reach_the_template() -> None:
     assert chat_text(tokenizer, "a", SamplingSettings(sampler="t", chat=True)) == "a "
 
 
-def test_settings_without_arguments_have_the_id_that_older_stores_hold() -> None:
+def test_settings_without_arguments_have_the_id_of_existing_stores() -> None:
     assert SamplingSettings(sampler="transformers").settings_id == "80383529bda9014d"
-    ids = {
-        SamplingSettings(sampler="t", chat=True, chat_args=one).settings_id for one in (None, '{"a": 1}', '{"a": 2}')
-    }
-    assert len(ids) == 3
+    arguments = (None, '{"a": 1}', '{"a": 2}')
+    assert len({SamplingSettings(sampler="t", chat=True, chat_args=args).settings_id for args in arguments}) == 3
 
 
 @pytest.mark.parametrize(
     ("text", "trained"),
     [("[train]\nchat = false\n", False), ("[train]\nchat = true\n", True), ("[train-base]\n", None)],
 )
-def test_what_a_run_was_trained_with_stands_in_its_settings(text: str, trained: bool | None, tmp_path: Path) -> None:
+def test_the_training_format_is_read_from_the_runs_settings(text: str, trained: bool | None, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(text)
     assert trained_with_chat(tmp_path) is trained

@@ -1,4 +1,4 @@
-"""GGUF files become ordinary checkpoints: real conversion of tiny files that are written on the spot."""
+"""GGUF files are converted to ordinary checkpoints: tiny files, written here and really converted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HIDDEN, INNER, LAYERS = 32, 64, 2
 
 
 def write_gguf(path: Path, *, architecture: str = "llama", seed: int = 0) -> Path:
-    """A llama of two layers whose embedding is quantised by blocks of 32 numbers, as real files are."""
+    """Write a Llama of two layers, its embedding quantised in blocks of 32 numbers, as in real files."""
     import gguf
 
     rng = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def converted(tiny: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_checkpoint_holds_the_files_numbers_rounded_to_bfloat16(tiny: Path, converted: Path) -> None:
+def test_the_checkpoint_has_the_files_numbers_rounded_to_bfloat16(tiny: Path, converted: Path) -> None:
     import gguf
 
     weights = load_path(converted, device=torch.device("cpu"), dtype="float32").model.state_dict()
@@ -99,7 +99,7 @@ def test_the_checkpoint_holds_the_files_numbers_rounded_to_bfloat16(tiny: Path, 
 
 
 @pytest.mark.slow
-def test_a_response_ends_with_the_end_of_text_and_with_the_end_of_a_turn(converted: Path) -> None:
+def test_the_end_tokens_include_the_end_of_text_and_the_end_of_a_turn(converted: Path) -> None:
     loaded = load_path(converted, device=torch.device("cpu"), dtype="float32")
     assert loaded.end_ids == (2, 3)
     assert loaded.context_tokens == 64
@@ -107,7 +107,7 @@ def test_a_response_ends_with_the_end_of_text_and_with_the_end_of_a_turn(convert
 
 
 @pytest.mark.slow
-def test_the_card_names_licence_and_file(converted: Path) -> None:
+def test_the_card_has_licence_and_file(converted: Path) -> None:
     card = (converted / "README.md").read_text()
     assert 'license: "mit"' in card
     assert "`tiny.gguf`" in card
@@ -125,7 +125,7 @@ def test_the_same_file_again_is_kept_and_another_is_refused(tiny: Path, converte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("left", [None, 100])
-def test_a_conversion_that_was_damaged_since_is_told_with_the_mend(
+def test_the_error_for_a_damaged_conversion_has_a_hint(
     left: int | None, tiny: Path, converted: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(converted, tmp_path / "out")
@@ -139,56 +139,50 @@ def test_a_conversion_that_was_damaged_since_is_told_with_the_mend(
 
 
 @pytest.mark.slow
-def test_a_killed_conversion_leaves_nothing_that_looks_like_a_checkpoint_and_begins_anew(
+def test_a_killed_conversion_leaves_no_checkpoint_and_can_be_repeated(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(conversion, "_dequantise", killed)
+    monkeypatch.setattr(conversion, "_dequantise", interrupt)
     with pytest.raises(KeyboardInterrupt):
         convert(tiny, tmp_path / "out")
     monkeypatch.undo()
     assert not (tmp_path / "out").exists()
-    leftover = tmp_path / "tmp-out"  # of one that had no time to clean up
+    leftover = tmp_path / "tmp-out"  # as after SIGKILL
     leftover.mkdir()
-    (leftover / RECORD).write_text(json.dumps({"sha256": "of whatever"}))
+    (leftover / RECORD).write_text(json.dumps({"sha256": "of another file"}))
     assert not convert(tiny, tmp_path / "out").found
     assert not leftover.exists()
 
 
-def truncated(tiny: Path, path: Path) -> None:
-    path.write_bytes(tiny.read_bytes()[:-1000])
-
-
-def of_another_architecture(_tiny: Path, path: Path) -> None:
-    write_gguf(path, architecture="bert")
-
-
-def no_gguf(_tiny: Path, path: Path) -> None:
-    path.write_bytes(b"PK\x03\x04")
-
-
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
-        (truncated, "is not a complete GGUF file .*copy it again"),
-        (of_another_architecture, "of architecture bert, which transformers cannot load"),
-        (no_gguf, "is not a GGUF file"),
+        (
+            lambda tiny, path: path.write_bytes(tiny.read_bytes()[:-1000]),
+            "is not a complete GGUF file .*copy it again",
+        ),
+        (
+            lambda _tiny, path: write_gguf(path, architecture="bert"),
+            "of architecture bert, which transformers cannot load",
+        ),
+        (lambda _tiny, path: path.write_bytes(b"PK\x03\x04"), "is not a GGUF file"),
         (lambda _tiny, _path: None, "cannot be read .*No such file"),
     ],
 )
 def test_a_file_that_cannot_be_converted_is_refused_in_one_line(
-    write: Any, said: str, tiny: Path, tmp_path: Path
+    write: Any, message: str, tiny: Path, tmp_path: Path
 ) -> None:
     write(tiny, tmp_path / "file.gguf")
-    with pytest.raises(CheckpointError, match=said) as caught:
+    with pytest.raises(CheckpointError, match=message) as caught:
         convert(tmp_path / "file.gguf", tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_without_the_package_the_command_that_installs_it_is_named(
+def test_the_error_without_the_package_has_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformers.utils.import_utils.is_gguf_available", lambda: False)

@@ -1,4 +1,4 @@
-"""One model at a time; of a series of adapters the weights under them are read once, and nothing else changes."""
+"""The holder keeps one model, and reads the base weights of a series of adapters once, with equal results."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ IDS = torch.tensor([[2, 3, 4, 9, 5, 6]])
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The models whose weights were read."""
-    read: list[str] = []
-    plain = loading.load_weights
+    """Return a list that gets the name of each model whose weights are read from now on."""
+    names: list[str] = []
+    load_weights = loading.load_weights
 
-    def counted(path: Any, *arguments: Any, **keywords: Any) -> Any:
-        read.append(Path(path).name)
-        return plain(path, *arguments, **keywords)
+    def record(path: Any, *arguments: Any, **keywords: Any) -> Any:
+        names.append(Path(path).name)
+        return load_weights(path, *arguments, **keywords)
 
-    monkeypatch.setattr(loading, "load_weights", counted)
-    return read
+    monkeypatch.setattr(loading, "load_weights", record)
+    return names
 
 
 @pytest.fixture
 def series(tmp_path: Path) -> list[Checkpoint]:
-    """A base, two adapters on it, and another model."""
+    """Return a base, two adapters of it, and another model."""
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapters = [write_adapter(tmp_path / f"adapter-{seed}", base, seed) for seed in (1, 2)]
     other = write_checkpoint(tmp_path / "other", seed=3)
@@ -60,17 +60,17 @@ def fresh(checkpoint: Checkpoint) -> Any:
     return load_model(checkpoint, device=CPU, dtype="float32")
 
 
-def test_weights_under_adapters_are_read_once_and_every_model_is_what_it_is_by_itself(
+def test_base_weights_of_adapters_are_read_once_and_every_model_equals_a_fresh_one(
     series: list[Checkpoint], reads: list[str]
 ) -> None:
-    wanted = {one.label: fresh(one) for one in series}
+    expected = {checkpoint.label: fresh(checkpoint) for checkpoint in series}
     reads.clear()
     holder = ModelHolder(device="cpu")
     base, first, second, other = series
-    for one in (base, first, second, base, first, first, other, base):
-        loaded = holder.load(one)
-        alone = wanted[one.label]
-        assert torch.equal(logits(loaded.model), logits(alone.model)), one.label
+    for checkpoint in (base, first, second, base, first, first, other, base):
+        loaded = holder.load(checkpoint)
+        alone = expected[checkpoint.label]
+        assert torch.equal(logits(loaded.model), logits(alone.model)), checkpoint.label
         assert (loaded.end_ids, loaded.stated_ends, loaded.pad_id) == (alone.end_ids, alone.stated_ends, alone.pad_id)
         assert [parameter.requires_grad for parameter in loaded.model.parameters()] == [
             parameter.requires_grad for parameter in alone.model.parameters()
@@ -79,12 +79,12 @@ def test_weights_under_adapters_are_read_once_and_every_model_is_what_it_is_by_i
     assert reads == ["base", "other", "base"]
 
 
-def test_the_kernel_of_a_model_that_an_adapter_was_on_is_its_own(series: list[Checkpoint]) -> None:
+def test_the_kernel_of_a_model_after_an_adapter_was_removed_equals_a_fresh_models(series: list[Checkpoint]) -> None:
     rows = [KernelRow(prompt_ids=(2, 9), token_ids=(number, 1)) for number in (3, 4, 5)]
     holder = ModelHolder(device="cpu")
-    for one in (series[1], series[0], series[2]):
-        found = gradient_kernel(holder.load(one), rows).kernel_NN
-        assert found.tolist() == gradient_kernel(fresh(one), rows).kernel_NN.tolist()
+    for checkpoint in (series[1], series[0], series[2]):
+        kernel_NN = gradient_kernel(holder.load(checkpoint), rows).kernel_NN
+        assert kernel_NN.tolist() == gradient_kernel(fresh(checkpoint), rows).kernel_NN.tolist()
 
 
 def _with_bias(path: Path) -> None:
@@ -100,13 +100,13 @@ def _with_embedding(path: Path) -> None:
 
 
 def _with_orthogonal_start(path: Path) -> None:
-    """OLoRA takes what it begins with out of the weights."""
+    """OLoRA moves its initial factors out of the base weights."""
     file = path / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"init_lora_weights": "olora"}))
 
 
 @pytest.mark.parametrize("change", [_with_bias, _with_embedding, _with_orthogonal_start])
-def test_behind_an_adapter_that_writes_into_the_weights_under_it_they_are_read_again(
+def test_after_an_adapter_that_changes_its_base_weights_these_are_read_again(
     series: list[Checkpoint], reads: list[str], change: Callable[[Path], None]
 ) -> None:
     change(series[1].path)

@@ -47,7 +47,7 @@ def ids(words: str) -> list[int]:
 # ---------------------------------------------------------------- loading
 
 
-def test_a_model_that_does_not_fit_the_gpu_is_told_so_and_no_file_is_blamed(
+def test_the_error_for_a_model_that_does_not_fit_the_gpu_does_not_mention_files(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_small(*_: object) -> None:
@@ -61,7 +61,7 @@ def test_a_model_that_does_not_fit_the_gpu_is_told_so_and_no_file_is_blamed(
     assert "check its files" not in str(caught.value)
 
 
-def test_a_loaded_model_knows_its_end_its_padding_and_its_limits(checkpoint: Path) -> None:
+def test_a_loaded_model_has_end_tokens_padding_and_limits(checkpoint: Path) -> None:
     loaded = load(checkpoint)
     assert (loaded.end_ids, loaded.pad_id) == ((1,), 0)
     assert (loaded.context_tokens, loaded.vocabulary_size) == (CONTEXT, len(WORDS))
@@ -70,7 +70,7 @@ def test_a_loaded_model_knows_its_end_its_padding_and_its_limits(checkpoint: Pat
 
 
 @pytest.mark.slow
-def test_the_precision_asked_for_is_the_precision_loaded(checkpoint: Path) -> None:
+def test_a_model_is_loaded_in_the_requested_precision(checkpoint: Path) -> None:
     assert load_model(checkpoint_at(checkpoint), device=CPU, dtype="bfloat16").model.dtype == torch.bfloat16
 
 
@@ -110,7 +110,7 @@ def test_the_audit_drops_the_sampling_defaults_of_a_checkpoint_and_the_trainer_s
 
 
 @pytest.mark.parametrize("stated", ["</s>", -1, [1, "x"], {"a": 1}, 1.5])
-def test_an_end_token_that_is_none_is_named(checkpoint: Path, stated: object) -> None:
+def test_an_invalid_end_token_is_refused(checkpoint: Path, stated: object) -> None:
     change_json(checkpoint / "generation_config.json", eos_token_id=stated)
     with pytest.raises(CheckpointError, match=r"checkpoint-20: eos_token_id .* is not a token; set an integer"):
         load(checkpoint)
@@ -127,15 +127,15 @@ def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         (float("nan"), "checkpoint-20: model.norm.weight contains NaN or infinite numbers"),
         (float("inf"), "checkpoint-20: model.norm.weight contains NaN or infinite numbers"),
         (None, "1 tensors missing in .*, such as model.norm.weight"),
     ],
 )
-def test_a_weight_that_is_no_number_or_not_there_is_named_and_not_made_up(
-    checkpoint: Path, number: float | None, said: str
+def test_a_weight_that_is_not_finite_or_missing_is_refused(
+    checkpoint: Path, number: float | None, message: str
 ) -> None:
     weights = load_file(checkpoint / "model.safetensors")
     norm = weights.pop("model.norm.weight")
@@ -143,7 +143,7 @@ def test_a_weight_that_is_no_number_or_not_there_is_named_and_not_made_up(
         norm[3] = number
         weights["model.norm.weight"] = norm
     save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=message):
         load(checkpoint)
 
 
@@ -154,14 +154,14 @@ def test_tied_embeddings_are_not_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["weights of another shape", "tokenizer"])
-def test_what_cannot_be_loaded_is_one_line(checkpoint: Path, broken: str) -> None:
+def test_a_loading_error_is_one_line(checkpoint: Path, broken: str) -> None:
     if broken == "tokenizer":
         (checkpoint / "tokenizer.json").write_text('{"model": ')
     else:
         build_model(0, hidden_size=32).save_pretrained(checkpoint.parent / "other")
         shutil.copy(checkpoint.parent / "other/model.safetensors", checkpoint)
-    what = "cannot be loaded" if broken == "tokenizer" else r"and 10 × 16 by its config.json \(21 tensors differ\)"
-    with pytest.raises(CheckpointError, match=rf"checkpoint-20: .* {what}") as caught:
+    reason = "cannot be loaded" if broken == "tokenizer" else r"and 10 × 16 by its config.json \(21 tensors differ\)"
+    with pytest.raises(CheckpointError, match=rf"checkpoint-20: .* {reason}") as caught:
         load(checkpoint)
     assert "\n" not in str(caught.value)
 
@@ -176,25 +176,25 @@ def test_a_tokenizer_larger_than_the_model_is_refused(checkpoint: Path, opened: 
 @pytest.mark.slow
 @pytest.mark.parametrize("dora", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_factors_are_in_the_precision_of_their_model_and_magnitudes_are_not(
+def test_factors_have_the_precision_of_their_model_and_magnitudes_float32(
     dtype: Dtype, dora: bool, tmp_path: Path
 ) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = checkpoint_at(write_adapter(tmp_path / "adapter", base, seed=1, use_dora=dora), base_path=base)
     model = load_model(adapter, device=CPU, dtype=dtype).model
-    found = {one.dtype for name, one in model.named_parameters() if "lora_" in name}
-    assert found == {torch.float32 if dora else getattr(torch, dtype)}
+    dtypes = {parameter.dtype for name, parameter in model.named_parameters() if "lora_" in name}
+    assert dtypes == {torch.float32 if dora else getattr(torch, dtype)}
 
 
 @pytest.mark.slow
-def test_an_adapter_loads_on_its_model_with_the_tokenizer_of_either_and_on_no_other(tmp_path: Path) -> None:
+def test_an_adapter_loads_only_on_its_model_with_the_tokenizer_of_either(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     loaded = load_model(checkpoint_at(adapter, base_path=base), device=CPU, dtype="float32")
     assert loaded.tokenizer("a b")["input_ids"] == ids("a b")
-    one_BL = torch.tensor([ids("a b c ?")])
+    ids_BL = torch.tensor([ids("a b c ?")])
     with torch.no_grad():
-        assert not torch.allclose(loaded.model(one_BL).logits, load(base).model(one_BL).logits)
+        assert not torch.allclose(loaded.model(ids_BL).logits, load(base).model(ids_BL).logits)
     deeper = write_checkpoint(tmp_path / "deeper", seed=0, num_hidden_layers=3)
     with pytest.raises(CheckpointError, match=r"adapter: .*missing adapter keys.* belongs to another model"):
         load_model(checkpoint_at(adapter, base_path=deeper), device=CPU, dtype="float32")
@@ -210,7 +210,7 @@ def test_a_directory_without_a_model_or_a_tokenizer_is_refused(checkpoint: Path,
             load_path(path, device=CPU, dtype="float32")
 
 
-def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> None:
+def test_owner_and_name_are_a_hub_name_and_other_paths_directories() -> None:
     with pytest.raises(CheckpointError, match=r"^owner/model cannot be loaded \(.*\); check the name") as caught:
         load_path("owner/model", device=CPU, dtype="float32")
     assert "\n" not in str(caught.value)
@@ -220,12 +220,12 @@ def test_an_owner_and_a_name_are_a_hub_name_and_any_other_path_a_directory() -> 
 
 
 def test_a_typing_error_in_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*_: object, **__: object) -> None:
-        raise AssertionError("the hub was asked")
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("the hub was queried")
 
     write_checkpoint(tmp_path / "runs/base", seed=0)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("oversharp.diagnostics.models.load.load_outline", ask)
+    monkeypatch.setattr("oversharp.diagnostics.models.load.load_outline", fail)
     for typed in ("runs/bsae", "rusn/base", "./runs/bsae", "runs/base2"):
         with pytest.raises(
             CheckpointError, match=r"^(runs/bsae|rusn/base|runs/base2): no such directory; did you mean"
@@ -238,20 +238,20 @@ def test_a_typing_error_in_a_path_is_not_looked_up_on_the_hub(tmp_path: Path, mo
     assert [is_local(name) for name in ("gpt2", "owner/model", "runs/owner")] == [False, False, True]
 
 
-def test_an_outline_knows_what_the_model_knows_without_its_weights(checkpoint: Path) -> None:
+def test_an_outline_has_the_models_attributes_without_its_weights(checkpoint: Path) -> None:
     change_json(checkpoint / "generation_config.json", eos_token_id=9)
     outline, loaded = outline_path(checkpoint), load_path(checkpoint, device=CPU, dtype="float32")
-    for known in ("end_ids", "pad_id", "context_tokens", "vocabulary_size"):
-        assert getattr(outline, known) == getattr(loaded, known)
+    for name in ("end_ids", "pad_id", "context_tokens", "vocabulary_size"):
+        assert getattr(outline, name) == getattr(loaded, name)
     assert all(parameter.is_meta for parameter in outline.model.parameters())
     assert model_folder(checkpoint) == checkpoint
 
 
-def test_a_path_that_is_not_there_is_no_name_in_the_hubs_cache() -> None:
+def test_a_missing_path_is_not_in_the_hubs_cache() -> None:
     assert [locate_model(name) for name in ("../nothing", "nothing/..", "owner/nothing", "nothing")] == [None] * 4
 
 
-# ---------------------------------------------------------------- as trainers leave them
+# ---------------------------------------------------------------- formats of trainers
 
 
 def logits_of(path: Path, base: Path | None = None) -> torch.Tensor:
@@ -265,13 +265,11 @@ def logits_of(path: Path, base: Path | None = None) -> torch.Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["safetensors", "shards", "pickle"])
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.module.", "base_model.model.", ""])
-def test_prefixes_and_a_missing_index_change_nothing_in_what_is_loaded(
-    checkpoint: Path, prefix: str, form: str
-) -> None:
+def test_a_model_with_prefixes_or_without_an_index_is_loaded(checkpoint: Path, prefix: str, form: str) -> None:
     expected = logits_of(checkpoint)
     inner = "_orig_mod." if prefix else ""
     whole = load_file(checkpoint / "model.safetensors")
-    named = {f"{prefix}{name.replace('self_attn.', f'self_attn.{inner}')}": one for name, one in whole.items()}
+    named = {f"{prefix}{name.replace('self_attn.', f'self_attn.{inner}')}": tensor for name, tensor in whole.items()}
     (checkpoint / "model.safetensors").unlink()
     if form == "pickle":
         torch.save(named, checkpoint / "pytorch_model.bin")
@@ -287,17 +285,17 @@ def test_prefixes_and_a_missing_index_change_nothing_in_what_is_loaded(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("outer", ["module.base_model.model.", "_orig_mod.base_model.model._orig_mod."])
-def test_prefixes_in_an_adapter_change_nothing_in_what_is_loaded(outer: str, tmp_path: Path) -> None:
+def test_an_adapter_with_prefixes_is_loaded(outer: str, tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     expected = logits_of(adapter, base)
     file = adapter / "adapter_model.safetensors"
-    save_file({name.replace("base_model.model.", outer): one for name, one in load_file(file).items()}, file)
+    save_file({name.replace("base_model.model.", outer): tensor for name, tensor in load_file(file).items()}, file)
     assert torch.equal(logits_of(adapter, base), expected)
 
 
 def write_resized_adapter(folder: Path, base: Path, *, tokens: int, with_embeddings: bool) -> torch.Tensor:
-    """An adapter of the model in ``base`` after its vocabulary was resized; gives what it computes."""
+    """Write an adapter of the model in ``base`` with a resized vocabulary; return its logits."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
@@ -313,14 +311,14 @@ def write_resized_adapter(folder: Path, base: Path, *, tokens: int, with_embeddi
         return adapted.eval()(torch.tensor([ids("a b c ?")])).logits
 
 
-def test_an_adapter_with_a_resized_vocabulary_is_loaded_where_it_brings_all_rows(tmp_path: Path) -> None:
+def test_an_adapter_with_all_rows_of_a_resized_vocabulary_is_loaded(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     expected = write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=True)
     torch.testing.assert_close(logits_of(tmp_path / "adapter", base), expected)
 
 
 @pytest.mark.slow
-def test_an_adapter_with_a_resized_vocabulary_and_without_its_rows_is_refused_with_both_sizes(tmp_path: Path) -> None:
+def test_an_adapter_without_the_rows_of_a_resized_vocabulary_is_refused_with_both_sizes(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=False)
     with pytest.raises(CheckpointError, match=r"adapter: the adapter has 14 tokens, its base model 10, and the "):
@@ -328,7 +326,7 @@ def test_an_adapter_with_a_resized_vocabulary_and_without_its_rows_is_refused_wi
 
 
 @pytest.mark.slow
-def test_a_tensor_of_another_shape_is_named_with_both_shapes(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_tensor_of_another_shape_is_refused_with_both_shapes(checkpoint: Path, tmp_path: Path) -> None:
     weights = load_file(checkpoint / "model.safetensors")
     weights["model.norm.weight"] = torch.ones(5)
     save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
@@ -340,7 +338,7 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(checkpoint: Path, t
     adapter = write_adapter(tmp_path / "adapter", base, seed=1)
     file = adapter / "adapter_model.safetensors"
     factors = load_file(file)
-    name = next(one for one in factors if "lora_B" in one)
+    name = next(name for name in factors if "lora_B" in name)
     save_file(factors | {name: torch.ones(7, factors[name].shape[1])}, file)
     with pytest.raises(CheckpointError, match=r"adapter: .*lora_B.* is 7 × \d+ in the adapter, but \d+ × \d+ in its "):
         logits_of(adapter, base)
@@ -351,7 +349,7 @@ class Harmless:
         return print, ("ran",)
 
 
-def test_a_pickle_of_more_than_tensors_is_not_run_and_refused_without_torchs_advice(
+def test_a_pickle_with_more_than_tensors_is_refused_without_torchs_advice(
     checkpoint: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (checkpoint / "model.safetensors").unlink()
@@ -381,7 +379,7 @@ def test_a_head_that_a_tied_model_would_ignore_is_refused(tmp_path: Path) -> Non
         TrainConfig(prompt_template="a {prompt} {}"),
     ],
 )
-def test_a_prompt_is_wrapped_in_its_template_which_may_hold_braces(settings: PromptFormat) -> None:
+def test_a_prompt_is_wrapped_in_its_template_which_may_contain_braces(settings: PromptFormat) -> None:
     words = (*WORDS, "{}")
     assert encode_prompt(build_tokenizer(words), problem("c d"), settings) == [*ids("a c d"), words.index("{}")]
 
@@ -393,7 +391,7 @@ def test_prompts_are_padded_on_the_left(checkpoint: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> None:
+def test_a_chat_prompt_is_rendered_with_its_system_turn() -> None:
     tokenizer = build_tokenizer(chat_template=TEMPLATE)
     settings = SamplingSettings(sampler="transformers", chat=True, system_prompt="a", prompt_template="b {prompt}")
     assert encode_prompt(tokenizer, problem("c"), settings) == ids("a b c ?")
@@ -401,7 +399,7 @@ def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> 
 
 
 @pytest.mark.parametrize(
-    ("prompt", "chat", "said"),
+    ("prompt", "chat", "message"),
     [
         ("c", True, "--chat: the tokenizer has no chat template; leave --chat out"),
         ("zebra", False, r"prompt 'zebra': the tokenizer cannot encode it .*: use a matching problem set"),
@@ -409,8 +407,8 @@ def test_a_chat_prompt_goes_through_the_chat_template_with_its_system_turn() -> 
     ],
     ids=["no chat template", "another alphabet", "blank"],
 )
-def test_a_prompt_that_cannot_be_encoded_is_named(prompt: str, chat: bool, said: str) -> None:
-    with pytest.raises(SamplerError, match=said):
+def test_a_prompt_that_cannot_be_encoded_is_refused(prompt: str, chat: bool, message: str) -> None:
+    with pytest.raises(SamplerError, match=message):
         encode_prompt(build_tokenizer(), problem(prompt), SamplingSettings(sampler="transformers", chat=chat))
 
 
@@ -419,7 +417,7 @@ def test_a_response_ends_with_the_end_token() -> None:
     assert response_ids(build_tokenizer(), "") == (1,)
 
 
-def test_a_prompt_in_tokens_the_model_lacks_is_refused(checkpoint: Path) -> None:
+def test_a_prompt_with_tokens_outside_the_vocabulary_is_refused(checkpoint: Path) -> None:
     with pytest.raises(SamplerError, match=r"token 10 is outside the model's 10; the tokenizer belongs to another"):
         require_fit(load(checkpoint), problem("a"), [2, 10], n_response=1)
 
@@ -427,7 +425,7 @@ def test_a_prompt_in_tokens_the_model_lacks_is_refused(checkpoint: Path) -> None
 # ---------------------------------------------------------------- device and threads
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_a_missing_device_is_refused() -> None:
     assert pick_device("cpu") == CPU
     assert pick_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(ConfigError, match="--device tpu9: not a device name"):
@@ -439,7 +437,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("set_before", "then"), [(None, "128"), ("7", "7")])
-def test_few_compiled_products_are_kept_unless_the_user_says_otherwise(
+def test_the_primitive_cache_is_limited_unless_the_user_set_it(
     set_before: str | None, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
@@ -450,7 +448,7 @@ def test_few_compiled_products_are_kept_unless_the_user_says_otherwise(
     assert os.environ[name] == then
 
 
-def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:
+def test_a_small_model_gets_one_thread_and_the_setting_is_restored() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -467,7 +465,7 @@ def test_a_small_model_gets_one_thread_and_the_setting_comes_back() -> None:
         torch.set_num_threads(before)
 
 
-def test_float32_for_a_while_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
+def test_temporary_float32_restores_the_weights(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
     loaded = load_model(checkpoint_at(path), device=CPU, dtype="bfloat16")
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}

@@ -1,7 +1,7 @@
-"""Models that one GPU has no room for: where they go, and that they say the same there.
+"""Models that do not fit one GPU are distributed, and compute the same.
 
-Without a GPU the room is made small by hand and the rest is read from the files: the same hooks carry activations and
-weights between the devices.
+Without a GPU, the tests limit the room and offload weights to files: the same hooks move activations and weights
+between the devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_
 from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.models.load import LoadedModel, load_model
-from oversharp.diagnostics.models.placement import Room, room_for, room_to_spread
+from oversharp.diagnostics.models.placement import Room, find_room, plan_room
 from oversharp.diagnostics.records.errors import CheckpointError, KernelError
 from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
 from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest
@@ -35,12 +35,12 @@ REQUESTS = [
 ]
 
 
-def test_a_model_is_spread_where_the_first_gpu_lacks_room_and_refused_where_all_do() -> None:
+def test_a_model_is_distributed_if_the_first_gpu_is_too_small_and_refused_if_all_memory_is() -> None:
     def room(needed: int, free: list[int], machine: int, share: float = 0.0) -> Room | None:
-        memory = {number: (one * GIB, 100 * GIB) for number, one in enumerate(free)}
-        return room_for(needed * GIB, memory, machine * GIB, engine_share=share, name="m")
+        memory = {number: (free_gib * GIB, 100 * GIB) for number, free_gib in enumerate(free)}
+        return plan_room(needed * GIB, memory, machine * GIB, engine_share=share, name="m")
 
-    assert room(78, [79], 500) is not None  # activations want some, too
+    assert room(78, [79], 500) is not None  # activations need memory too
     assert room(70, [79], 500) is None
     assert room(70, [10, 79, 0], 500) == {0: 8 * GIB, 1: int(0.8 * 79 * GIB), "cpu": 400 * GIB}  # the last is full
     assert room(140, [100, 50], 500) == {0: 80 * GIB, 1: 40 * GIB, "cpu": 400 * GIB}
@@ -62,7 +62,7 @@ def test_a_device_with_a_number_is_that_gpu_alone(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10_500, 24_000))
 
     def room(dtype: torch.dtype) -> Room | None:
-        return room_to_spread(folder, dtype, torch.device(name), engine_share=0.0, name="m")
+        return find_room(folder, dtype, torch.device(name), engine_share=0.0, name="m")
 
     in_float32 = room(torch.float32)
     assert in_float32 is not None
@@ -74,21 +74,21 @@ def test_a_device_with_a_number_is_that_gpu_alone(
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """peft copies weights that wait in files to a path below the current folder."""
+    """Change to a temporary folder: peft copies offloaded weights to a path below the current folder."""
     monkeypatch.chdir(tmp_path)
 
 
-def spread(monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint) -> LoadedModel:
-    """The checkpoint with its embedding in memory and the rest in its files."""
+def distribute(monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint) -> LoadedModel:
+    """Load the checkpoint with its embedding in memory and the rest in files."""
 
     def small(*_: Any, **__: Any) -> Room:
         return {"cpu": 12_000}
 
     with monkeypatch.context() as patched:
-        patched.setattr(loading, "room_to_spread", small)
+        patched.setattr(loading, "find_room", small)
         loaded = load_model(checkpoint, device=CPU, dtype="float32")
     assert loaded.room is not None
-    assert {one.device.type for one in loaded.model.parameters()} == {"cpu", "meta"}
+    assert {parameter.device.type for parameter in loaded.model.parameters()} == {"cpu", "meta"}
     return loaded
 
 
@@ -101,45 +101,45 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Checkpoint:
 
 
 @pytest.mark.slow
-def test_a_model_that_is_spread_scores_and_draws_as_it_does_in_one_place(
+def test_a_distributed_model_gives_the_same_scores_and_samples(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, apart = load_model(checkpoint, device=CPU, dtype="float32"), spread(monkeypatch, checkpoint)
+    plain, distributed = load_model(checkpoint, device=CPU, dtype="float32"), distribute(monkeypatch, checkpoint)
 
-    def scores(loaded: LoadedModel) -> list[tuple[str, float]]:
-        scored = [one for batch in teacher_force(loaded, REQUESTS, SETTINGS) for one in batch]
-        return [(one.response_id, value) for one in scored for value in (one.logp_sum, one.entropy_sum)]
+    def score(loaded: LoadedModel) -> list[tuple[str, float]]:
+        scores = [forced for batch in teacher_force(loaded, REQUESTS, SETTINGS) for forced in batch]
+        return [(forced.response_id, value) for forced in scores for value in (forced.logp_sum, forced.entropy_sum)]
 
-    def drawn(loaded: LoadedModel) -> list[tuple[int, ...] | None]:
+    def sample(loaded: LoadedModel) -> list[tuple[int, ...] | None]:
         models = ModelHolder(device="cpu")
-        models._held = (checkpoint, loaded)
+        models._current = (checkpoint, loaded)
         sampler = TransformersSampler(SamplerContext(models=models, batch_size=None, note=lambda _: None))
-        asked = [SampleRequest(problem=one, sample_indices=(0, 1, 2), greedy=True) for one in PROBLEMS]
-        return [sample.token_ids for batch in sampler.sample(checkpoint, asked, SETTINGS) for sample in batch]
+        requests = [SampleRequest(problem=asked, sample_indices=(0, 1, 2), greedy=True) for asked in PROBLEMS]
+        return [drawn.token_ids for batch in sampler.sample(checkpoint, requests, SETTINGS) for drawn in batch]
 
-    assert scores(apart) == scores(plain)
-    assert drawn(apart) == drawn(plain)
+    assert score(distributed) == score(plain)
+    assert sample(distributed) == sample(plain)
 
 
-def test_kernels_of_a_model_that_is_spread_are_refused_in_one_line(
+def test_kernels_of_a_distributed_model_are_refused_in_one_line(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [KernelRow(prompt_ids=(2, 3), token_ids=(4, 1)), KernelRow(prompt_ids=(2, 3), token_ids=(5, 1))]
     with pytest.raises(KernelError, match=r"does not fit one GPU.*--kernel-problems 0"):
-        gradient_kernel(spread(monkeypatch, checkpoint), rows)
+        gradient_kernel(distribute(monkeypatch, checkpoint), rows)
 
 
-def test_numbers_that_are_broken_are_found_where_they_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_in_offloaded_weights_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = float("nan")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=r"model\.layers\.1\.mlp\.up_proj\.weight contains NaN"):
-        spread(monkeypatch, checkpoint_at(folder))
+        distribute(monkeypatch, checkpoint_at(folder))
 
 
 @pytest.mark.slow
-def test_the_next_checkpoint_is_read_anew_where_the_model_is_spread(
+def test_after_a_distributed_model_the_base_weights_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = write_checkpoint(tmp_path / "checkpoint-0", seed=0)
@@ -149,5 +149,4 @@ def test_the_next_checkpoint_is_read_anew_where_the_model_is_spread(
         )
         for seed in (1, 2)
     )
-    apart = spread(monkeypatch, first)
-    assert loading.load_on_held_weights(apart, first, second) is None
+    assert loading.reload_adapter(distribute(monkeypatch, first), first, second) is None

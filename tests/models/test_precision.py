@@ -1,4 +1,4 @@
-"""The precision where nobody names one."""
+"""The default precision of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(
-    ("stored", "large", "device", "cpu_has_it", "chosen"),
+    ("stored", "large", "device", "has_instructions", "chosen"),
     [
         (torch.float32, True, GPU, True, "float32"),
         (torch.bfloat16, True, GPU, False, "bfloat16"),
@@ -28,26 +28,26 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
         (torch.int8, True, GPU, True, "float32"),
     ],
 )
-def test_large_models_compute_in_what_their_weights_are_stored_in_where_the_device_can(
+def test_large_models_compute_in_the_precision_of_their_weights_if_the_device_supports_it(
     stored: torch.dtype,
     large: bool,
     device: torch.device,
-    cpu_has_it: bool,
+    has_instructions: bool,
     chosen: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     save_file({"w": torch.zeros(9, dtype=stored), "norm": torch.zeros(2)}, tmp_path / "model.safetensors")
     monkeypatch.setattr(devices, "ONE_THREAD_BELOW_PARAMETERS", 10 if large else 100)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: cpu_has_it)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_instructions)
     assert choose_dtype(checkpoint_at(tmp_path), device)[0] == chosen
 
 
-def test_products_that_this_cpu_has_no_instructions_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_precision_without_instructions_on_this_cpu_gets_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    said = devices.slow_products_note("--precision", "bfloat16", CPU)
-    assert said is not None
-    assert said.startswith("--precision bfloat16: this CPU has no matrix instructions for bfloat16")
+    note = devices.slow_products_note("--precision", "bfloat16", CPU)
+    assert note is not None
+    assert note.startswith("--precision bfloat16: this CPU has no matrix instructions for bfloat16")
     assert devices.slow_products_note("--precision", "float32", CPU) is None
     assert devices.slow_products_note("--precision", "bfloat16", GPU) is None
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)

@@ -1,4 +1,4 @@
-"""Checkpoints whose model is Python code that lies beside the weights."""
+"""Checkpoints whose model is Python code next to the weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OwnForCausalLM(Qwen3ForCausalLM):
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
-    """A file that is there once the code ran."""
+    """Return a file that exists once the code ran."""
     return tmp_path / "ran"
 
 
@@ -51,7 +51,7 @@ def series(tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def test_code_in_a_checkpoint_does_not_run_unless_asked(series: Path, ran: Path) -> None:
+def test_code_in_a_checkpoint_runs_only_on_request(series: Path, ran: Path) -> None:
     checkpoint = checkpoint_at(series / "checkpoint-0")
     with pytest.raises(CheckpointError, match=r"needs separate modelling code.*--trust-remote-code") as caught:
         load_model(checkpoint, device=torch.device("cpu"), dtype="float32")
@@ -63,7 +63,7 @@ def test_code_in_a_checkpoint_does_not_run_unless_asked(series: Path, ran: Path)
 
 
 @pytest.mark.usefixtures("few_measures")
-def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_path: Path) -> None:
+def test_an_audit_runs_code_with_the_users_flag(series: Path, ran: Path, tmp_path: Path) -> None:
     def config(*, trust: bool) -> AuditConfig:
         small = {"n": 2, "max_tokens": 4, "panel": 1, "kernel_problems": 1, "kernel_responses": 2}
         sampler = {"sampler": "transformers", "trust_remote_code": trust}
@@ -80,7 +80,7 @@ def test_an_audit_runs_it_where_the_user_says_so(series: Path, ran: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_model_that_transformers_knows_is_never_code_from_a_checkpoint(series: Path, ran: Path) -> None:
+def test_code_is_not_used_for_a_model_that_transformers_knows(series: Path, ran: Path) -> None:
     folder = series / "checkpoint-0"
     change_json(folder / "config.json", model_type="qwen3")
     for trust in (False, True):

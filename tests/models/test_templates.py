@@ -1,4 +1,4 @@
-"""Chat templates that never end, or write without bound, end a command in one line. Others lose nothing."""
+"""Endless or unbounded chat templates are an error in one line; others render as in transformers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ LOOPS = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% 
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits of a second or two."""
-    monkeypatch.setattr(templates, "MOST_CPU_S", 1)
-    monkeypatch.setattr(templates, "MOST_TICKS", 2)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set limits of one or two seconds."""
+    monkeypatch.setattr(templates, "MAX_CPU_S", 1)
+    monkeypatch.setattr(templates, "MAX_TICKS", 2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "fault"),
     [
@@ -41,7 +40,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{{ 10 ** (10 ** 9) }}", "does not end within 1 seconds of computing"),
     ],
 )
-def test_a_template_without_bound_is_refused_with_its_file(template: str, fault: str, tmp_path: Path) -> None:
+def test_an_unbounded_template_is_refused_with_its_file(template: str, fault: str, tmp_path: Path) -> None:
     build_tokenizer(chat_template=template).save_pretrained(tmp_path / "checkpoint-20")
     checkpoint = checkpoint_at(tmp_path / "checkpoint-20")
     choose_chat(checkpoint, [problem("a")], own_words=False, trained=None, needed_by=None)
@@ -51,8 +50,7 @@ def test_a_template_without_bound_is_refused_with_its_file(template: str, fault:
     assert str(caught.value).startswith(f"--chat: {place}: the chat template {fault}; replace it")
 
 
-@pytest.mark.slow
-def test_a_template_that_ends_for_one_prompt_alone_is_interrupted_at_another() -> None:
+def test_a_template_that_is_too_slow_for_another_prompt_is_interrupted() -> None:
     loops = "".join(f"{{% for a{n} in messages[0]['content'] %}}" for n in range(5))
     tokenizer = build_tokenizer(chat_template=loops + "{% endfor %}" * 5)
     assert chat_text(tokenizer, "?", CHAT) == ""
@@ -70,10 +68,8 @@ def test_a_template_that_ends_for_one_prompt_alone_is_interrupted_at_another() -
         "{{ raise_exception('no') if messages | length > 2 else 'yes' }}",
     ],
 )
-def test_the_other_process_knows_all_that_transformers_gives_a_template(
-    template: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It prints as many characters as come out here."""
+def test_the_worker_renders_a_template_as_transformers_does(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It prints the number of characters of the same text."""
     tokenizer = build_tokenizer((*WORDS, "<s>"), chat_template=template)
     tokenizer.bos_token = "<s>"
     printed: list[str] = []
@@ -89,12 +85,11 @@ def test_the_other_process_knows_all_that_transformers_gives_a_template(
     written = render_chat(tokenizer, turns, {"enable_thinking": True})
     assert printed == [str(len(written))]
     assert render_chat(tokenizer, [*turns[:1], {"role": "user", "content": "b"}], {"enable_thinking": True})
-    assert len(printed) == 1  # other prompts of the same turns are not proved again
+    assert len(printed) == 1  # other prompts with the same turns do not run the worker again
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_an_audit_with_such_a_template_ends_in_one_line(tmp_path: Path, commands: RunningServer) -> None:
+def test_an_audit_with_an_unbounded_template_prints_one_line(tmp_path: Path, commands: RunningServer) -> None:
     write_checkpoint(tmp_path / "run/checkpoint-0", seed=0)
     shutil.copytree(tmp_path / "run/checkpoint-0", tmp_path / "run/checkpoint-10")
     for step in (0, 10):

@@ -1,4 +1,4 @@
-"""Checkpoints that the sampler tests read and never write."""
+"""Checkpoints that the sampler tests only read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from oversharp.diagnostics.samplers.vllm_support import why_not
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 
-def test_auto_takes_transformers_for_heads_that_vllm_lacks_and_says_why(tiny_checkpoint: Path) -> None:
+def test_auto_is_transformers_with_a_reason_for_head_sizes_that_vllm_lacks(tiny_checkpoint: Path) -> None:
     name, why = choose_sampler("auto", [checkpoint_at(tiny_checkpoint)], device="cpu")
     assert name == "transformers"
     reason = str(why_not(checkpoint_at(tiny_checkpoint), device="cpu"))
@@ -20,19 +20,19 @@ def test_auto_takes_transformers_for_heads_that_vllm_lacks_and_says_why(tiny_che
     assert "use --sampler" not in why
 
 
-def test_auto_takes_vllm_where_nothing_speaks_against_it(tmp_path: Path) -> None:
+def test_auto_is_vllm_where_it_runs(tmp_path: Path) -> None:
     base = checkpoint_at(write_checkpoint(tmp_path / "checkpoint-0", seed=0, head_dim=32))
     expected = "vllm" if why_not(base, device="cpu") is None else "transformers"
     assert choose_sampler("auto", [base], device="cpu")[0] == expected
 
 
-def test_auto_stays_with_the_sampler_of_the_store(tmp_path: Path) -> None:
+def test_auto_keeps_the_sampler_of_the_store(tmp_path: Path) -> None:
     base = checkpoint_at(write_checkpoint(tmp_path / "checkpoint-0", seed=0, head_dim=32))
-    assert choose_sampler("auto", [base], device="cpu", held="transformers")[0] == "transformers"
-    assert choose_sampler("transformers", [base], device="cpu", held="vllm")[0] == "transformers"
+    assert choose_sampler("auto", [base], device="cpu", stored="transformers")[0] == "transformers"
+    assert choose_sampler("transformers", [base], device="cpu", stored="vllm")[0] == "transformers"
 
 
-def test_auto_takes_transformers_for_an_adapter_that_vllm_does_not_compute(tmp_path: Path) -> None:
+def test_auto_is_transformers_for_an_adapter_that_vllm_does_not_support(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "checkpoint-0", seed=0, head_dim=32)
     adapter = checkpoint_at(write_adapter(tmp_path / "checkpoint-1", path, seed=1), base_path=path)
     config = adapter.path / "adapter_config.json"
@@ -48,12 +48,12 @@ def test_vllm_is_refused_with_its_reason(tiny_checkpoint: Path) -> None:
     assert str(caught.value) == f"--sampler vllm: {reason}"
 
 
-def test_an_unknown_sampler_is_named_with_those_that_there_are(tiny_checkpoint: Path) -> None:
+def test_the_error_for_an_unknown_sampler_lists_the_known_ones(tiny_checkpoint: Path) -> None:
     with pytest.raises(SamplerError, match=r"--sampler magic: unknown; choose from auto, transformers, vllm"):
         choose_sampler("magic", [checkpoint_at(tiny_checkpoint)], device="cpu")
 
 
-def test_the_sampler_that_was_chosen_is_made() -> None:
+def test_the_chosen_sampler_is_made() -> None:
     context = SamplerContext(models=ModelHolder(device="cpu"))
     for name in ("transformers", "vllm"):
         sampler = make_sampler(name, context)

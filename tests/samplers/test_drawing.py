@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from oversharp.diagnostics.samplers.contract import row_key
-from oversharp.diagnostics.samplers.drawing import draw_tokens, uniform
+from oversharp.diagnostics.samplers.transformers import draw_tokens, uniform
 
 MASK = (1 << 64) - 1
 
 
 def splitmix64(seed: int, n: int) -> list[int]:
-    """The published generator in Python's own integers: the oracle."""
+    """Return numbers of the published generator, computed with Python's integers."""
     state, numbers = seed & MASK, []
     for _ in range(n):
         state = (state + 0x9E3779B97F4A7C15) & MASK
@@ -27,7 +27,7 @@ def splitmix64(seed: int, n: int) -> list[int]:
 
 @given(key=st.integers(min_value=-(1 << 63), max_value=(1 << 63) - 1))
 @settings(max_examples=50)
-def test_the_numbers_of_a_key_are_splitmix64_seeded_with_it(key: int) -> None:
+def test_the_numbers_of_a_key_equal_splitmix64_seeded_with_it(key: int) -> None:
     drawn = [uniform(torch.tensor([key]), position).item() for position in range(4)]
     assert drawn == [(number >> 12) / 2**52 for number in splitmix64(key, 4)]
 
@@ -53,7 +53,7 @@ def test_every_part_of_a_rows_identity_changes_its_key() -> None:
     assert len(keys) == 5
 
 
-def test_the_largest_number_never_draws_a_token_without_probability() -> None:
+def test_the_largest_number_never_draws_a_token_of_probability_zero() -> None:
     logits_BV = torch.tensor([[0.3, -torch.inf, 0.1, -torch.inf]]).expand(3, -1)
     uniform_B = torch.tensor([0.0, 0.5, 1 - 2**-52], dtype=torch.float64)
     assert draw_tokens(logits_BV, uniform_B).tolist() == [0, 0, 2]

@@ -1,4 +1,4 @@
-"""The vLLM sampler with real engines. They take seconds to start: one serves most tests, its weights swapped."""
+"""The vLLM sampler with real engines. They take seconds to start, so one engine serves most tests, by swaps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from scipy.stats import chisquare
 
 from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest, teacher_force
 from oversharp.diagnostics.models.holder import ModelHolder
@@ -28,7 +26,14 @@ from oversharp.diagnostics.samplers.transformers import TransformersSampler
 from oversharp.diagnostics.samplers.vllm import VllmSampler
 from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, VllmEngine
 from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
-from tests.samplers.test_transformers import PROBLEMS, all_requests, by_identity, exact_law
+from tests.samplers.test_transformers import (
+    PROBLEMS,
+    all_requests,
+    by_identity,
+    check_distribution,
+    exact_distribution,
+    first_problem,
+)
 from tests.samplers.tiny_models import (
     build_tied_model,
     build_tokenizer,
@@ -54,7 +59,7 @@ def settings_with(**changes: float | int | bool | str) -> SamplingSettings:
 
 @dataclass
 class Series:
-    """Two checkpoints of one series, and the sampler that serves them."""
+    """Two checkpoints of a series, and their sampler."""
 
     first: Checkpoint
     second: Checkpoint
@@ -97,20 +102,19 @@ def _no_old_notes(series: Series) -> None:
 
 
 def scores(series: Series, checkpoint: Checkpoint, samples: Sequence[Sample]) -> list[ForcedResponse]:
-    """Teacher-forced, in the order of ``samples``."""
-    by_id = {one.problem_id: one for one in PROBLEMS}
+    """Return teacher-forced scores in the order of ``samples``."""
+    by_id = {asked.problem_id: asked for asked in PROBLEMS}
     requests = [
         ForcedRequest(problem=by_id[sample.problem_id], response_id=str(place), token_ids=sample.token_ids)
         for place, sample in enumerate(samples)
     ]
-    scored = [
-        one for batch in teacher_force(series.models.load(checkpoint), requests, settings_with()) for one in batch
-    ]
-    return sorted(scored, key=lambda one: int(one.response_id))
+    loaded = series.models.load(checkpoint)
+    forced = [score for batch in teacher_force(loaded, requests, settings_with()) for score in batch]
+    return sorted(forced, key=lambda score: int(score.response_id))
 
 
 def is_alive(process_id: int) -> bool:
-    """Whether the process runs; one that ended but was not waited for does not."""
+    """Return whether the process runs; a zombie does not."""
     status = Path(f"/proc/{process_id}/status")
     return status.is_file() and "\nState:\tZ" not in status.read_text()
 
@@ -119,15 +123,15 @@ def is_alive(process_id: int) -> bool:
 
 
 @pytest.mark.slow
-def test_every_response_asked_for_comes_once(series: Series) -> None:
+def test_every_requested_response_is_returned_once(series: Series) -> None:
     affinity, threads = os.sched_getaffinity(0), torch.get_num_threads()
     samples = series.draw(series.first, all_requests(70))
-    expected = {(one.problem_id, index, False) for one in PROBLEMS for index in range(70)}
-    expected |= {(one.problem_id, 0, True) for one in PROBLEMS}
+    expected = {(asked.problem_id, index, False) for asked in PROBLEMS for index in range(70)}
+    expected |= {(asked.problem_id, 0, True) for asked in PROBLEMS}
     assert set(by_identity(samples)) == expected
     assert len(samples) == len(expected)
     assert series.notes == []
-    # vLLM binds threads and replaces torch.set_num_threads wherever it runs: not here
+    # vLLM binds threads and replaces torch.set_num_threads only in its own process
     assert os.sched_getaffinity(0) == affinity
     torch.set_num_threads(threads + 1)
     assert torch.get_num_threads() == threads + 1
@@ -140,16 +144,15 @@ def test_no_request_draws_nothing(series: Series) -> None:
     assert series.draw(series.first, [SampleRequest(problem=PROBLEMS[0], sample_indices=())]) == []
 
 
-def test_a_sample_does_not_depend_on_what_else_is_drawn(series: Series) -> None:
+def test_a_sample_does_not_depend_on_other_requests(series: Series) -> None:
     settings = settings_with(temperature=0.8, top_p=0.95)
     whole = by_identity(series.draw(series.first, all_requests(), settings))
     shuffled = all_requests()
     random.Random(0).shuffle(shuffled)
     assert by_identity(series.draw(series.first, shuffled, settings)) == whole
-    for one in PROBLEMS:
-        part = by_identity(
-            series.draw(series.first, [SampleRequest(problem=one, sample_indices=(7, 2, 3, 11))], settings)
-        )
+    for asked in PROBLEMS:
+        request = SampleRequest(problem=asked, sample_indices=(7, 2, 3, 11))
+        part = by_identity(series.draw(series.first, [request], settings))
         assert part == {key: whole[key] for key in part}
         assert len(part) == 4
 
@@ -160,20 +163,20 @@ def test_seed_and_weights_change_the_samples(series: Series) -> None:
     assert by_identity(series.draw(series.first, all_requests(), settings_with(seed=1))) != drawn
     renamed = checkpoint_at(series.first.path, weights_hash="other")
     assert by_identity(series.draw(renamed, all_requests(), settings_with(seed=0))) != drawn
-    # a swap to the same weights under the name of others looks like one that failed: not to be met by the next test
+    # swap to other weights: a swap to equal weights with another hash would look like a failed swap in the next test
     series.draw(series.second, all_requests(1))
 
 
 @pytest.mark.slow
-def test_sampling_that_is_broken_off_leaves_nothing_behind(series: Series) -> None:
+def test_interrupted_sampling_leaves_no_requests_behind(series: Series) -> None:
     whole = by_identity(series.draw(series.first, all_requests()))
-    broken_off = series.sampler.sample(
+    interrupted = series.sampler.sample(
         series.first, [SampleRequest(problem=PROBLEMS[0], sample_indices=tuple(range(3000)))], settings_with()
     )
-    assert len(next(broken_off)) < 3000
-    broken_off.close()  # type: ignore[attr-defined]
+    assert len(next(interrupted)) < 3000
+    interrupted.close()  # type: ignore[attr-defined]
     assert by_identity(series.draw(series.first, all_requests())) == whole
-    series.draw(series.second, all_requests(1))  # the prefix cache can be reset: no request holds it
+    series.draw(series.second, all_requests(1))  # the prefix cache can be reset, because no request uses it
     assert series.notes == []
 
 
@@ -191,27 +194,14 @@ def test_log_probabilities_and_entropies_equal_the_scorers(series: Series) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("truncation", [{}, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 1.5, "top_k": 4}])
-def test_samples_follow_the_exact_law(series: Series, truncation: dict[str, float]) -> None:
+def test_samples_follow_the_exact_distribution(series: Series, truncation: dict[str, float]) -> None:
     settings = settings_with(max_tokens=2, seed=3, **truncation)
-    one, n = PROBLEMS[0], 4000
-    request = SampleRequest(problem=one, sample_indices=tuple(range(n)))
-    counts = Counter(sample.token_ids for sample in series.draw(series.first, [request], settings))
-    law = exact_law(series.models.load(series.first), one, settings)
-    assert sum(counts.values()) == n
-    assert all(law[tokens] > 0 for tokens in counts)
-    common = [tokens for tokens, p in law.items() if n * p >= 5]
-    observed = [counts[tokens] for tokens in common]
-    expected = [n * law[tokens] for tokens in common]
-    rest = n - sum(expected)
-    if rest > 1e-6:  # everything rare in one class
-        observed.append(n - sum(observed))
-        expected.append(rest)
-    assert len(common) >= 4
-    assert chisquare(observed, expected, sum_check=False).pvalue > 0.01
+    samples = series.draw(series.first, [first_problem(4000)], settings)
+    check_distribution(samples, exact_distribution(series.models.load(series.first), PROBLEMS[0], settings))
 
 
-def test_greedy_is_what_transformers_takes(series: Series) -> None:
-    greedy = [SampleRequest(problem=one, sample_indices=(), greedy=True) for one in PROBLEMS]
+def test_greedy_responses_equal_those_of_transformers(series: Series) -> None:
+    greedy = [SampleRequest(problem=asked, sample_indices=(), greedy=True) for asked in PROBLEMS]
     reference = TransformersSampler(SamplerContext(models=series.models))
     for checkpoint in (series.first, series.second):
         expected = {
@@ -226,7 +216,7 @@ def test_greedy_is_what_transformers_takes(series: Series) -> None:
             assert sample.logp_sum_raw == pytest.approx(other.logp_sum_raw, abs=1e-4)
 
 
-def test_a_response_stops_with_its_end_token_even_at_the_last_place(series: Series) -> None:
+def test_a_response_stops_with_its_end_token_even_at_the_last_position(series: Series) -> None:
     samples = series.draw(series.first, all_requests(60), settings_with(max_tokens=3))
     ends = series.models.load(series.first).end_ids
     for sample in samples:
@@ -259,11 +249,9 @@ def test_a_swap_gives_the_samples_of_a_fresh_engine(series: Series, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["reload_weights", "repack_tied_heads", "reset_prefix_cache"])
-def test_a_step_of_the_swap_that_is_left_out_is_noticed(
-    series: Series, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_an_omitted_step_of_the_swap_is_detected(series: Series, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def start_again(*_: object) -> None:
-        raise SamplerError("would be restarted")  # which takes long, and the test above sees it
+        raise SamplerError("would be restarted")  # a restart is slow, and tested above
 
     def swap_to_second() -> None:
         series.draw(series.second, all_requests(1))
@@ -277,19 +265,19 @@ def test_a_step_of_the_swap_that_is_left_out_is_noticed(
     assert "wrong by" in series.notes[0]
     series.draw(series.first, all_requests(1), settings_with())
     monkeypatch.setattr(SeriesEngine, "_start", start_again)
-    swap_to_second()  # the clean twin needs no new engine
+    swap_to_second()  # a complete swap needs no new engine
 
 
-@pytest.mark.parametrize(("asked", "small", "rows"), [(None, True, 256), (None, False, 64), (7, False, 7)])
-def test_a_large_model_on_a_cpu_is_drawn_from_in_fewer_rows(
-    asked: int | None, small: bool, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("batch_size", "small", "rows"), [(None, True, 256), (None, False, 64), (7, False, 7)])
+def test_a_large_model_on_a_cpu_gets_fewer_rows(
+    batch_size: int | None, small: bool, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oversharp.diagnostics.samplers.rows._SMALL_PARAMETERS", 10**9 if small else 1)
+    monkeypatch.setattr("oversharp.diagnostics.models.batch_sizes._SMALL_PARAMETERS", 10**9 if small else 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     write_tied(tmp_path, seed=0)
     checkpoint = checkpoint_at(tmp_path)
     models = ModelHolder(device="cpu")
-    engines = SeriesEngine(SamplerContext(models=models, batch_size=asked))
+    engines = SeriesEngine(SamplerContext(models=models, batch_size=batch_size))
     plan = engines._plan(checkpoint, models.load(checkpoint), [(1, 2)], settings_with())
     assert plan.max_num_seqs == rows
     engines.recover(EngineLostError("killed", short_of_memory=False), checkpoint, give_up=False)
@@ -297,7 +285,7 @@ def test_a_large_model_on_a_cpu_is_drawn_from_in_fewer_rows(
 
 
 @pytest.mark.slow
-def test_half_precision_notices_weights_that_stayed(
+def test_stale_weights_are_detected_in_half_precision(
     series: Series, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     near = build_tied_model(0)
@@ -321,7 +309,7 @@ def test_half_precision_notices_weights_that_stayed(
 
 
 @pytest.mark.slow
-def test_logits_that_are_no_numbers_are_an_error(series: Series, tmp_path: Path) -> None:
+def test_infinite_logits_are_an_error(series: Series, tmp_path: Path) -> None:
     model = build_tied_model(2)
     with torch.no_grad():
         model.model.norm.weight.mul_(1e38)
@@ -337,12 +325,12 @@ def test_logits_that_are_no_numbers_are_an_error(series: Series, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_adapters_are_served_beside_their_base(series: Series, tmp_path: Path) -> None:
+def test_an_engine_serves_adapters_and_their_base(series: Series, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     base = series.first
-    of_base = by_identity(series.draw(base, all_requests()))
+    base_samples = by_identity(series.draw(base, all_requests()))
     adapters = [
         checkpoint_at(
             write_adapter(tmp_path / f"adapter-{seed}", base.path, seed),
@@ -352,9 +340,9 @@ def test_adapters_are_served_beside_their_base(series: Series, tmp_path: Path) -
         for seed in (1, 2)
     ]
     drawn = [series.draw(adapter, all_requests()) for adapter in adapters]
-    assert len(series.notes) == 1  # the engine of the base has no room for adapters
+    assert len(series.notes) == 1  # the engine of the base did not reserve a rank
     assert "it is an adapter" in series.notes[0]
-    assert by_identity(series.draw(base, all_requests())) == of_base
+    assert by_identity(series.draw(base, all_requests())) == base_samples
     again = series.draw(adapters[0], all_requests())
     assert len(series.notes) == 1
     assert by_identity(again) == by_identity(drawn[0])
@@ -363,8 +351,8 @@ def test_adapters_are_served_beside_their_base(series: Series, tmp_path: Path) -
         folder = tmp_path / f"merged-{adapter.label}"
         merged.merge_and_unload().save_pretrained(folder)
         build_tokenizer().save_pretrained(folder)
-        of_merged = scores(series, checkpoint_at(folder, weights_hash=folder.name), samples)
-        for sample, scored in zip(samples, of_merged, strict=True):
+        merged_scores = scores(series, checkpoint_at(folder, weights_hash=folder.name), samples)
+        for sample, scored in zip(samples, merged_scores, strict=True):
             assert sample.logp_sum_raw == pytest.approx(scored.logp_sum, abs=1e-4)
     assert {sample.logp_sum_raw for sample in drawn[0]} != {sample.logp_sum_raw for sample in drawn[1]}
 
@@ -377,31 +365,31 @@ def resident_bytes(process_id: int) -> int:
 
 
 @pytest.mark.slow
-def test_an_engine_that_rests_gives_back_its_cache_and_draws_the_same_afterwards(series: Series) -> None:
+def test_a_resting_engine_releases_its_cache_and_draws_the_same_afterwards(series: Series) -> None:
     before = by_identity(series.draw(series.first, all_requests(8)))
-    held = resident_bytes(series.engine.process_id)
+    resident = resident_bytes(series.engine.process_id)
     cache_bytes = series.engine.plan.cache_bytes
     assert cache_bytes > 4 << 20
     series.sampler.rest()
-    assert held - resident_bytes(series.engine.process_id) >= 0.9 * cache_bytes
-    series.sampler.rest()  # twice is allowed
+    assert resident - resident_bytes(series.engine.process_id) >= 0.9 * cache_bytes
+    series.sampler.rest()  # allowed twice
     assert by_identity(series.draw(series.first, all_requests(8))) == before
     assert series.notes == []
 
 
 @pytest.mark.slow
-def test_an_engine_does_not_rest_while_somebody_waits_for_its_samples(series: Series) -> None:
-    request = [SampleRequest(problem=one, sample_indices=tuple(range(1500))) for one in PROBLEMS]
+def test_an_engine_does_not_rest_while_it_samples(series: Series) -> None:
+    request = [SampleRequest(problem=asked, sample_indices=tuple(range(1500))) for asked in PROBLEMS]
     whole = by_identity(series.draw(series.first, request))
     samples: list[Sample] = []
     for batch in series.sampler.sample(series.first, request, settings_with()):
         series.sampler.rest()
-        assert not series.sampler._engines._rests
+        assert not series.sampler._engines._is_resting
         samples += batch
     assert by_identity(samples) == whole
 
 
-def test_an_engine_that_cannot_rest_is_ended_and_that_is_said(series: Series) -> None:
+def test_an_engine_that_cannot_rest_is_ended_with_a_note(series: Series) -> None:
     closed: list[bool] = []
 
     def lost() -> None:
@@ -420,8 +408,8 @@ def test_an_engine_that_cannot_rest_is_ended_and_that_is_said(series: Series) ->
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_killed_is_started_again(series: Series) -> None:
-    request = [SampleRequest(problem=one, sample_indices=tuple(range(1500)), greedy=True) for one in PROBLEMS]
+def test_a_killed_engine_is_restarted(series: Series) -> None:
+    request = [SampleRequest(problem=asked, sample_indices=tuple(range(1500)), greedy=True) for asked in PROBLEMS]
     whole = by_identity(series.draw(series.first, request))
     victim = series.engine.process_id
     samples: list[Sample] = []
@@ -436,7 +424,7 @@ def test_an_engine_that_is_killed_is_started_again(series: Series) -> None:
     assert "128 concurrent responses" in series.notes[0]
 
 
-def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_fails_when_engines_end_repeatedly(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object, **__: object) -> None:
         raise EngineLostError("out of memory", short_of_memory=True)
 
@@ -449,12 +437,12 @@ def test_the_audit_gives_up_when_engines_end_again_and_again(series: Series, mon
     assert len(notes) == 2
 
 
-def test_memory_that_an_engine_lacks_whatever_its_rows_is_an_error_with_its_mend_at_once(
+def test_a_memory_error_that_fewer_rows_do_not_fix_is_an_error_with_a_hint(
     series: Series, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        said = "ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired GPU memory"
-        raise EngineLostError(said, short_of_memory=True)
+        message = "ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired GPU memory"
+        raise EngineLostError(message, short_of_memory=True)
 
     monkeypatch.setattr(VllmEngine, "_ask", refuse)
     notes: list[str] = []
@@ -465,7 +453,7 @@ def test_memory_that_an_engine_lacks_whatever_its_rows_is_an_error_with_its_mend
 
 
 @pytest.mark.slow
-def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_entropy_hook_is_disabled(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.setattr(vllm_engine, "WORKER_EXTENSION", "tests.samplers.wrong_worker.WrongWorker")
     notes: list[str] = []
@@ -478,7 +466,7 @@ def test_a_wrong_entropy_hook_is_switched_off(series: Series, monkeypatch: pytes
         drawn = by_identity([sample for batch in batches for sample in batch])
         assert drawn == by_identity(series.draw(series.first, all_requests()))
 
-        # and while it is here: a call that needs longer sequences
+        # a call that needs longer sequences restarts the engine
         list(sampler.sample(series.first, all_requests(1), settings_with(max_tokens=600)))
         assert len(notes) == 2
         assert "restarting vLLM, its prompts and responses take up to 768 tokens" in notes[1]
@@ -494,7 +482,7 @@ def test_an_engine_that_computes_another_model_is_refused(series: Series, tmp_pa
     checkpoint = checkpoint_at(write_tied(tmp_path / "checkpoint-7", seed=7), weights_hash="seven")
     models, notes = ModelHolder(device="cpu"), []
     models.load(checkpoint)
-    build_tied_model(8).save_pretrained(checkpoint.path)  # transformers holds the old weights, vLLM reads these
+    build_tied_model(8).save_pretrained(checkpoint.path)  # transformers has the old weights, vLLM reads these
     sampler = new_sampler(models, notes)
     with pytest.raises(
         SamplerError, match=r"log-probabilities of vLLM and transformers differ.*--sampler transformers"
@@ -510,11 +498,11 @@ from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.samplers import SamplerContext, make_sampler
 import time, subprocess
 real = subprocess.Popen
-def told(*arguments, **settings):
+def print_id(*arguments, **settings):
     process = real(*arguments, **settings)
     print(process.pid, flush=True)
     return process
-subprocess.Popen = told
+subprocess.Popen = print_id
 sampler = make_sampler("vllm", SamplerContext(models=ModelHolder(device="cpu")))
 time.sleep(60)
 """
@@ -522,7 +510,7 @@ time.sleep(60)
     with process:
         assert process.stdout is not None
         engine = int(process.stdout.readline())
-        time.sleep(2)  # in the midst of starting
+        time.sleep(2)  # during its start
         assert is_alive(engine)
         process.kill()
     deadline = time.monotonic() + 20
@@ -533,14 +521,14 @@ time.sleep(60)
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_engine(series: Series) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    request = [SampleRequest(problem=one, sample_indices=tuple(range(3000))) for one in PROBLEMS]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+    request = [SampleRequest(problem=asked, sample_indices=tuple(range(3000))) for asked in PROBLEMS]
     list(series.sampler.sample(series.first, all_requests(1), settings_with()))
     engine = series.engine.process_id
     drawing = series.sampler.sample(series.first, request, settings_with())
     next(drawing)
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # wherever in the block it strikes
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may be raised anywhere in the block
         timer.start()
         list(drawing)
         time.sleep(5)
@@ -550,10 +538,10 @@ def test_ctrl_c_ends_the_engine(series: Series) -> None:
     assert not is_alive(engine)
 
 
-# ---------------------------------------------------------------- what cannot work
+# ---------------------------------------------------------------- invalid settings
 
 
-def test_a_sequence_longer_than_planned_names_flag_and_need(series: Series) -> None:
+def test_the_error_for_a_long_sequence_has_the_flag_and_the_needed_length(series: Series) -> None:
     sampler = new_sampler(series.models, [], max_model_len=10)
     with pytest.raises(SamplerError, match=r"--max-model-len 10: .* --max-tokens 8 need 14"):
         next(sampler.sample(series.first, all_requests(1), settings_with()))

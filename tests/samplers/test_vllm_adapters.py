@@ -1,4 +1,4 @@
-"""Products with one adapter are those of vLLM's own functions, without a copy of it for every token."""
+"""Products with one adapter equal those of vLLM, without a copy of the adapter for every token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oversharp.diagnostics.samplers.vllm_adapters import (
+from oversharp.diagnostics.samplers.vllm_worker import (
     product_with_adapter,
     replace_adapter_products,
     replace_linear_layers,
@@ -29,32 +29,33 @@ def test_an_engine_for_several_adapters_is_refused() -> None:
 @pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here")
 @pytest.mark.parametrize("name", ["shrink", "expand", "expand_slice"])
 @pytest.mark.parametrize("by", ["bgmv", "sgmv"])
-def test_the_products_are_those_of_vllm(name: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_products_equal_those_of_vllm(name: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.lora.ops import torch_ops
     from vllm.lora.punica_wrapper import punica_cpu
 
-    for one in ("bgmv_shrink", "bgmv_expand", "bgmv_expand_slice", "sgmv_shrink", "sgmv_expand", "sgmv_expand_slice"):
-        monkeypatch.setattr(punica_cpu, one, getattr(punica_cpu, one))  # put back behind the test
+    for operation in ("shrink", "expand", "expand_slice"):
+        for function in (f"bgmv_{operation}", f"sgmv_{operation}"):
+            monkeypatch.setattr(punica_cpu, function, getattr(punica_cpu, function))  # restored after the test
     replace_adapter_products()
     inputs, weights = numbers(5, 3), numbers(1, 1, 4, 3)
     before = numbers(5, 9)
     if by == "bgmv":
-        whose = [torch.zeros(5, dtype=torch.long)]
+        slots = [torch.zeros(5, dtype=torch.long)]
     else:
-        whose = [torch.tensor([0, 2]), torch.tensor([2, 3]), torch.tensor([0, 0]), 2, 3, 5]
+        slots = [torch.tensor([0, 2]), torch.tensor([2, 3]), torch.tensor([0, 0]), 2, 3, 5]
     rest = {"shrink": [0.5], "expand": [True], "expand_slice": [2, 4, True]}[name]
-    given = [inputs, weights, before.clone(), *whose, *rest]
-    expected = [inputs, weights, before.clone(), *whose, *rest]
-    getattr(punica_cpu, f"{by}_{name}")(*given)
+    actual = [inputs, weights, before.clone(), *slots, *rest]
+    expected = [inputs, weights, before.clone(), *slots, *rest]
+    getattr(punica_cpu, f"{by}_{name}")(*actual)
     getattr(torch_ops, f"{by}_{name}")(*expected)
-    torch.testing.assert_close(given[2], expected[2])
-    assert not torch.equal(given[2], before)
+    torch.testing.assert_close(actual[2], expected[2])
+    assert not torch.equal(actual[2], before)
     assert getattr(punica_cpu, f"{by}_{name}") is not getattr(torch_ops, f"{by}_{name}")
 
 
 @pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here")
 @pytest.mark.parametrize("asking", [(1, 1, 1, 1, 1), (1, 1, 0, 1, 1), (0, 0, 0, 0, 0)])
-def test_a_layer_of_several_parts_is_that_of_vllm(asking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_of_several_parts_equals_that_of_vllm(asking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.lora.layers import LoRAMapping
     from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
@@ -64,7 +65,7 @@ def test_a_layer_of_several_parts_is_that_of_vllm(asking: tuple[int, ...], monke
     for is_ours in (False, True):
         if is_ours:
             for name in ("update_metadata", "add_lora_linear"):
-                monkeypatch.setattr(PunicaWrapperCPU, name, getattr(PunicaWrapperCPU, name))  # put back behind the test
+                monkeypatch.setattr(PunicaWrapperCPU, name, getattr(PunicaWrapperCPU, name))  # restored after the test
             replace_linear_layers(PunicaWrapperCPU)
         wrapper = PunicaWrapperCPU(16, 4, "cpu")
         mapping = LoRAMapping(index_mapping=asking, prompt_mapping=asking, is_prefill=True)
@@ -72,4 +73,4 @@ def test_a_layer_of_several_parts_is_that_of_vllm(asking: tuple[int, ...], monke
         outputs.append(before.clone())
         wrapper.add_lora_linear(outputs[-1], inputs, tuple(down), tuple(up), 0.5, widths)
     torch.testing.assert_close(outputs[1], outputs[0])
-    assert [torch.equal(*rows) for rows in zip(outputs[1], before, strict=True)] == [not one for one in asking]
+    assert [torch.equal(*rows) for rows in zip(outputs[1], before, strict=True)] == [not asked for asked in asking]

@@ -1,4 +1,4 @@
-"""What is said of an engine that ended, without one: ``Ended`` stands in for its process."""
+"""Errors of an engine that ended; ``Ended`` replaces its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from oversharp.diagnostics.samplers import vllm_engine
 from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
-from oversharp.diagnostics.samplers.vllm_messages import Answer, Failed, Reply, ResetPrefixCache
+from oversharp.diagnostics.samplers.vllm_messages import Answer, EngineCall, Failed, Reply
 
 DUMP = (
     "ERROR 11-22 19:43:01 [dump_input.py:79] Dumping scheduler output for model execution: SchedulerOutput("
@@ -24,10 +24,10 @@ LOGGED = f"(EngineCore pid=7) ERROR 11-22 19:43:01 [core.py:708] {RAISED}\n"
 
 
 class Ended:
-    """Takes the place of ``subprocess.Popen``: a process that left a log and replies, and is gone."""
+    """Replaces ``subprocess.Popen`` by a process that wrote a log and replies, and ended."""
 
     def __init__(self, log: str, replies: Sequence[Reply], returncode: int) -> None:
-        self.pid, self._log, self._replies, self.returncode = 2**22 + 1, log, replies, returncode  # nobody's id
+        self.pid, self._log, self._replies, self.returncode = 2**22 + 1, log, replies, returncode  # no real id
 
     def __call__(self, _: Sequence[str], *, pass_fds: Sequence[int], stdout: Any, **__: Any) -> Ended:
         stdout.write(self._log.encode())
@@ -43,14 +43,13 @@ class Ended:
 def error_message(
     log: str, replies: Sequence[Reply], monkeypatch: pytest.MonkeyPatch, *, returncode: int = 0, at_send: bool = False
 ) -> EngineLostError:
-    plain = vllm_engine.subprocess
-    stand_in = SimpleNamespace(**vars(plain) | {"Popen": Ended(log, replies, returncode)})
-    monkeypatch.setattr(vllm_engine, "subprocess", stand_in)
+    replaced = SimpleNamespace(**vars(vllm_engine.subprocess) | {"Popen": Ended(log, replies, returncode)})
+    monkeypatch.setattr(vllm_engine, "subprocess", replaced)
     process = EngineProcess({})
     try:
-        with pytest.raises(EngineLostError) as lost:  # noqa: PT012  # whichever of the two notices
+        with pytest.raises(EngineLostError) as lost:  # noqa: PT012  # raised by send or receive
             if at_send:
-                process.send(ResetPrefixCache())
+                process.send(EngineCall(method="reset_prefix_cache"))
             while process.receive() is not None:
                 pass
     finally:
@@ -59,7 +58,7 @@ def error_message(
 
 
 @pytest.mark.parametrize("at_send", [False, True])
-def test_what_an_engine_raised_is_the_reason_whoever_notices_first(
+def test_the_engines_exception_is_the_reason_in_send_and_receive(
     monkeypatch: pytest.MonkeyPatch, *, at_send: bool
 ) -> None:
     lost = error_message(DUMP, [Answer(value=None), Failed(error=RAISED)], monkeypatch, at_send=at_send)
@@ -75,15 +74,15 @@ def test_what_an_engine_raised_is_the_reason_whoever_notices_first(
         (DUMP, DUMP[:200]),
         ("", "exit code 0"),
     ],
-    ids=["logger", "traceback", "no exception", "nothing but a long line", "nothing"],
+    ids=["logger", "traceback", "no exception", "only a long line", "empty"],
 )
-def test_an_engine_that_ended_without_a_word_is_read_from_its_log(
+def test_without_a_reply_the_reason_is_read_from_the_log(
     log: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = error_message(log, [], monkeypatch)
     assert (str(lost), lost.short_of_memory) == (reason, "memory" in reason)
 
 
-def test_a_signal_is_named_whatever_the_log_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_is_the_reason_regardless_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = error_message(LOGGED, [], monkeypatch, returncode=-9)
     assert (str(lost), lost.short_of_memory) == ("killed by SIGKILL", True)

@@ -17,9 +17,9 @@ from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.contract import EngineSettings
 from oversharp.diagnostics.samplers.vllm import contiguous
 from oversharp.diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine, engine_environment
-from oversharp.diagnostics.samplers.vllm_files import lora_rank, token_bytes, why_no_swap
-from oversharp.diagnostics.samplers.vllm_messages import Answer, Call, ResetPrefixCache, Sleep, WakeUp
+from oversharp.diagnostics.samplers.vllm_messages import Answer, EngineCall, WorkerCall
 from oversharp.diagnostics.samplers.vllm_process import Server
+from oversharp.diagnostics.samplers.vllm_support import lora_rank, token_bytes, why_no_swap
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 
@@ -39,7 +39,7 @@ def adapter_with(folder: Path, **config: Any) -> Checkpoint:
 # ---------------------------------------------------------------- swaps
 
 
-def test_weights_of_one_model_may_be_swapped(tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_weights_of_the_same_architecture_can_be_swapped(tmp_path: Path, tiny_checkpoint: Path) -> None:
     assert why_no_swap(tiny_checkpoint, write_checkpoint(tmp_path / "other", seed=3)) is None
     harmless = changed(tiny_checkpoint, tmp_path / "same", transformers_version="0", use_cache=False, dtype="bfloat16")
     assert why_no_swap(tiny_checkpoint, harmless) is None
@@ -52,13 +52,13 @@ def test_weights_of_one_model_may_be_swapped(tmp_path: Path, tiny_checkpoint: Pa
         ({"quantization_config": {"quant_method": "gptq"}}, "its weights are quantised"),
     ],
 )
-def test_another_configuration_is_named(
+def test_another_configuration_prevents_a_swap(
     tmp_path: Path, tiny_checkpoint: Path, config: dict[str, Any], why: str
 ) -> None:
     assert why_no_swap(tiny_checkpoint, changed(tiny_checkpoint, tmp_path / "other", **config)) == why
 
 
-def test_other_tensors_under_one_configuration_are_noticed(tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_other_tensors_with_the_same_configuration_prevent_a_swap(tmp_path: Path, tiny_checkpoint: Path) -> None:
     other = write_checkpoint(tmp_path / "other", seed=0, intermediate_size=64)
     shutil.copy(tiny_checkpoint / "config.json", other)
     assert why_no_swap(tiny_checkpoint, other) == "its tensors have different names or shapes"
@@ -70,16 +70,16 @@ def test_other_tensors_under_one_configuration_are_noticed(tmp_path: Path, tiny_
 # ---------------------------------------------------------------- adapters
 
 
-def test_the_rank_is_rounded_up_to_one_that_vllm_reserves(tmp_path: Path, tiny_checkpoint: Path) -> None:
+def test_the_rank_is_rounded_up_to_a_rank_of_vllm(tmp_path: Path, tiny_checkpoint: Path) -> None:
     real = write_adapter(tmp_path / "real", tiny_checkpoint, seed=0)
-    assert lora_rank(checkpoint_at(tiny_checkpoint)) == 0  # a full model needs no room
+    assert lora_rank(checkpoint_at(tiny_checkpoint)) == 0  # a full model needs no rank
     assert lora_rank(checkpoint_at(real, base_path=tiny_checkpoint)) == 8
     assert lora_rank(adapter_with(tmp_path / "a", r=17)) == 32
     assert lora_rank(adapter_with(tmp_path / "a", r=8, rank_pattern={"q_proj": 40})) == 64
 
 
 @pytest.mark.parametrize(
-    ("config", "what"),
+    ("config", "feature"),
     [
         ({"use_dora": True}, "DoRA"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
@@ -88,15 +88,15 @@ def test_the_rank_is_rounded_up_to_one_that_vllm_reserves(tmp_path: Path, tiny_c
         ({"r": 1024}, "up to rank 512, this one has 1024"),
     ],
 )
-def test_an_adapter_that_vllm_does_not_compute_is_refused(tmp_path: Path, config: dict[str, Any], what: str) -> None:
-    with pytest.raises(SamplerError, match=rf"{what}.*use --sampler transformers"):
+def test_an_adapter_that_vllm_does_not_support_is_refused(tmp_path: Path, config: dict[str, Any], feature: str) -> None:
+    with pytest.raises(SamplerError, match=rf"{feature}.*use --sampler transformers"):
         lora_rank(adapter_with(tmp_path / "adapter", **config))
 
 
 # ---------------------------------------------------------------- requests and processes
 
 
-def test_a_sample_has_one_seed_however_its_indices_are_cut_into_requests() -> None:
+def test_runs_cover_all_indices_for_any_partition() -> None:
     for indices, most in ((range(100), 64), ([3, 4, 9, 0], 64), (range(7), 1), ([], 64)):
         runs = contiguous(indices, most=most)
         covered = [first + place for first, n in runs for place in range(n)]
@@ -111,18 +111,17 @@ def plan_for(*, token_bytes: int | None, cpu_cache_gib: int = 2, row_tokens: int
     return EnginePlan(**where, **sizes, settings=EngineSettings(cpu_cache_gib=cpu_cache_gib))
 
 
-def test_the_kv_cache_holds_every_response_at_its_longest_and_no_more_than_allowed() -> None:
+def test_the_kv_cache_fits_every_response_at_its_longest_within_the_limit() -> None:
     rows_of_whole_blocks = 8 * 512 + 32
     assert plan_for(token_bytes=1000).cache_bytes == rows_of_whole_blocks * 1000
     assert plan_for(token_bytes=1000, row_tokens=65).cache_bytes == (8 * 96 + 32) * 1000
-    assert (
-        plan_for(token_bytes=1000, row_tokens=9).cache_bytes == (512 + 32) * 1000
-    )  # a probe may be as long as allowed
+    # a probe may have the maximum length
+    assert plan_for(token_bytes=1000, row_tokens=9).cache_bytes == (512 + 32) * 1000
     assert plan_for(token_bytes=1 << 20).cache_bytes == 2 << 30
     assert plan_for(token_bytes=None, cpu_cache_gib=3).cache_bytes == 3 << 30
 
 
-def test_an_engine_on_a_gpu_can_sleep_unless_its_memory_is_taken_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_on_a_gpu_can_sleep_without_expandable_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     on_gpu = replace(plan_for(token_bytes=None), device="cuda:1")
@@ -132,8 +131,11 @@ def test_an_engine_on_a_gpu_can_sleep_unless_its_memory_is_taken_in_segments(mon
     assert "enable_sleep_mode" not in on_gpu.arguments()
 
 
+SLEEP, WAKE_UP = EngineCall(method="sleep", arguments={"level": 1}), EngineCall(method="wake_up")
+
+
 class Recording:
-    """Takes the place of an engine's process: keeps the orders, and answers each that has an answer."""
+    """Replaces an engine's process: records the orders and answers them."""
 
     def __init__(self) -> None:
         self.orders: list[Any] = []
@@ -148,11 +150,11 @@ class Recording:
 @pytest.mark.parametrize(
     ("device", "orders"),
     [
-        ("cuda", [Sleep(), WakeUp()]),
-        ("cpu", [ResetPrefixCache(), Call(method="oversharp_empty_cache", arguments={})]),
+        ("cuda", [SLEEP, WAKE_UP]),
+        ("cpu", [EngineCall(method="reset_prefix_cache"), WorkerCall(method="oversharp_empty_cache")]),
     ],
 )
-def test_an_engine_that_rests_leaves_a_gpu_or_gives_back_the_cache_that_nothing_refers_to_any_more(
+def test_a_resting_engine_releases_its_gpu_or_its_cache_on_a_cpu(
     device: str, orders: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
@@ -164,28 +166,28 @@ def test_an_engine_that_rests_leaves_a_gpu_or_gives_back_the_cache_that_nothing_
     assert process.orders == orders
 
 
-def test_the_process_of_an_engine_has_vllm_sleep_and_wake_up() -> None:
-    asked: list[str] = []
+def test_the_process_of_an_engine_calls_vllms_sleep_and_wake_up() -> None:
+    calls: list[str] = []
     server = Server(None, outbox := SimpleQueue())  # type: ignore[arg-type]
     server._llm = SimpleNamespace(
-        sleep=lambda level: asked.append(f"sleep {level}"), wake_up=lambda: asked.append("wake up")
+        sleep=lambda level: calls.append(f"sleep {level}"), wake_up=lambda: calls.append("wake up")
     )
-    server._carry_out(Sleep())
-    server._carry_out(WakeUp())
-    assert asked == ["sleep 1", "wake up"]
+    server._execute(SLEEP)
+    server._execute(WAKE_UP)
+    assert calls == ["sleep 1", "wake up"]
     assert [outbox.get(timeout=1), outbox.get(timeout=1)] == [Answer(value=None)] * 2
 
 
-def test_the_engine_runs_code_from_a_checkpoint_where_it_must_and_may(tmp_path: Path) -> None:
-    told = []
+def test_the_engine_runs_code_from_a_checkpoint_only_if_needed_and_allowed(tmp_path: Path) -> None:
+    arguments = []
     for model_type, trust in (("own", False), ("own", True), ("qwen3", True)):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
         plan = replace(plan_for(token_bytes=None), model=tmp_path, settings=EngineSettings(trust_remote_code=trust))
-        told.append(bool(plan.arguments().get("trust_remote_code")))
-    assert told == [False, True, False]
+        arguments.append(bool(plan.arguments().get("trust_remote_code")))
+    assert arguments == [False, True, False]
 
 
-def test_a_model_whose_layers_are_not_all_attention_tells_no_size_of_its_cache() -> None:
+def test_a_model_with_recurrent_layers_has_no_cache_size_per_token() -> None:
     config = Qwen3Config(num_hidden_layers=2, layer_types=["full_attention", "sliding_attention"])
     assert token_bytes(config, "float32") == 2 * 2 * config.num_key_value_heads * config.head_dim * 4
     config.layer_types = ["full_attention", "linear_attention"]
@@ -198,17 +200,17 @@ def environment(device: str, inherited: dict[str, str], *, tensor_parallel: int 
     return engine_environment(device, EngineSettings(tensor_parallel=tensor_parallel), inherited)
 
 
-def test_the_engine_sees_the_gpus_that_the_device_names() -> None:
+def test_the_engine_sees_the_gpus_of_its_device() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment("cuda", {})
     assert "CUDA_VISIBLE_DEVICES" not in environment("cpu", {})
     assert environment("cuda:1", {})["CUDA_VISIBLE_DEVICES"] == "1"
     assert environment("cuda:1", {"CUDA_VISIBLE_DEVICES": "4,6"})["CUDA_VISIBLE_DEVICES"] == "6"
     assert environment("cuda:1", {}, tensor_parallel=2)["CUDA_VISIBLE_DEVICES"] == "1,2"
-    with pytest.raises(SamplerError, match="CUDA_VISIBLE_DEVICES=4,6 names 2"):
+    with pytest.raises(SamplerError, match="CUDA_VISIBLE_DEVICES=4,6 has 2 GPUs"):
         environment("cuda:1", {"CUDA_VISIBLE_DEVICES": "4,6"}, tensor_parallel=2)
 
 
-def test_what_the_user_set_in_the_environment_stays() -> None:
+def test_the_users_environment_variables_are_kept() -> None:
     assert environment("cpu", {})["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert environment("cpu", {})["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "128"
     own = {

@@ -1,4 +1,4 @@
-"""The fused norms of vLLM's CPU build compute what its reference computes."""
+"""The fused norms of vLLM's CPU build equal its reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from oversharp.diagnostics.samplers.vllm_norms import use_fused_norms
+from oversharp.diagnostics.samplers.vllm_worker import use_fused_norms
 from tests.vllm_here import runs_or_must_run
 
 pytestmark = [
@@ -18,7 +18,7 @@ SEED = torch.Generator().manual_seed(0)
 
 
 @pytest.fixture
-def _norms_as_they_were() -> Iterator[None]:
+def _restored_norms() -> Iterator[None]:
     import vllm.kernels.vllm_c
     from vllm import ir
 
@@ -32,9 +32,9 @@ def _norms_as_they_were() -> Iterator[None]:
         norm._priority_impls = chosen
 
 
-@pytest.mark.usefixtures("_norms_as_they_were")
+@pytest.mark.usefixtures("_restored_norms")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_norms_are_those_of_the_reference(dtype: torch.dtype) -> None:
+def test_norms_equal_the_reference(dtype: torch.dtype) -> None:
     from vllm import ir
 
     x, residual = (torch.randn(5, 64, generator=SEED).to(dtype) for _ in range(2))
@@ -43,13 +43,13 @@ def test_norms_are_those_of_the_reference(dtype: torch.dtype) -> None:
     expected = (reference[0](x, weight, 1e-5), *reference[1](x, residual, weight, 1e-5))
     assert use_fused_norms()
     assert ir.ops.rms_norm.dispatch(x, weight, 1e-5).provider == "vllm_c"
-    found = (ir.ops.rms_norm(x, weight, 1e-5), *ir.ops.fused_add_rms_norm(x.clone(), residual.clone(), weight, 1e-5))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=2e-2 if dtype == torch.bfloat16 else 1e-6, rtol=1e-2)
+    actual = (ir.ops.rms_norm(x, weight, 1e-5), *ir.ops.fused_add_rms_norm(x.clone(), residual.clone(), weight, 1e-5))
+    for fused, native in zip(actual, expected, strict=True):
+        torch.testing.assert_close(fused, native, atol=2e-2 if dtype == torch.bfloat16 else 1e-6, rtol=1e-2)
 
 
-@pytest.mark.usefixtures("_norms_as_they_were")
-def test_a_size_that_the_kernels_refuse_is_normed_by_the_reference() -> None:
+@pytest.mark.usefixtures("_restored_norms")
+def test_an_unsupported_size_uses_the_reference() -> None:
     from vllm import ir
 
     assert use_fused_norms()
@@ -58,8 +58,8 @@ def test_a_size_that_the_kernels_refuse_is_normed_by_the_reference() -> None:
     assert ir.ops.fused_add_rms_norm.dispatch(x, x.clone(), weight, 1e-5).provider == "native"
 
 
-@pytest.mark.usefixtures("_norms_as_they_were")
-def test_queries_that_are_a_slice_of_a_larger_product_are_normed_as_they_are() -> None:
+@pytest.mark.usefixtures("_restored_norms")
+def test_the_norm_of_a_slice_is_correct() -> None:
     from vllm import ir
 
     assert use_fused_norms()

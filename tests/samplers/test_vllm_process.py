@@ -1,4 +1,4 @@
-"""What the process of an engine says when it fails."""
+"""Error messages of an engine's process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oversharp.diagnostics.samplers.vllm_series import start_hint
 
 
 def load_model(error: Exception) -> None:
-    raise error  # vLLM logs its own words about it and raises the same again
+    raise error  # as in vLLM, which logs a message and raises the error again
 
 
 def profile_run(error: Exception) -> None:
@@ -20,7 +20,7 @@ def profile_run(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "error", "mended"),
+    ("where", "error", "has_hint"),
     [
         (load_model, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
         (load_model, RuntimeError("DefaultCPUAllocator: can't allocate memory"), True),
@@ -28,13 +28,13 @@ def profile_run(error: Exception) -> None:
         (profile_run, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), False),
     ],
 )
-def test_memory_that_runs_out_while_weights_are_read_is_not_tried_with_fewer_rows(
-    where: Callable[[Exception], None], error: Exception, mended: bool
+def test_a_memory_error_while_weights_are_read_has_a_hint_instead_of_fewer_rows(
+    where: Callable[[Exception], None], error: Exception, has_hint: bool
 ) -> None:
     with pytest.raises(type(error)) as raised:
         where(error)
-    said = error_message(raised.value)
-    assert said.endswith(f"{type(error).__name__}: {error}")
-    hint = start_hint(said)
-    assert (hint is not None) is mended
+    message = error_message(raised.value)
+    assert message.endswith(f"{type(error).__name__}: {error}")
+    hint = start_hint(message)
+    assert (hint is not None) is has_hint
     assert hint is None or "--tensor-parallel" in hint

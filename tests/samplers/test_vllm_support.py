@@ -20,7 +20,7 @@ def checkpoint_with(folder: Path, **config: object) -> Checkpoint:
 
 @pytest.fixture
 def _cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with the CPU build, whatever is installed here."""
+    """Simulate a machine with vLLM's CPU build."""
     monkeypatch.setattr(support, "find_spec", lambda name: object())
     monkeypatch.setattr(support, "version", lambda name: "0")
 
@@ -36,10 +36,10 @@ def _cuda_build(_cpu_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_cpu_build")
-def test_nothing_speaks_against_a_model_with_a_head_size_of_the_kernels(tmp_path: Path) -> None:
+def test_a_model_with_a_supported_head_size_is_accepted(tmp_path: Path) -> None:
     for head_dim in sorted(CPU_HEAD_SIZES):
         assert why_not(checkpoint_with(tmp_path, head_dim=head_dim), device="cpu") is None
-    assert why_not(checkpoint_with(tmp_path), device="cpu") is None  # the configuration does not tell
+    assert why_not(checkpoint_with(tmp_path), device="cpu") is None  # the configuration has no head size
 
 
 @pytest.mark.usefixtures("_cpu_build")
@@ -53,7 +53,7 @@ def test_nothing_speaks_against_a_model_with_a_head_size_of_the_kernels(tmp_path
         {"text_config": {"hidden_size": 96, "num_attention_heads": 4, "head_dim": None}},
     ],
 )
-def test_a_head_size_without_a_kernel_is_named_with_those_that_have_one(tmp_path: Path, config: object) -> None:
+def test_the_error_for_an_unsupported_head_size_lists_the_supported_sizes(tmp_path: Path, config: object) -> None:
     assert isinstance(config, dict)
     reason = why_not(checkpoint_with(tmp_path, **config), device="cpu")
     assert reason == (
@@ -63,7 +63,7 @@ def test_a_head_size_without_a_kernel_is_named_with_those_that_have_one(tmp_path
 
 
 @pytest.mark.usefixtures("_cpu_build")
-def test_an_adapter_is_judged_by_the_model_under_it(tmp_path: Path) -> None:
+def test_an_adapter_is_checked_by_its_model(tmp_path: Path) -> None:
     base = checkpoint_with(tmp_path / "base", head_dim=24)
     adapter = checkpoint_at(tmp_path / "adapter", base_path=base.path)
     assert "size 24" in str(why_not(adapter, device="cpu"))
@@ -77,20 +77,20 @@ def test_a_model_without_an_architecture_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_cpu_build")
-def test_the_cpu_build_does_not_serve_a_gpu(tmp_path: Path) -> None:
+def test_the_cpu_build_is_refused_on_a_gpu(tmp_path: Path) -> None:
     base = checkpoint_with(tmp_path, head_dim=64)
     for device in ("cuda", "cuda:1"):
         assert "built for CPUs" in str(why_not(base, device=device))
 
 
 @pytest.mark.usefixtures("_cuda_build")
-def test_the_cuda_build_does_not_serve_a_cpu_and_takes_any_head_size(tmp_path: Path) -> None:
+def test_the_cuda_build_is_refused_on_a_cpu_and_supports_any_head_size(tmp_path: Path) -> None:
     base = checkpoint_with(tmp_path, head_dim=24)
     assert "built for CUDA" in str(why_not(base, device="cpu"))
     assert why_not(base, device="cuda") is None
 
 
-def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_the_missing_package_has_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "find_spec", lambda name: None)
     assert "pip install '.[vllm]'" in str(why_not(checkpoint_with(tmp_path), device=None))
 

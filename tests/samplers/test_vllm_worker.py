@@ -1,4 +1,4 @@
-"""What is added to vLLM's worker, without vLLM: the entropy of many rows, and a cache whose memory is given back."""
+"""Additions to vLLM's worker that need no vLLM: entropies of many rows, and releasing the cache's memory."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.slow
-def test_emptied_pages_are_the_machines_again_and_read_as_zeros() -> None:
+def test_emptied_pages_are_released_and_contain_zeros() -> None:
     cache = torch.ones(64 * MIB, dtype=torch.uint8)
-    beside = torch.ones(64 * MIB, dtype=torch.uint8)
-    held = resident_bytes()
-    given_back = empty_pages(cache[5:].view(-1))  # a view: its storage is what is emptied
-    assert 64 * MIB - 2 * mmap.PAGESIZE <= given_back <= 64 * MIB
-    assert held - resident_bytes() >= 0.9 * given_back
+    other = torch.ones(64 * MIB, dtype=torch.uint8)
+    before = resident_bytes()
+    released = empty_pages(cache[5:].view(-1))  # the whole storage of a view is emptied
+    assert 64 * MIB - 2 * mmap.PAGESIZE <= released <= 64 * MIB
+    assert before - resident_bytes() >= 0.9 * released
     assert int(cache[mmap.PAGESIZE : -mmap.PAGESIZE].max()) == 0
-    assert int(beside.min()) == 1
+    assert int(other.min()) == 1
     cache[:] = 7
     assert int(cache.sum(dtype=torch.int64)) == 7 * 64 * MIB
 
 
-def test_an_engine_that_rests_gives_back_what_its_heap_holds_and_nobody_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resting_engine_releases_unused_heap_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_cpu = SimpleNamespace(current_platform=SimpleNamespace(is_cpu=lambda: True))
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(platforms=on_a_cpu))
     monkeypatch.setitem(sys.modules, "vllm.platforms", on_a_cpu)
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "malloc_trim"):
-        pytest.skip("this C library gives nothing back")
+        pytest.skip("this C library cannot release heap memory")
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     blocks = [libc.malloc(4096) for _ in range(64 * MIB // 4096)]
     for block in blocks:
         ctypes.memset(block, 1, 4096)
-    for block in blocks[:-1]:  # the last stays, below which all is a hole
+    for block in blocks[:-1]:  # the last block stays, above a free hole
         libc.free(block)
-    held = resident_bytes()
+    before = resident_bytes()
     resting = vllm_worker.WorkerExtension()
     resting.model_runner = SimpleNamespace(kv_caches=[])
     assert resting.oversharp_empty_cache() == 0
-    assert held - resident_bytes() > 48 * MIB
+    assert before - resident_bytes() > 48 * MIB
     libc.free(blocks[-1])
 
 
-def test_a_tensor_without_a_whole_page_keeps_what_it_holds() -> None:
+def test_a_tensor_without_a_whole_page_is_unchanged() -> None:
     small = torch.ones(100, dtype=torch.uint8)
     assert empty_pages(small) == 0
     assert int(small.min()) == 1
@@ -82,7 +82,7 @@ def test_a_gpu_computes_the_entropies_of_all_rows_of_a_large_vocabulary_together
     assert elements_per_chunk(torch.device("cpu"), 1 << 18) == 1 << 18
 
 
-def test_entropies_do_not_depend_on_how_many_rows_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entropies_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     logp_BV = torch.randn(37, 50, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     together = entropy_nats(logp_BV)
     assert together.tolist() == pytest.approx((-(logp_BV.exp() * logp_BV).sum(-1)).tolist(), rel=1e-6)
@@ -90,7 +90,7 @@ def test_entropies_do_not_depend_on_how_many_rows_are_computed_together(monkeypa
     assert torch.equal(entropy_nats(logp_BV), together)
 
 
-def test_logits_give_the_numbers_that_their_log_probabilities_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_and_log_probabilities_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     logits_BV = 4 * torch.randn(37, 50, generator=torch.Generator().manual_seed(0))
     logits_BV[:, 7] = -torch.inf
     token_B = torch.arange(37) % 7

@@ -1,4 +1,4 @@
-"""Real but tiny checkpoints, built on the spot: a Qwen3 of a few thousand weights and a whitespace tokenizer."""
+"""Tiny real checkpoints: a Qwen3 of a few thousand weights and a whitespace tokenizer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_tokenizer(words: tuple[str, ...] = WORDS, *, chat_template: str | None
 
 
 def build_model(seed: int, *, spread: float = 3.0, **changes: Any) -> Qwen3ForCausalLM:
-    """Random weights; ``spread`` stretches the embeddings so that the distributions are far from uniform."""
+    """Return a model with random weights; ``spread`` scales the head so that distributions are far from uniform."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(Qwen3Config(**(SIZES | {"tie_word_embeddings": False} | changes)))
@@ -62,14 +62,14 @@ def build_model(seed: int, *, spread: float = 3.0, **changes: Any) -> Qwen3ForCa
 
 
 def write_gpt2(folder: Path, seed: int) -> Path:
-    """A model with learned absolute positions: unlike rotary ones, they show padding that is counted."""
+    """Write a model with learned absolute positions, which unlike rotary ones show wrong offsets by padding."""
     sizes = {"vocab_size": len(WORDS), "n_positions": CONTEXT, "n_embd": 16, "n_layer": 2, "n_head": 2}
     config = GPT2Config(**sizes, initializer_range=0.7, bos_token_id=1, eos_token_id=1)
     return _write_random(GPT2LMHeadModel, config, folder, seed)
 
 
 def write_hybrid(folder: Path, seed: int) -> Path:
-    """A model with a recurrent layer, whose state cannot be repeated for several responses as a cache can."""
+    """Write a model with a recurrent layer, whose state cannot be repeated for several responses as a cache can."""
     recurrent = {f"linear_{part}": 2 for part in ("num_key_heads", "num_value_heads")}
     recurrent |= {f"linear_{part}": 8 for part in ("key_head_dim", "value_head_dim")}
     layers = {"layer_types": ["linear_attention", "full_attention"], "initializer_range": 0.5}
@@ -84,19 +84,18 @@ def _write_random(kind: Any, config: Any, folder: Path, seed: int) -> Path:
 
 
 def write_model(model: PreTrainedModel, folder: Path) -> Path:
-    """A checkpoint of this model."""
     model.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
     return folder
 
 
 def build_tied_model(seed: int, *, context: int = 1024) -> Qwen3ForCausalLM:
-    """One matrix for tokens in and out, heads that vLLM's CPU kernels take, and room for several cache blocks."""
+    """Return a model with tied embeddings, a head size of vLLM's CPU kernels, and room for several cache blocks."""
     model = build_model(
         seed, head_dim=32, max_position_embeddings=context, tie_word_embeddings=True, initializer_range=0.5
     )
     with torch.no_grad():
-        model.model.embed_tokens.weight.mul_(0.3)  # else nearly all the mass is on one token
+        model.model.embed_tokens.weight.mul_(0.3)  # else nearly all probability is on one token
     return model
 
 
@@ -109,7 +108,7 @@ def write_checkpoint(folder: Path, seed: int, **changes: Any) -> Path:
 
 
 def write_adapter(folder: Path, base: Path, seed: int, *, use_dora: bool = False) -> Path:
-    """A real LoRA adapter with random, non-zero weights on the model in ``base``."""
+    """Write a LoRA adapter with random weights for the model in ``base``."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""A worker whose entropies are wrong by a tenth: what a hook that no longer fits vLLM's sampler could do."""
+"""A worker whose entropies are 10 % too large, as with a hook that no longer fits vLLM's sampler."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from oversharp.diagnostics.samplers.vllm_worker import WorkerExtension
 
 
 class WrongWorker(WorkerExtension):
-    """Stands in for ``WorkerExtension``."""
+    """``WorkerExtension`` with a wrong entropy hook."""
 
     def oversharp_hook_entropy(self) -> None:
         super().oversharp_hook_entropy()
         from vllm.v1.sample.sampler import Sampler
 
-        right = Sampler.gather_logprobs
+        gather = Sampler.gather_logprobs
 
-        def wrong(logprobs: object, num_logprobs: int, token_ids: object) -> object:
-            gathered = right(logprobs, num_logprobs, token_ids)
+        def gather_wrong(logprobs: object, num_logprobs: int, token_ids: object) -> object:
+            gathered = gather(logprobs, num_logprobs, token_ids)
             if num_logprobs == 1:
                 gathered.logprobs[:, 1] *= 1.1
             return gathered
 
-        Sampler.gather_logprobs = staticmethod(wrong)  # type: ignore[method-assign]
+        Sampler.gather_logprobs = staticmethod(gather_wrong)  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The folders that all tests of series copy from."""
+"""Folders that the tests of series copy."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from tests.series.written_runs import write_pieces
 
 @pytest.fixture(scope="session")
 def pieces(tmp_path_factory: pytest.TempPathFactory, make_checkpoint: Callable[[Path, int], Path]) -> Path:
-    """The folders of ``written_runs``. Do not write into them."""
+    """Return the folders of ``written_runs``. Do not write into them."""
     return write_pieces(tmp_path_factory.mktemp("pieces"), make_checkpoint)

@@ -1,4 +1,4 @@
-"""Finding a series: every layout and every fault is real files on disk, written with the safetensors library."""
+"""Find series, complete and faulty, in real files on disk, written with the safetensors library."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def write_run(run: Path, *names: str) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """Three checkpoints, of steps 0, 20 and 40."""
+    """Return a run with checkpoints of steps 0, 20 and 40."""
     return write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40")
 
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """A model that is in no run."""
+    """Return a model outside the run."""
     return write_checkpoint(tmp_path / "base", seed=9)
 
 
@@ -57,15 +57,19 @@ def steps_of(series: Series) -> list[int]:
     return [checkpoint.step for checkpoint in series.checkpoints]
 
 
+def hashes_of(series: Series) -> list[str]:
+    return [checkpoint.weights_hash for checkpoint in series.checkpoints]
+
+
 def labels_of(series: Series) -> list[tuple[int, str]]:
     return [(checkpoint.step, checkpoint.label) for checkpoint in series.checkpoints]
 
 
-def cut_short(file: Path, *, by_bytes: int = 8) -> None:
-    file.write_bytes(file.read_bytes()[:-by_bytes])
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-8])
 
 
-# ---------------------------------------------------------------- what is found
+# ---------------------------------------------------------------- folders and steps
 
 
 def test_steps_are_sorted_as_numbers_and_the_lowest_is_the_base(tmp_path: Path) -> None:
@@ -77,12 +81,12 @@ def test_steps_are_sorted_as_numbers_and_the_lowest_is_the_base(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("pattern", ["step_{}", "step-{}", "global_step_{}", "global_step{}_hf", "my-model-{}", "{}"])
-def test_the_usual_names_of_steps_are_understood(tmp_path: Path, pattern: str) -> None:
+def test_usual_names_of_steps_are_parsed(tmp_path: Path, pattern: str) -> None:
     run = write_run(tmp_path / "run", *(pattern.format(step) for step in (5, 10)))
     assert steps_of(find_series([run])) == [5, 10]
 
 
-def test_a_step_before_further_words_is_understood_and_gives_way_to_one_at_the_end(tmp_path: Path) -> None:
+def test_a_step_before_further_words_is_parsed_and_one_at_the_end_preferred(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "step-0-base", "step-160-late")
     assert labels_of(find_series([run])) == [(0, "step-0-base"), (160, "step-160-late")]
     assert labels_of(find_series([run / "step-160-late", run / "step-0-base"])) == labels_of(find_series([run]))
@@ -90,7 +94,7 @@ def test_a_step_before_further_words_is_understood_and_gives_way_to_one_at_the_e
     assert labels_of(find_series([run])) == [(0, "step-0-base"), (160, "step-160")]
 
 
-def test_a_link_to_another_step_does_not_take_its_place_and_one_that_leads_nowhere_is_said(run: Path) -> None:
+def test_links_to_another_step_and_dangling_links_are_skipped_and_listed(run: Path) -> None:
     whole = find_series([run])
     last = whole.checkpoints[-1].path
     (run / "checkpoint-5").symlink_to(last.name)
@@ -101,28 +105,28 @@ def test_a_link_to_another_step_does_not_take_its_place_and_one_that_leads_nowhe
         checkpoint.path for checkpoint in whole.checkpoints
     ]
     assert set(found.skipped) == {
-        f"checkpoint-5: a link to {last.name}, which is here itself",
-        "checkpoint-7: a link to gone, which is not there",
+        f"checkpoint-5: a link to {last.name}, which is in the series",
+        "checkpoint-7: a link to gone, which does not exist",
     }
 
 
 def test_two_links_to_a_folder_elsewhere_are_refused(run: Path, other: Path) -> None:
     for name in ("checkpoint-1", "checkpoint-7"):
         (run / name).symlink_to(other)
-    with pytest.raises(CheckpointError, match="checkpoint-7 are links to one folder"):
+    with pytest.raises(CheckpointError, match="checkpoint-7 are links to the same folder"):
         find_series([run])
     (run / "checkpoint-7").unlink()
     assert 1 in steps_of(find_series([run]))
 
 
-def test_folders_that_are_no_checkpoints_are_passed_over(run: Path) -> None:
+def test_folders_that_are_no_checkpoints_are_ignored(run: Path) -> None:
     (run / "rollouts-2024").mkdir()
     (run / "state").mkdir()
     series = find_series([run])
     assert (steps_of(series), series.skipped) == ([0, 20, 40], ())
 
 
-def test_the_final_model_beside_its_checkpoints_is_not_mistaken_for_one_of_them(tmp_path: Path) -> None:
+def test_the_final_model_next_to_its_checkpoints_is_ignored(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ".", "checkpoint-10", "checkpoint-20")
     assert steps_of(find_series([run])) == [10, 20]
 
@@ -144,9 +148,7 @@ def test_listed_models_without_steps_keep_the_order_they_were_listed_in(tmp_path
 @pytest.mark.parametrize(
     ("name", "label"), [("checkpoint-1200", "checkpoint-1200"), ("checkpoint-40", "sft/checkpoint-40")]
 )
-def test_the_base_option_comes_first_as_step_zero_under_a_label_of_its_own(
-    tmp_path: Path, name: str, label: str
-) -> None:
+def test_the_base_option_comes_first_as_step_zero_with_a_unique_label(tmp_path: Path, name: str, label: str) -> None:
     run = write_run(tmp_path / "run", "checkpoint-20", "checkpoint-40")
     base = write_checkpoint(tmp_path / "sft" / name, seed=9)
     series = find_series([run], base=base)
@@ -163,7 +165,7 @@ def test_a_base_equal_to_step_zero_changes_nothing(tmp_path: Path, run: Path) ->
     assert find_series([run], base=write_checkpoint(tmp_path / "base", seed=0)) == find_series([run])
 
 
-def test_trainers_that_nest_the_model_inside_the_step_are_understood(tmp_path: Path) -> None:
+def test_a_model_nested_inside_its_step_is_found(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "global_step_5/actor/huggingface", "global_step_10/actor/huggingface")
     series = find_series([run])
     assert labels_of(series) == [(5, "global_step_5"), (10, "global_step_10")]
@@ -171,10 +173,10 @@ def test_trainers_that_nest_the_model_inside_the_step_are_understood(tmp_path: P
     assert find_series([str(run / "*/actor/huggingface")]).checkpoints == series.checkpoints
 
 
-# ---------------------------------------------------------------- which weights
+# ---------------------------------------------------------------- weights
 
 
-def test_the_hash_is_of_tensors_not_of_files(tmp_path: Path, run: Path) -> None:
+def test_the_hash_covers_tensors_not_files(tmp_path: Path, run: Path) -> None:
     before = find_series([run]).base.weights_hash
     first = np.random.default_rng(0).normal(size=(3, 4))
     whole, sharded = (write_run(tmp_path / name, "checkpoint-0", "checkpoint-20") for name in ("whole", "sharded"))
@@ -188,7 +190,7 @@ def test_the_hash_is_of_tensors_not_of_files(tmp_path: Path, run: Path) -> None:
     assert len(before) == 16
 
 
-def test_equal_bytes_under_another_name_or_shape_are_other_weights(run: Path) -> None:
+def test_equal_bytes_with_another_name_or_shape_are_other_weights(run: Path) -> None:
     tensor = np.arange(6.0)
     for step, tensors in {0: {"a": tensor}, 20: {"b": tensor}, 40: {"a": tensor.reshape(2, 3)}}.items():
         save_file(tensors, run / f"checkpoint-{step}/model.safetensors")
@@ -196,7 +198,7 @@ def test_equal_bytes_under_another_name_or_shape_are_other_weights(run: Path) ->
 
 
 def reshard(folder: Path, n_shards: int, *, without: int | None = None, prefix: str = "") -> None:
-    """Write the weights of a checkpoint into shards that no index lists."""
+    """Write the weights of a checkpoint into shards without an index."""
     tensors = {f"{prefix}{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     (folder / "model.safetensors").unlink()
     for number in range(1, n_shards + 1):
@@ -209,9 +211,9 @@ def test_shards_without_an_index_are_read_with_a_note(run: Path) -> None:
     whole = find_series([run])
     reshard(run / "checkpoint-20", 2)
     series = find_series([run])
-    assert [one.weights_hash for one in series.checkpoints] == [one.weights_hash for one in whole.checkpoints]
+    assert hashes_of(series) == hashes_of(whole)
     assert series.notes == (
-        "checkpoint-20: no model.safetensors.index.json with the shards, read by the shards' headers",
+        "checkpoint-20: no model.safetensors.index.json with the shards; tensors are located by the shards' headers",
     )
 
 
@@ -222,9 +224,8 @@ def test_missing_shards_without_an_index_are_named(run: Path) -> None:
     write_checkpoint(run / "checkpoint-60", 6)
     assert find_series([run]).skipped == (
         "checkpoint-20: model-00002-of-00003.safetensors missing: 2 of 3 shards, no model.safetensors.index.json; copy "
-        "what is missing, or save the model again",
-        "checkpoint-40: shards of 1 and of 2, no model.safetensors.index.json to choose between them; remove those of "
-        "an earlier save",
+        "the missing shards, or save the model again",
+        "checkpoint-40: shards of 1 and of 2 without model.safetensors.index.json; remove those of an earlier save",
     )
 
 
@@ -233,14 +234,14 @@ def test_prefixes_of_a_training_run_are_removed_with_a_note(run: Path, prefix: s
     whole = find_series([run])
     reshard(run / "checkpoint-20", 1, prefix=prefix)
     series = find_series([run])
-    assert [one.weights_hash for one in series.checkpoints] == [one.weights_hash for one in whole.checkpoints]
+    assert hashes_of(series) == hashes_of(whole)
     assert series.notes[0] == f"checkpoint-20: the prefix {prefix} is removed from the tensor names"
 
 
 def test_a_tensor_with_and_without_a_prefix_is_refused(run: Path) -> None:
     save_file({"w": np.ones(2), "module.w": np.zeros(2)}, run / "checkpoint-20/model.safetensors")
     assert find_series([run]).skipped == (
-        "checkpoint-20: model.safetensors holds w with and without the prefix module.; save the model again from the "
+        "checkpoint-20: model.safetensors has w with and without the prefix module.; save the model again from the "
         "unwrapped model",
     )
 
@@ -249,7 +250,7 @@ def test_an_adapter_that_is_not_merged_is_refused(run: Path) -> None:
     names = ("base_model.model.q_proj.base_layer.weight", "base_model.model.q_proj.lora_A.weight")
     save_file(dict.fromkeys(names, np.ones(2)), run / "checkpoint-20/model.safetensors")
     (reason,) = find_series([run]).skipped
-    assert reason.startswith("checkpoint-20: it holds an adapter that is not merged (q_proj.base_layer.weight); save")
+    assert reason.startswith("checkpoint-20: contains an adapter that is not merged (q_proj.base_layer.weight); save")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -273,7 +274,7 @@ def test_older_bin_weights_are_accepted(run: Path) -> None:
     assert len({checkpoint.weights_hash for checkpoint in find_series([run]).checkpoints}) == 3
 
 
-def test_equal_weights_of_different_steps_are_audited_each_by_its_own_samples(run: Path) -> None:
+def test_steps_with_equal_weights_get_separate_samples(run: Path) -> None:
     shutil.copy(run / "checkpoint-0/model.safetensors", run / "checkpoint-40/model.safetensors")
     series = find_series([run])
     base, _, late = series.checkpoints
@@ -285,13 +286,14 @@ def test_equal_weights_of_different_steps_are_audited_each_by_its_own_samples(ru
 # ---------------------------------------------------------------- adapters
 
 
-def test_adapters_bring_their_model_as_step_zero(tmp_path: Path) -> None:
+def test_the_model_of_adapters_is_step_zero(tmp_path: Path) -> None:
     model = write_checkpoint(tmp_path / "model", seed=0)
     run = tmp_path / "run"
     adapters = [write_adapter(run / f"checkpoint-{step}", step, "../../model") for step in (10, 20)]
     series = find_series([run])
     assert series.layout == "hf"
-    assert [(one.step, one.kind) for one in series.checkpoints] == [(0, "full"), (10, "lora"), (20, "lora")]
+    kinds = [(checkpoint.step, checkpoint.kind) for checkpoint in series.checkpoints]
+    assert kinds == [(0, "full"), (10, "lora"), (20, "lora")]
     assert series.base.path.resolve() == model
     assert [checkpoint.path for checkpoint in series.checkpoints[1:]] == adapters
 
@@ -309,7 +311,7 @@ def test_the_hash_of_an_adapter_depends_on_its_model_and_its_scale(tmp_path: Pat
     assert len(hashes) == 2
 
 
-def test_an_adapter_whose_model_is_elsewhere_asks_for_it(tmp_path: Path, other: Path) -> None:
+def test_an_adapter_whose_model_is_missing_needs_the_base_option(tmp_path: Path, other: Path) -> None:
     run = tmp_path / "run"
     write_adapter(run / "checkpoint-10", 10, "/gone/model")
     with pytest.raises(CheckpointError, match=r"checkpoint-10: is an adapter of /gone/model, .* pass --base PATH"):
@@ -317,16 +319,17 @@ def test_an_adapter_whose_model_is_elsewhere_asks_for_it(tmp_path: Path, other: 
     assert find_series([run], base=other).checkpoints[1].base_path == other
 
 
-def test_an_adapter_at_step_zero_stands_for_the_model_under_it(tmp_path: Path, other: Path) -> None:
+def test_an_adapter_at_step_zero_is_the_base(tmp_path: Path, other: Path) -> None:
     for step in (0, 10):
         write_adapter(tmp_path / f"run/checkpoint-{step}", step, str(other))
-    assert [one.kind for one in find_series([tmp_path / "run"], base=other).checkpoints] == ["lora", "lora"]
+    series = find_series([tmp_path / "run"], base=other)
+    assert [checkpoint.kind for checkpoint in series.checkpoints] == ["lora", "lora"]
 
 
 # ---------------------------------------------------------------- metrics
 
 
-def test_what_the_trainer_logged_comes_along(tmp_path: Path) -> None:
+def test_the_trainers_log_is_read(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-1", "checkpoint-2")
     log = [{"step": 1, "reward": 0.5, "note": "x", "bad": float("nan")}, {"step": 2, "reward": 1, "done": True}]
     for step in (1, 2):
@@ -340,21 +343,21 @@ def test_what_the_trainer_logged_comes_along(tmp_path: Path) -> None:
     )
 
 
-def test_metrics_of_a_run_directory_are_read_and_a_line_being_written_is_not(run: Path) -> None:
+def test_metrics_of_a_run_directory_are_read_without_an_unfinished_line(run: Path) -> None:
     (run / "metrics.jsonl").write_text('{"step": 1, "reward": 0.1}\n{"step": 1, "reward": 0.2}\n{"step": 2, "rew')
     series = find_series([run])
     assert (series.layout, series.skipped) == ("oversharp", ())
     assert series.metrics == (TrainingMetric(step=1, name="reward", value=0.2),)
 
 
-def test_an_unreadable_log_costs_the_metrics_only(run: Path) -> None:
+def test_a_series_with_an_unreadable_log_only_lacks_metrics(run: Path) -> None:
     (run / "metrics.jsonl").write_text('{"step": 1\n{"step": 2, "reward": 1}\n')
     series = find_series([run])
     assert (len(series.checkpoints), series.metrics) == (3, ())
     assert "line 1 is not JSON" in series.skipped[0]
 
 
-def test_a_number_beyond_every_float_is_skipped_and_a_step_beyond_the_store_costs_the_log(run: Path) -> None:
+def test_a_number_out_of_range_is_skipped_and_a_log_with_a_step_out_of_range_left_out(run: Path) -> None:
     log = [{"step": 1, "reward": 0.5, "huge": 10**400}]
     (run / "checkpoint-40/trainer_state.json").write_text(json.dumps({"log_history": log}))
     (run / "metrics.jsonl").write_text(json.dumps({"step": 10**400, "reward": 1}) + "\n")
@@ -368,21 +371,21 @@ def test_a_number_beyond_every_float_is_skipped_and_a_step_beyond_the_store_cost
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TWO_SHARDS = json.dumps({"weight_map": {"w": WEIGHTS, "v": "model-2.safetensors"}}).encode()
-#: File, what it then holds (None: it is gone; a number: so many of its first bytes), and what is said of it.
+#: File, its new content (None: deleted; a number: truncated to that many bytes), reason in the series.
 HALF_WRITTEN: list[tuple[str, bytes | int | None, str]] = [
     ("config.json", None, "config.json missing"),
     ("config.json", b'{"model_ty', "config.json is not readable JSON"),
     (WEIGHTS, None, "model.safetensors missing"),
-    (WEIGHTS, 160, "model.safetensors is cut short (160 of 168 bytes)"),
-    (WEIGHTS, 20, "model.safetensors is cut short inside its header (20 bytes)"),
+    (WEIGHTS, 160, "model.safetensors is truncated (160 of 168 bytes)"),
+    (WEIGHTS, 20, "model.safetensors is truncated inside its header (20 bytes)"),
     (WEIGHTS, 0, "model.safetensors is not a safetensors file (0 bytes)"),
     (INDEX, TWO_SHARDS, "model-2.safetensors missing, of 2 shards in model.safetensors.index.json"),
 ]
 
 
-@pytest.mark.parametrize(("file", "content", "said"), HALF_WRITTEN, ids=[said for _, _, said in HALF_WRITTEN])
-def test_a_half_written_checkpoint_is_left_out_and_said(
-    run: Path, file: str, content: bytes | int | None, said: str
+@pytest.mark.parametrize(("file", "content", "reason"), HALF_WRITTEN, ids=[reason for _, _, reason in HALF_WRITTEN])
+def test_an_incomplete_checkpoint_is_skipped_and_listed(
+    run: Path, file: str, content: bytes | int | None, reason: str
 ) -> None:
     broken = run / "checkpoint-40" / file
     if content is None:
@@ -390,31 +393,31 @@ def test_a_half_written_checkpoint_is_left_out_and_said(
     else:
         broken.write_bytes(broken.read_bytes()[:content] if isinstance(content, int) else content)
     series = find_series([run])
-    assert (steps_of(series), series.skipped) == ([0, 20], (f"checkpoint-40: {said}",))
+    assert (steps_of(series), series.skipped) == ([0, 20], (f"checkpoint-40: {reason}",))
 
 
 @pytest.mark.parametrize(
     ("weight_map", "fault"),
     [
-        ({"w": 5}, "names a shard that is no file name"),
-        ({"w": ["a"], "v": "b"}, "names a shard that is no file name"),
-        (5, "names no shard"),
-        (["model.safetensors"], "names no shard"),
+        ({"w": 5}, "lists a shard that is no file name"),
+        ({"w": ["a"], "v": "b"}, "lists a shard that is no file name"),
+        (5, "lists no shard"),
+        (["model.safetensors"], "lists no shard"),
     ],
 )
-def test_an_index_that_names_no_files_is_left_out_and_said(run: Path, weight_map: object, fault: str) -> None:
+def test_a_checkpoint_with_an_invalid_index_is_skipped_and_listed(run: Path, weight_map: object, fault: str) -> None:
     (run / "checkpoint-40" / INDEX).write_text(json.dumps({"weight_map": weight_map}))
     assert find_series([run]).skipped == (f"checkpoint-40: model.safetensors.index.json {fault}",)
 
 
 @pytest.mark.parametrize("offsets", [[0.0, 8.0], [-8, 8], [8, 0], [False, True], [0], [0, 8, 16], "ab", None])
-def test_offsets_that_count_no_bytes_are_left_out_and_said(run: Path, offsets: object) -> None:
+def test_a_checkpoint_with_invalid_offsets_is_skipped_and_listed(run: Path, offsets: object) -> None:
     header = json.dumps({"w": {"dtype": "F64", "shape": [1], "data_offsets": offsets}}).encode()
     (run / "checkpoint-40" / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
     assert find_series([run]).skipped == ("checkpoint-40: model.safetensors has a broken header",)
 
 
-def test_json_nested_beyond_reading_is_a_broken_checkpoint(tmp_path: Path) -> None:
+def test_a_checkpoint_with_too_deeply_nested_json_is_skipped(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20", "checkpoint-40", "checkpoint-60")
     deep = b"[" * 100_000
     (run / "checkpoint-40" / WEIGHTS).write_bytes(len(deep).to_bytes(8, "little") + deep)
@@ -432,7 +435,7 @@ def test_a_temporary_name_is_a_checkpoint_still_being_written(run: Path, name: s
     assert (steps_of(series), series.skipped) == ([0, 20, 40], (f"{name}: still being written, by its name",))
 
 
-def test_nothing_but_temporary_names_is_no_series(tmp_path: Path) -> None:
+def test_only_temporary_names_are_no_series(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "tmp_step_20", "tmp_step_40")
     for given in (run, str(run / "tmp_*")):
         with pytest.raises(CheckpointError, match="no checkpoint can be read: tmp_step_20: still being written"):
@@ -440,13 +443,12 @@ def test_nothing_but_temporary_names_is_no_series(tmp_path: Path) -> None:
 
 
 def test_a_broken_base_stops_the_audit(run: Path, other: Path) -> None:
-    cut_short(run / "checkpoint-0" / WEIGHTS)
-    said = r"checkpoint-0: model.safetensors is cut short .* restore it or pass --base"
-    with pytest.raises(CheckpointError, match=said):
+    truncate(run / "checkpoint-0" / WEIGHTS)
+    with pytest.raises(CheckpointError, match=r"0: model.safetensors is truncated .* restore it or pass --base"):
         find_series([run])
     assert steps_of(find_series([run], base=other)) == [0, 20, 40]
-    cut_short(other / WEIGHTS)
-    with pytest.raises(CheckpointError, match=r"base: model.safetensors is cut short"):
+    truncate(other / WEIGHTS)
+    with pytest.raises(CheckpointError, match=r"base: model.safetensors is truncated"):
         find_series([run], base=other)
     with pytest.raises(CheckpointError, match=r"--base .*nowhere: no such directory"):
         find_series([run], base=run / "nowhere")
@@ -454,9 +456,8 @@ def test_a_broken_base_stops_the_audit(run: Path, other: Path) -> None:
 
 def test_one_complete_checkpoint_among_broken_ones_is_no_series(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-0", "checkpoint-20")
-    cut_short(run / "checkpoint-20" / WEIGHTS)
-    said = r"only one checkpoint can be read, .*; left out: checkpoint-20: .*cut short"
-    with pytest.raises(CheckpointError, match=said):
+    truncate(run / "checkpoint-20" / WEIGHTS)
+    with pytest.raises(CheckpointError, match=r"only one checkpoint can be read, .*; left out: .*-20: .*truncated"):
         find_series([run])
 
 
@@ -468,37 +469,37 @@ def test_a_single_checkpoint_is_no_series(tmp_path: Path) -> None:
         find_series([path], base=path)
 
 
-def test_a_directory_without_checkpoints_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_the_error_for_a_directory_without_checkpoints_lists_the_expected_names(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with pytest.raises(CheckpointError, match=r"no checkpoints here; looked for checkpoint-N, step_N"):
         find_series([tmp_path])
 
 
-def test_a_directory_one_level_too_high_says_where_the_checkpoints_are(tmp_path: Path) -> None:
+def test_the_error_for_a_parent_directory_gives_the_run(tmp_path: Path) -> None:
     run = write_run(tmp_path / "outputs" / "run", "checkpoint-0", "checkpoint-20")
     with pytest.raises(CheckpointError, match=f"there are some in {run}: pass that"):
         find_series([tmp_path / "outputs"])
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [("gone", "does not exist"), ("gone-*", "matches no directory"), ("file", "is a file"),
      ("x" * 300, r"cannot be read \(File name too long\)")],
     ids=["gone", "glob", "file", "long"],
 )  # fmt: skip
-def test_a_path_that_is_no_directory_is_one_line(tmp_path: Path, name: str, said: str) -> None:
+def test_a_path_that_is_no_directory_is_an_error(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=reason):
         find_series([str(tmp_path / name)])
 
 
-def test_two_checkpoints_of_one_step_are_refused(tmp_path: Path) -> None:
+def test_two_checkpoints_with_the_same_step_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-20", "other/checkpoint-20", "checkpoint-40")
     with pytest.raises(CheckpointError, match=r"step 20 twice: .*run/checkpoint-20 and .*other/checkpoint-20"):
         find_series([run, run / "other/checkpoint-20"])
 
 
-def test_a_step_that_cannot_be_told_among_others_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_step_among_others_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "final", "checkpoint-20")
     with pytest.raises(CheckpointError, match=r"final: its step is unknown"):
         find_series([run / "final", run / "checkpoint-20"])
@@ -509,7 +510,7 @@ def test_two_different_bases_are_refused(run: Path, other: Path) -> None:
         find_series([run], base=other)
 
 
-def test_a_checkpoint_without_a_tokenizer_is_left_out_and_a_base_without_one_is_named(run: Path) -> None:
+def test_a_checkpoint_without_a_tokenizer_is_skipped_and_a_base_without_one_is_refused(run: Path) -> None:
     (run / "checkpoint-20/tokenizer.json").unlink()
     found = find_series([run])
     assert steps_of(found) == [0, 40]
@@ -519,7 +520,7 @@ def test_a_checkpoint_without_a_tokenizer_is_left_out_and_a_base_without_one_is_
         find_series([run])
 
 
-def test_weights_that_are_codes_are_left_out_unless_the_config_says_what_they_stand_for(run: Path) -> None:
+def test_quantised_weights_are_skipped_unless_the_config_has_the_quantisation(run: Path) -> None:
     folder = run / "checkpoint-20"
     save_file({"a.weight": np.ones((2, 2), dtype=np.int8), "ids": np.arange(3)}, folder / "model.safetensors")
     found = find_series([run])
@@ -539,11 +540,11 @@ def test_a_shard_outside_of_its_checkpoint_is_not_followed(run: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     found = find_series([run])
     assert found.skipped == (
-        "checkpoint-20: model.safetensors.index.json names a shard outside of the checkpoint: ../elsewhere.safetensors",
+        "checkpoint-20: model.safetensors.index.json lists a shard outside of the checkpoint: ../elsewhere.safetensors",
     )
 
 
-def test_the_tokenizer_of_another_model_is_refused_and_one_that_pads_otherwise_is_not(run: Path) -> None:
+def test_another_vocabulary_is_refused_and_other_padding_accepted(run: Path) -> None:
     file = run / "checkpoint-20/tokenizer.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": {"strategy": "BatchLongest"}}))
     assert steps_of(find_series([run])) == [0, 20, 40]

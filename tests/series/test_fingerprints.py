@@ -1,4 +1,4 @@
-"""Merged and exported weights that are the base's, in whatever form, and those that are not."""
+"""Merged and exported weights that equal the base's, in any format, and those that differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.series.written_runs import (
     write_run,
 )
 
-VERL = "verl's model_merger writes the unmodified base of a LoRA run and the training into lora_adapter/: put that "
+VERL = "verl's model_merger writes the unmodified base of a LoRA run, and the training into lora_adapter/: put that "
 
 
 def edit_weights(folder: Path, change: Callable[[torch.Tensor], torch.Tensor], **more: torch.Tensor) -> None:
@@ -44,7 +44,7 @@ def head_of(folder: Path) -> torch.Tensor:
 
 @pytest.mark.parametrize("copies", ["bytes", "rounded", "tied head"])
 @pytest.mark.parametrize("place", ["--base", "step 0"])
-def test_merged_weights_that_are_the_bases_are_refused(copies: str, place: str, pieces: Path, tmp_path: Path) -> None:
+def test_merged_weights_that_equal_the_bases_are_refused(copies: str, place: str, pieces: Path, tmp_path: Path) -> None:
     files: Files = {"global_step_10/actor/huggingface": BASE, "global_step_20/actor/huggingface": STEP_20}
     if place == "step 0":
         files["global_step_0/actor/huggingface"] = BASE
@@ -57,19 +57,19 @@ def test_merged_weights_that_are_the_bases_are_refused(copies: str, place: str, 
     with pytest.raises(CheckpointError) as caught:
         find_series([run], base=pieces / "base" if place == "--base" else None)
     first = "base" if place == "--base" else "global_step_0"
-    assert str(caught.value).startswith(f"{first} and global_step_10 hold the same weights")
+    assert str(caught.value).startswith(f"{first} and global_step_10 have the same weights")
     assert str(caught.value).endswith(f"{VERL}folder into {merged}, or merge again, or leave it out")
 
 
-def test_two_steps_of_one_export_are_told_without_verls_name(pieces: Path, tmp_path: Path) -> None:
+def test_equal_steps_of_another_trainer_are_a_warning(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"global_step10_hf": STEP_10, "global_step20_hf": STEP_10}, pieces)
     series = find_series([run])
-    assert [one.repeats for one in series.checkpoints] == [False, True]
+    assert [checkpoint.repeats for checkpoint in series.checkpoints] == [False, True]
     assert series.notes[0].startswith("warning: global_step20_hf has the same weights as global_step10_hf: the run ")
 
 
 @pytest.mark.parametrize("change", ["training below the base's rounding", "one weight"])
-def test_weights_that_differ_beyond_their_form_are_a_series(change: str, pieces: Path, tmp_path: Path) -> None:
+def test_weights_that_differ_by_more_than_their_format_are_a_series(change: str, pieces: Path, tmp_path: Path) -> None:
     """Float32 weights may have moved by less than the steps of a bfloat16 base."""
     run = write_run(tmp_path / "run", {"checkpoint-0": BASE, "checkpoint-10": BASE}, pieces)
     if change == "one weight":
@@ -86,7 +86,7 @@ def test_weights_that_differ_beyond_their_form_are_a_series(change: str, pieces:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_rounding_is_the_one_of_torch(dtype: torch.dtype, pieces: Path, tmp_path: Path) -> None:
+def test_rounding_equals_that_of_torch(dtype: torch.dtype, pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-0": BASE, "checkpoint-10": BASE}, pieces)
     ties = torch.tensor([1.00390625, 1.01171875, -1.00390625, 3e38, 1e-40, 0.0, 65520.0])  # halfway, huge, subnormal
     for folder in ("checkpoint-0", "checkpoint-10"):
@@ -94,10 +94,10 @@ def test_rounding_is_the_one_of_torch(dtype: torch.dtype, pieces: Path, tmp_path
     edit_weights(run / "checkpoint-10", lambda tensor: tensor.to(dtype))
     series = find_series([run])
     assert series.notes[0].startswith("warning: checkpoint-10 has the same weights as checkpoint-0: ")
-    assert not any(one.repeats for one in series.checkpoints)  # hashes of other bytes: samples are apart anyway
+    assert not any(checkpoint.repeats for checkpoint in series.checkpoints)  # other bytes have another hash already
 
 
-def test_adapters_that_change_nothing_are_told_and_a_scale_of_zero_is_refused(pieces: Path, tmp_path: Path) -> None:
+def test_an_untrained_adapter_is_a_warning_and_a_scale_of_zero_is_refused(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-10": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
     change_json(run / "checkpoint-10/adapter_config.json", lora_alpha=0)
     with pytest.raises(CheckpointError, match=r"checkpoint-10: lora_alpha is 0 in .*; write the run's lora_alpha"):
@@ -109,22 +109,22 @@ def test_adapters_that_change_nothing_are_told_and_a_scale_of_zero_is_refused(pi
 
 
 def test_an_untrained_adapter_as_base_is_the_model_under_it(pieces: Path, tmp_path: Path) -> None:
-    """However its first factors were drawn: runs of other seeds share the samples of their base."""
-    found = []
+    """The first factors have no effect, so runs with other seeds share the samples of their base."""
+    series = []
     for seed in (0, 1):
         run = write_run(tmp_path / f"{seed}/run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
         file = run / "checkpoint-0/adapter_model.safetensors"
-        untrained = {name: 0 * one if "lora_B" in name else one + seed for name, one in load_file(file).items()}
-        save_file(untrained, file)
-        found.append(find_series([run]).checkpoints)
+        tensors = load_file(file).items()
+        save_file({name: 0 * tensor if "lora_B" in name else tensor + seed for name, tensor in tensors}, file)
+        series.append(find_series([run]).checkpoints)
     model = find_series([tmp_path / "0/run/checkpoint-20"], base=pieces / "base").checkpoints[0]
-    for base, _ in found:
+    for base, _ in series:
         assert (base.label, base.step, base.kind, base.base_path) == ("checkpoint-0", 0, "full", None)
         assert (base.path.resolve(), base.weights_hash) == (model.path.resolve(), model.weights_hash)
         assert current_hash(base) == model.weights_hash
         assert (base.trained.kind, base.trained.path.name) == ("lora", "checkpoint-0")
-    assert found[0][0].trained.weights_hash != found[1][0].trained.weights_hash
-    for _, trained in found:
+    assert series[0][0].trained.weights_hash != series[1][0].trained.weights_hash
+    for _, trained in series:
         assert trained.kind == "lora"
         assert trained.trained is trained
     save_file(load_file(tmp_path / "0/run/checkpoint-20/adapter_model.safetensors"), file)
@@ -132,7 +132,7 @@ def test_an_untrained_adapter_as_base_is_the_model_under_it(pieces: Path, tmp_pa
     assert find_series([tmp_path / "1/run"]).checkpoints[0].kind == "lora"
 
 
-def test_what_was_logged_of_the_model_under_an_untrained_adapter_is_not_the_runs(pieces: Path, tmp_path: Path) -> None:
+def test_the_log_of_an_untrained_adapters_model_is_ignored(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
     untrain(run / "checkpoint-0")
     log = json.dumps({"log_history": [{"step": 7, "loss": 1.5}]})
@@ -141,7 +141,7 @@ def test_what_was_logged_of_the_model_under_an_untrained_adapter_is_not_the_runs
     try:
         assert find_series([run]).metrics == ()
         write_run(run, {"checkpoint-0/trainer_state.json": log.replace("1.5", "0.5")}, pieces)
-        assert [one.value for one in find_series([run]).metrics] == [0.5]
+        assert [metric.value for metric in find_series([run]).metrics] == [0.5]
     finally:
         (model / "trainer_state.json").unlink()
 
@@ -154,7 +154,7 @@ def test_what_was_logged_of_the_model_under_an_untrained_adapter_is_not_the_runs
         {"checkpoint-0/added_tokens.json": '{"<pad>": 99}'},
     ],
 )
-def test_an_untrained_adapter_with_a_tokenizer_of_its_own_stays_the_base(
+def test_an_untrained_adapter_with_another_tokenizer_stays_the_base(
     changed: Files, pieces: Path, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
@@ -165,7 +165,7 @@ def test_an_untrained_adapter_with_a_tokenizer_of_its_own_stays_the_base(
     assert find_series([run]).base.kind == "lora"
 
 
-def test_a_tokenizer_that_was_loaded_and_saved_beside_an_adapter_is_still_the_models(
+def test_a_tokenizer_that_was_loaded_and_saved_next_to_an_adapter_equals_the_models(
     pieces: Path, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
@@ -173,39 +173,39 @@ def test_a_tokenizer_that_was_loaded_and_saved_beside_an_adapter_is_still_the_mo
     under = find_series([run]).base.path
     AutoTokenizer.from_pretrained(under).save_pretrained(run / "checkpoint-0")
     own, models = ((folder / "tokenizer_config.json").read_bytes() for folder in (run / "checkpoint-0", under))
-    assert own != models  # the library notes where it was read
+    assert own != models  # the library saves the path
     assert find_series([run]).base.kind == "full"
     change_json(run / "checkpoint-0/tokenizer_config.json", eos_token="?")
     assert find_series([run]).base.kind == "lora"
 
 
 @pytest.mark.parametrize(
-    ("of_the_model", "fault"),
+    ("model_config", "fault"),
     [
         ({"num_hidden_layers": 1}, r"changes layer \d+, beyond the 1 layers of \S+/base"),
         ({"hidden_size": 24}, r"is for a width of \d+, not the 24 of \S+/base"),
     ],
 )
-def test_an_adapter_of_another_model_is_refused_before_anything_is_loaded(
-    of_the_model: dict[str, int], fault: str, pieces: Path, tmp_path: Path
+def test_an_adapter_of_another_model_is_refused_by_its_files(
+    model_config: dict[str, int], fault: str, pieces: Path, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-10": NAMELESS_10, "checkpoint-20": NAMELESS_20}, pieces)
     base = shutil.copytree(pieces / "base", tmp_path / "base")
     assert len(find_series([run], base=base).checkpoints) == 3
-    change_json(base / "config.json", **of_the_model)
-    with pytest.raises(CheckpointError, match=rf"^checkpoint-10: its adapter {fault}: .* name that one as base_model"):
+    change_json(base / "config.json", **model_config)
+    with pytest.raises(CheckpointError, match=rf"^checkpoint-10: its adapter {fault}: .* name that model as base_mod"):
         find_series([run], base=base)
 
 
 def test_adapters_on_one_model_and_another_as_base_are_refused(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-10": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
-    with pytest.raises(CheckpointError, match=r"^checkpoint-10: is an adapter of \S+/base, and --base \S+ holds other"):
+    with pytest.raises(CheckpointError, match=r"^checkpoint-10: is an adapter of \S+/base, and --base \S+ has other"):
         find_series([run], base=pieces / "step_10")
     copy = shutil.copytree(pieces / "base", tmp_path / "copy")
     assert len(find_series([run], base=copy).checkpoints) == 3
 
 
-def test_a_deeper_model_made_of_repeated_layers_stays_the_base(pieces: Path, tmp_path: Path) -> None:
+def test_an_untrained_adapter_that_repeats_layers_stays_the_base(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-0": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
     untrain(run / "checkpoint-0")
     change_json(run / "checkpoint-0/adapter_config.json", layer_replication=[[0, 1], [0, 1]])

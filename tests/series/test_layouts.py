@@ -1,4 +1,4 @@
-"""Every checkpoint layout of docs/layouts.md, as folders on disk that hold a tiny model of transformers and peft."""
+"""Every checkpoint layout of docs/layouts.md, as folders with a tiny model of transformers and peft."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from oversharp.diagnostics.models.load import load_model
 from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.series import find_series
-from oversharp.diagnostics.series.shards import conversion_hint
+from oversharp.diagnostics.series.layouts import conversion_hint
 from tests.series.written_runs import (
     ADAPTER_10,
     ADAPTER_20,
@@ -39,7 +39,7 @@ from tests.series.written_runs import (
 
 
 def shards(actor: str, ranks: Iterable[int] = (0, 1), *, world: int = 2, config: bool = True) -> Files:
-    """What verl's and SkyRL's FSDP managers write."""
+    """Return the files of verl's and SkyRL's FSDP managers."""
     files = empty(
         *(f"{actor}/{kind}_world_size_{world}_rank_{rank}.pt" for kind in ("model", "optim") for rank in ranks)
     )
@@ -47,7 +47,7 @@ def shards(actor: str, ranks: Iterable[int] = (0, 1), *, world: int = 2, config:
 
 
 def merge(actor: str, *options: str, target: str = "huggingface") -> str:
-    """The command for the folder ``actor`` of ``{run}``."""
+    """Return the merge command for the folder ``actor`` of ``{run}``."""
     words = ["python -m verl.model_merger merge --backend", *(options or ("fsdp",))]
     return f"{' '.join(words)} --local_dir {{run}}/{actor} --target_dir {{run}}/{actor}/{target}"
 
@@ -58,7 +58,7 @@ def megatron(actor: str, *, peft: bool = False) -> Files:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A run's folder, and the series that it is: ``found`` maps steps to places in the run, ``+`` marks adapters."""
+    """A run's files and its series: ``found`` maps steps to folders of the run, ``+`` marks adapters."""
 
     name: str
     files: Files
@@ -109,10 +109,10 @@ LAYOUTS = {
         },
         found={10: "global_step_10/actor/huggingface", 20: "global_step_20/actor/huggingface"},
         skipped=(
-            f"global_step_30: holds FSDP shards only; merge them: {merge('global_step_30/actor')}",
-            "global_step_40: holds 1 of 2 FSDP shards; the others are still being written, or lie on other nodes",
-            "global_step_50: holds FSDP shards without fsdp_config.json: it is still being written, or of an older "
-            "verl, whose shards its repository merges: python scripts/legacy_model_merger.py merge --backend fsdp "
+            f"global_step_30: contains FSDP shards only; merge them: {merge('global_step_30/actor')}",
+            "global_step_40: contains 1 of 2 FSDP shards; the others are still being written, or on other nodes",
+            "global_step_50: contains FSDP shards without fsdp_config.json: it is still being written, or of an older "
+            "verl; merge those from its repository: python scripts/legacy_model_merger.py merge --backend fsdp "
             "--local_dir {run}/global_step_50/actor --target_dir {run}/global_step_50/actor/huggingface",
         ),
     ),
@@ -125,7 +125,7 @@ LAYOUTS = {
             "global_step_20/huggingface": SETTINGS,
         },
         found={0: "base", 10: "global_step_10/huggingface"},
-        skipped=(f"global_step_20: holds FSDP shards only; merge them: {merge('global_step_20')}",),
+        skipped=(f"global_step_20: contains FSDP shards only; merge them: {merge('global_step_20')}",),
         base=True,
     ),
     "verl lora, merged": Layout(  # the weights in huggingface are the base's
@@ -136,7 +136,7 @@ LAYOUTS = {
             "global_step_10/actor/huggingface/lora_adapter": NAMELESS_10,
             "global_step_20/actor/huggingface/lora_adapter": NAMELESS_20,
             **shards("global_step_30/actor"),
-            "global_step_30/actor/huggingface": STEP_20,  # of hf_model, under names that nothing loads
+            "global_step_30/actor/huggingface": STEP_20,  # of hf_model, with names that no library loads
         },
         found={
             0: "global_step_10/actor/huggingface",
@@ -144,7 +144,7 @@ LAYOUTS = {
             20: "+global_step_20/actor/huggingface/lora_adapter",
         },
         skipped=(
-            f"global_step_30: holds a LoRA adapter in FSDP shards only; merge them: {merge('global_step_30/actor')}",
+            f"global_step_30: contains a LoRA adapter in FSDP shards only; merge them: {merge('global_step_30/actor')}",
         ),
     ),
     "verl lora, merged elsewhere": Layout(
@@ -187,9 +187,9 @@ LAYOUTS = {
         found={10: "global_step_10/actor/model/huggingface", 20: "global_step_20/actor/model/huggingface"},
         skipped=(
             "global_step_30: is still being written (ckpt_contents.json missing, which verl writes last)",
-            "global_step_40: holds Megatron shards only; merge them: "
+            "global_step_40: contains Megatron shards only; merge them: "
             + merge("global_step_40/actor", "megatron --tie-word-embedding", target="model/huggingface"),
-            "global_step_50: holds Megatron shards only; copy the base's config.json and tokenizer files to "
+            "global_step_50: contains Megatron shards only; copy the base's config.json and tokenizer files to "
             "{run}/global_step_50/actor/model/huggingface and merge them: "
             + merge("global_step_50/actor", "megatron", target="model/huggingface"),
             "global_step_60: is a LoRA checkpoint with its adapter in Megatron shards only, next to the unmodified "
@@ -215,7 +215,7 @@ LAYOUTS = {
         },
         found={0: "base", 10: "global_step_10/actor/huggingface"},
         skipped=(
-            "global_step_20: holds an older verl's Megatron shards only; merge them, from its repository: "
+            "global_step_20: contains an older verl's Megatron shards only; merge them, from its repository: "
             "python scripts/migrate_megatron_checkpoint_layout.py --checkpoint {run}/global_step_20/actor && "
             + merge("global_step_20/actor", "megatron", target="model/huggingface"),
         ),
@@ -255,7 +255,7 @@ LAYOUTS = {
         },
         found={10: "checkpoints/step_10/weights", 20: "checkpoints/step_20/weights"},
         skipped=(
-            "step_30: holds DCP shards only; convert them, from prime-rl's repository: "
+            "step_30: contains DCP shards only; convert them, from prime-rl's repository: "
             "uv run python tools/convert_dcp_to_bf16.py {run}/checkpoints/step_30",
             "step_40: is still being written (trainer/.metadata missing, which prime-rl writes last)",
         ),
@@ -288,8 +288,8 @@ LAYOUTS = {
         },
         found={10: "iter_0000010_hf", 20: "iter_0000020_hf"},
         skipped=(
-            "iter_0000030: holds Megatron shards only; train with --save-hf, or convert them, from slime's repository "
-            "and with the model that was trained as BASE: python tools/convert_torch_dist_to_hf.py --input-dir "
+            "iter_0000030: contains Megatron shards only; train with --save-hf, or convert them, from slime's "
+            "repository, where BASE is the base model: python tools/convert_torch_dist_to_hf.py --input-dir "
             "{run}/iter_0000030 --output-dir {run}/iter_0000030_hf --origin-hf-dir BASE",
         ),
     ),
@@ -304,7 +304,7 @@ LAYOUTS = {
             "export/dumped_evals/global_step_10_evals/gsm8k.jsonl": "",
         },
         found={10: "export/global_step_10/policy", 20: "export/global_step_20/policy"},
-        skipped=("global_step_30: is still being exported (policy holds no weights)",),
+        skipped=("global_step_30: is still being exported (no weights in policy)",),
     ),
     "skyrl lora": Layout(
         name="skyrl",
@@ -320,7 +320,7 @@ LAYOUTS = {
         found={0: "base", 10: "+global_step_10/policy/lora_adapter"},
         skipped=(
             "global_step_20: is still being written (trainer_state.pt missing, which SkyRL writes last)",
-            "global_step_30: holds the training state only, which SkyRL has no converter for; train with "
+            "global_step_30: contains the training state only, for which SkyRL has no converter; train with "
             "trainer.hf_save_interval and pass the trainer.export_path",
         ),
     ),
@@ -343,17 +343,17 @@ LAYOUTS = {
         found={10: "step_10/policy/weights/model/consolidated", 20: "step_20-hf"},
         skipped=(
             "tmp_step_70: still being written, by its name",
-            "step_30: holds DCP shards only; convert them: uv run python examples/converters/convert_dcp_to_hf.py "
+            "step_30: contains DCP shards only; convert them: uv run python examples/converters/convert_dcp_to_hf.py "
             "--config {run}/step_30/config.yaml --dcp-ckpt-path {run}/step_30/policy/weights "
             "--hf-ckpt-path {run}/step_30-hf",
-            "step_40: holds Megatron shards only; convert them (LoRA: with convert_lora_to_hf.py): "
+            "step_40: contains Megatron shards only; convert them (LoRA: with convert_lora_to_hf.py): "
             "uv run --extra mcore python examples/converters/convert_megatron_to_hf.py --config "
             "{run}/step_40/config.yaml --megatron-ckpt-path {run}/step_40/policy/weights/iter_0000000 "
             "--hf-ckpt-path {run}/step_40-hf",
-            "step_50: holds safetensors shards only; join them, from Automodel's repository and with the NAME of the "
-            "model that was trained: python tools/offline_hf_consolidation.py --model-name NAME --input-dir "
+            "step_50: contains safetensors shards only; join them, from Automodel's repository, where NAME is the "
+            "trained model's: python tools/offline_hf_consolidation.py --model-name NAME --input-dir "
             "{run}/step_50/policy/weights/model --output-dir {run}/step_50/policy/weights/model/consolidated",
-            "step_60: holds safetensors shards only; join them, from Automodel's repository: "
+            "step_60: contains safetensors shards only; join them, from Automodel's repository: "
             "bash {run}/step_60/policy/weights/model/consolidate.sh",
         ),
     ),
@@ -388,16 +388,16 @@ LAYOUTS |= {
         found={0: "base", 10: "checkpoint-10"},
         base=True,
         skipped=(
-            "checkpoint-20: holds DeepSpeed ZeRO-3 shards (2 ranks) only; convert them: python "
+            "checkpoint-20: contains DeepSpeed ZeRO-3 shards (2 ranks) only; convert them: python "
             "{run}/checkpoint-20/zero_to_fp32.py {run}/checkpoint-20 {run}/checkpoint-20 --tag global_step20 "
             "--safe_serialization",
-            "checkpoint-30: holds DeepSpeed's training state only; convert them: python -m "
+            "checkpoint-30: contains DeepSpeed's training state only; convert them: python -m "
             "deepspeed.utils.zero_to_fp32 {run}/checkpoint-30 {run}/checkpoint-30 --tag global_step30 "
             "--safe_serialization",
-            "checkpoint-40: holds FSDP shards only; merge them: accelerate merge-weights "
+            "checkpoint-40: contains FSDP shards only; merge them: accelerate merge-weights "
             "{run}/checkpoint-40/pytorch_model_fsdp_0 {run}/checkpoint-40",
-            "checkpoint-50: holds FSDP shards without pytorch_model_fsdp_0/.metadata, which torch writes last: it is "
-            "still being written, or was interrupted",
+            "checkpoint-50: contains FSDP shards without pytorch_model_fsdp_0/.metadata, which torch writes last: it "
+            "is still being written or incomplete",
         ),
     ),
     "shards without a trainer": Layout(
@@ -413,17 +413,17 @@ LAYOUTS |= {
         base=True,
         skipped=(
             *(
-                f"global_step{step}: holds DeepSpeed ZeRO-3 shards (1 rank) only; copy the base's config.json and "
+                f"global_step{step}: contains DeepSpeed ZeRO-3 shards (1 rank) only; copy the base's config.json and "
                 f"tokenizer files to {{run}}/global_step{step} and convert them: python {{run}}/zero_to_fp32.py "
                 f"{{run}} {{run}}/global_step{step} --tag global_step{step} --safe_serialization"
                 for step in (10, 20)
             ),
-            "global_step30: holds torch's distributed shards (DCP) only; copy the base's config.json and tokenizer "
+            "global_step30: contains torch's distributed shards (DCP) only; copy the base's config.json and tokenizer "
             "files to {run}/global_step30 and merge them: accelerate merge-weights {run}/global_step30 "
             "{run}/global_step30",
-            "global_step40: holds pytorch_model_fsdp.bin only; copy the base's config.json and tokenizer files to "
+            "global_step40: contains pytorch_model_fsdp.bin only; copy the base's config.json and tokenizer files to "
             "{run}/global_step40 and convert it to safetensors: CONVERSION",
-            "global_step50: holds FSDP shards of 1 rank (LOCAL_STATE_DICT) only, without a converter; resume the "
+            "global_step50: contains FSDP shards of 1 rank (LOCAL_STATE_DICT) only, without a converter; resume the "
             "run and save with fsdp_state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT",
         ),
     ),
@@ -436,10 +436,10 @@ def test_a_layout_is_recognised_from_the_root_of_its_run(layout: Layout, pieces:
     run = write_run(tmp_path / "run", layout.files, pieces)
     series = find_series([run], base=pieces / "base" if layout.base else None)
     places = {step: place.lstrip("+") for step, place in layout.found.items()}
-    assert {one.step: one.path for one in series.checkpoints} == {
+    assert {checkpoint.step: checkpoint.path for checkpoint in series.checkpoints} == {
         step: pieces / "base" if place == "base" else run / place for step, place in places.items()
     }
-    assert [one.kind == "lora" for one in series.checkpoints] == [
+    assert [checkpoint.kind == "lora" for checkpoint in series.checkpoints] == [
         place.startswith("+") for place in layout.found.values()
     ]
     skipped = tuple(re.sub("python -c .*", "CONVERSION", line) for line in series.skipped)
@@ -450,18 +450,18 @@ def test_a_layout_is_recognised_from_the_root_of_its_run(layout: Layout, pieces:
 REFUSED = {
     "openrlhf without --ckpt.save_hf": (
         empty("_actor/latest", "_actor/global_step10/zero_pp_rank_0_mp_rank_00_model_states.pt"),
-        "{run}: no checkpoint can be read: global_step10: holds DeepSpeed's training state, which only OpenRLHF loads; "
-        "train with --ckpt.save_hf, which writes global_stepN_hf next to _actor",
+        "{run}: no checkpoint can be read: global_step10: contains DeepSpeed's training state, which only OpenRLHF "
+        "loads; train with --ckpt.save_hf, which writes global_stepN_hf next to _actor",
     ),
     "verl, nothing merged": (
         shards("global_step_10/actor") | shards("global_step_20/actor"),
         "{run}: no checkpoint can be read: "
-        f"global_step_10: holds FSDP shards only; merge them: {merge('global_step_10/actor')}; "
-        f"global_step_20: holds FSDP shards only; merge them: {merge('global_step_20/actor')}",
+        f"global_step_10: contains FSDP shards only; merge them: {merge('global_step_10/actor')}; "
+        f"global_step_20: contains FSDP shards only; merge them: {merge('global_step_20/actor')}",
     ),
     "verl, the base not merged": (
         {**shards("global_step_10/actor"), "global_step_20/actor/huggingface": STEP_20},
-        "global_step_10 is the base of the series (--base PATH names another), but holds FSDP shards only; "
+        "global_step_10 is the base of the series (--base PATH sets another), but contains FSDP shards only; "
         f"merge them: {merge('global_step_10/actor')}",
     ),
     "prime-rl, full broadcasts": (
@@ -471,20 +471,19 @@ REFUSED = {
     ),
     "skyrl, an export that began": (
         {"global_step_10/policy": STEP_10, "global_step_20/policy/.tmp": ""},
-        "{run}/global_step_10/policy: only one checkpoint can be read, a series needs two: pass the directory that "
-        "holds several or --base PATH; left out: global_step_20: is still being exported (policy holds no "
-        "weights)",
+        "{run}/global_step_10/policy: only one checkpoint can be read, a series needs two: pass a directory with "
+        "several, or --base PATH; left out: global_step_20: is still being exported (no weights in policy)",
     ),
     "nemo-rl, nothing known in weights": (
         {"step_10/training_info.json": "{}", "step_10/policy/weights/other.pt": ""},
-        "{run}: no checkpoint can be read: step_10: holds no policy/weights that NeMo-RL is known to write; pass a "
-        "converted checkpoint",
+        "{run}: no checkpoint can be read: step_10: has an unrecognized format in policy/weights; pass a converted "
+        "checkpoint",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_read_is_one_line_with_its_mend(case: tuple[Files, str], pieces: Path, tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_run_has_a_hint(case: tuple[Files, str], pieces: Path, tmp_path: Path) -> None:
     files, message = case
     run = write_run(tmp_path / "run", files, pieces)
     with pytest.raises(CheckpointError) as caught:
@@ -494,20 +493,18 @@ def test_what_cannot_be_read_is_one_line_with_its_mend(case: tuple[Files, str], 
 
 @pytest.mark.parametrize("given", ["global_step_*", "global_step_*/actor", "global_step_*/actor/huggingface"])
 def test_a_folder_inside_a_step_means_the_step(given: str, pieces: Path, tmp_path: Path) -> None:
-    """The last is the trap: weights that the merger left unmodified."""
+    """The last folder contains weights that the merger left unmodified."""
     run = write_run(tmp_path / "run", LAYOUTS["verl lora, merged"].files, pieces)
     whole, listed = find_series([run]), find_series([str(run / given)])
     assert (listed.checkpoints, listed.path, listed.layout) == (whole.checkpoints, run, "verl")
 
 
-def test_an_adapter_of_verl_is_what_gets_loaded_and_its_copies_of_the_base_are_one(
-    pieces: Path, tmp_path: Path
-) -> None:
+def test_the_adapters_of_verl_are_loaded_and_its_copies_of_the_base_are_one_model(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", LAYOUTS["verl lora, merged"].files, pieces)
     base, first, second = find_series([run]).checkpoints
     assert first.base_path == second.base_path == base.path
     assert base.label == "base"
-    logits = [logits_of(one, torch.tensor([[5, 6, 7]])) for one in (base, first, second)]
+    logits = [logits_of(checkpoint, torch.tensor([[5, 6, 7]])) for checkpoint in (base, first, second)]
     assert not torch.allclose(logits[0], logits[1])
     assert not torch.allclose(logits[1], logits[2])
 
@@ -519,7 +516,7 @@ def logits_of(checkpoint: Any, ids: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def test_the_tokenizer_that_nemo_rl_saves_beside_the_weights_is_found(pieces: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_that_nemo_rl_saves_next_to_the_weights_is_found(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", LAYOUTS["nemo-rl"].files, pieces)
     consolidated = find_series([run]).checkpoints[0]
     assert logits_of(consolidated, torch.tensor([[5]])).shape[-1] > 5
@@ -528,12 +525,14 @@ def test_the_tokenizer_that_nemo_rl_saves_beside_the_weights_is_found(pieces: Pa
         find_series([run])
 
 
-def test_a_base_may_be_named_by_the_folder_of_its_step(pieces: Path, tmp_path: Path) -> None:
+def test_the_base_may_be_given_as_the_folder_of_its_step(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", LAYOUTS["verl fsdp"].files, pieces)
     other = write_run(tmp_path / "other", {"global_step_0/actor/huggingface": BASE}, pieces)
     series = find_series([run], base=other / "global_step_0")
     assert (series.base.path, series.base.step) == (other / "global_step_0/actor/huggingface", 0)
-    with pytest.raises(CheckpointError, match=r"--base .*global_step_30: holds FSDP shards only; merge them: python"):
+    with pytest.raises(
+        CheckpointError, match=r"--base .*global_step_30: contains FSDP shards only; merge them: python"
+    ):
         find_series([run], base=run / "global_step_30")
 
 
@@ -548,26 +547,27 @@ DEEPSPEED = "mp_rank_00_model_states.pt"
     ],
     ids=["names of other layouts", "DeepSpeed's folders"],
 )
-def test_folders_that_are_no_steps_are_passed_over(inside: list[str], pieces: Path, tmp_path: Path) -> None:
+def test_folders_that_are_no_steps_are_ignored(inside: list[str], pieces: Path, tmp_path: Path) -> None:
     models = {"checkpoint-10": STEP_10, "checkpoint-20": STEP_20}
     run = write_run(tmp_path / "run", {**empty(*inside), **models}, pieces)
     for paths in ([run], [str(run / "checkpoint-*")]):
         series = find_series(paths)
-        assert ([one.path for one in series.checkpoints], series.skipped) == ([run / name for name in models], ())
+        assert [checkpoint.path for checkpoint in series.checkpoints] == [run / name for name in models]
+        assert series.skipped == ()
         assert series.layout == "hf"
 
 
-def test_a_checkpoint_that_deepspeed_keeps_its_folder_in_is_the_step_and_not_that_folder(tmp_path: Path) -> None:
+def test_the_step_is_the_checkpoint_around_a_folder_of_deepspeed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", empty(ZERO3.format("checkpoint-20/global_step20", 0)), tmp_path)
     for path in (run, run / "checkpoint-20"):
         with pytest.raises(
-            CheckpointError, match=r"checkpoint-20: holds DeepSpeed ZeRO-3 shards .*checkpoint-20 --tag"
+            CheckpointError, match=r"checkpoint-20: contains DeepSpeed ZeRO-3 shards .*checkpoint-20 --tag"
         ):
             find_series([path])
 
 
 @pytest.mark.slow
-def test_the_command_for_a_pickle_of_fsdp_makes_a_checkpoint_that_is_read(pieces: Path, tmp_path: Path) -> None:
+def test_the_command_for_a_pickle_of_fsdp_writes_a_readable_checkpoint(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-10": STEP_10, "checkpoint-20": STEP_20}, pieces)
     folder = run / "checkpoint-20"
     whole = find_series([run]).checkpoints[1]
@@ -578,7 +578,7 @@ def test_the_command_for_a_pickle_of_fsdp_makes_a_checkpoint_that_is_read(pieces
     assert find_series([run]).checkpoints[1].weights_hash == whole.weights_hash
 
 
-# ---------------------------------------------------------------- written by the library itself
+# ---------------------------------------------------------------- written by the library
 
 
 @pytest.mark.slow
@@ -600,9 +600,10 @@ def test_a_run_of_the_trainer_of_transformers(kind: str, pieces: Path, tmp_path:
     trainer.train()
     trainer.save_model()
     series = find_series([run], base=pieces / "base")
-    assert [(one.step, one.kind) for one in series.checkpoints] == [(0, "full"), (2, kind), (4, kind)]
-    assert [one.path for one in series.checkpoints[1:]] == [run / "checkpoint-2", run / "checkpoint-4"]
+    kinds = [(checkpoint.step, checkpoint.kind) for checkpoint in series.checkpoints]
+    assert kinds == [(0, "full"), (2, kind), (4, kind)]
+    assert [checkpoint.path for checkpoint in series.checkpoints[1:]] == [run / "checkpoint-2", run / "checkpoint-4"]
     assert (series.layout, series.skipped) == ("trl", ())
-    losses = [one for one in series.metrics if one.name == "loss"]
-    assert [one.step for one in losses] == [1, 2, 3, 4]
+    losses = [metric for metric in series.metrics if metric.name == "loss"]
+    assert [loss.step for loss in losses] == [1, 2, 3, 4]
     assert losses[-1].value < losses[0].value

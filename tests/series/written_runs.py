@@ -1,4 +1,4 @@
-"""Runs on disk, made of folders that transformers and peft wrote once."""
+"""Runs on disk, built from folders that transformers and peft wrote once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from safetensors.torch import load_file, save_file
 
 @dataclass(frozen=True)
 class Piece:
-    """A folder written once and copied wherever a layout has it."""
+    """A folder that is written once and copied into layouts."""
 
     name: str
 
 
 BASE, STEP_10, STEP_20, TOKENIZER = Piece("base"), Piece("step_10"), Piece("step_20"), Piece("tokenizer")
 ADAPTER_10, ADAPTER_20 = Piece("adapter_10"), Piece("adapter_20")
-#: As verl's merger writes them: they name no base.
+#: As verl's merger writes them, without the name of the base.
 NAMELESS_10, NAMELESS_20 = Piece("nameless_10"), Piece("nameless_20")
 SETTINGS = Piece("settings")  # config.json and tokenizer without weights
 BARE_10 = Piece("bare_10")  # config.json and weights without tokenizer
@@ -76,6 +76,6 @@ def empty(*names: str) -> Files:
 
 
 def untrain(adapter: Path) -> None:
-    """Make the second factors of an adapter zero, as they are before its first step."""
+    """Set the second factors of an adapter to zero, as before its first step."""
     file = adapter / "adapter_model.safetensors"
-    save_file({name: 0 * one if "lora_B" in name else one for name, one in load_file(file).items()}, file)
+    save_file({name: 0 * tensor if "lora_B" in name else tensor for name, tensor in load_file(file).items()}, file)

@@ -193,7 +193,7 @@ def test_truncated_weights_are_reported_without_reading_them(
     weights = cut / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     broken = replace(config, algorithm="grpo+kl", **{setting: str(cut)})
-    with pytest.raises(OversharpError, match=rf"--{setting} .*model\.safetensors is cut short"):
+    with pytest.raises(OversharpError, match=rf"--{setting} .*model\.safetensors is truncated"):
         checked(broken)
     weights.unlink()
     with pytest.raises(OversharpError, match="contains a configuration but no weights"):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.diagnostics.series.layouts import recognised
+from oversharp.diagnostics.series.layouts import find_place
 from oversharp.trainers.integrations.live import LiveAudit
 from oversharp.trainers.integrations.live_config import live_config
 from oversharp.trainers.integrations.live_findings import LiveFindings
@@ -91,7 +91,7 @@ class OversharpCheckpointCallback:
 
 def _obstacle(checkpoint: Path) -> str:
     """Return why the weights of a step cannot be read, and the fix; empty if they can."""
-    place = recognised(checkpoint)
+    place = find_place(checkpoint)
     if place.obstacle and "LoRA" not in place.obstacle:  # with LoRA that setting would not help
         return f"{place.obstacle}, or train with {_SAVE_MODEL}"
     return place.obstacle

@@ -11,7 +11,7 @@ import torch
 from oversharp.diagnostics.models.load import Dtype, LoadedModel
 from oversharp.diagnostics.samplers.contract import EngineSettings
 from oversharp.diagnostics.samplers.vllm_engine import EnginePlan
-from oversharp.diagnostics.samplers.vllm_files import token_bytes
+from oversharp.diagnostics.samplers.vllm_support import token_bytes
 from oversharp.trainers.model.device_memory import EngineFootprint
 from oversharp.trainers.model.policy import count_plain_weights
 

@@ -24,14 +24,13 @@ from oversharp.diagnostics.audit.cost.machines import (
     MeasuredCpu,
 )
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.models.batch_sizes import MAX_ROWS, default_rows, tokens_per_batch
 from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
-from oversharp.diagnostics.models.token_budget import tokens_per_batch
 from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.types import SamplingSettings
-from oversharp.diagnostics.samplers.rows import MOST_ROWS, default_rows
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.models.load import Dtype
@@ -282,10 +281,10 @@ class _Work:
 
 
 def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:
-    """Return the number of prompts with response that fit the engine's memory, from 1 to ``MOST_ROWS``."""
+    """Return the number of prompts with response that fit the engine's memory, from 1 to ``MAX_ROWS``."""
     room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
     per_row = (shape.kv_bytes or 0) * row_tokens
-    return max(1, min(MOST_ROWS, int(room // per_row))) if per_row else MOST_ROWS
+    return max(1, min(MAX_ROWS, int(room // per_row))) if per_row else MAX_ROWS
 
 
 def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> float:

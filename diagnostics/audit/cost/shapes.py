@@ -55,7 +55,7 @@ def read_shape(model: str) -> ModelShape:
     """
     from oversharp.diagnostics.models.cached_passes import find_reading_rules
     from oversharp.diagnostics.models.load import empty_model
-    from oversharp.diagnostics.samplers.vllm_files import token_bytes
+    from oversharp.diagnostics.samplers.vllm_support import token_bytes
 
     if (Path(model).expanduser() / "adapter_config.json").is_file():
         raise CheckpointError(f"{model}: is an adapter; pass its base model")
