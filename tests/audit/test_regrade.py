@@ -183,7 +183,7 @@ def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: Re
     assert "Responses on which two verifiers disagree, val (math)" in page
     assert "the reward that verl recorded" in page
     assert "recorded:verl" not in page
-    assert page.count("Degraded: ") > 0
+    assert page.count("Coverage lost (degraded)") > 0
     again = build_report(store, tmp_path / "both.html", series=("val", "val (math)"))  # needs no --allow
     assert "audited with different settings" not in again.read_text(encoding="utf-8")
 
@@ -237,7 +237,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert done.value.code == 3
     assert "warning: 2 problems left out, the first is" in printed.err
     assert "the answer is blank" in printed.err
-    assert "earlier       Degraded (val, graded by the reward that verl recorded)" in printed.out
+    assert "earlier       Coverage lost (degraded) (val, graded by the reward that verl recorded)" in printed.out
     assert "series        val (exact)" in printed.out
     n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
               "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip
@@ -322,7 +322,8 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     why = dict(zip(whys["measure"], whys["why"], strict=True))
     assert why["truncation_rate"] == "no graded sample has a finish reason"
     assert why["perplexity_base_samples"] == NEEDS_CHECKPOINTS
-    assert not [reason for reason in why.values() if "--panel" in reason or "run the audit" in reason]
+    advice = {reason.rpartition("; ")[2] for reason in why.values() if "--panel" in reason or "run the audit" in reason}
+    assert advice <= {"run the audit with --controls"}  # the report's hint names `oversharp audit` of the checkpoints
 
 
 @pytest.mark.slow
