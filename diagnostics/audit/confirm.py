@@ -81,7 +81,7 @@ ORDER BY change DESC, problem_id
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmResult:
-    """The problems that were sampled again at ``checkpoint``, lost before gained, and their tests.
+    """The problems that were sampled again at ``checkpoint``, with their tests: first the lost ones, then the gained.
 
     Lost and gained problems each begin with the shortlist; ``n_earlier`` problems of earlier confirmations follow.
     """

@@ -28,7 +28,7 @@ from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note
 from oversharp.diagnostics.tasks.clusters import find_clusters
 
-#: Training responses to score per interval between checkpoints and problem of the audit.
+#: Training responses to score for each problem of the audit, in each interval between two checkpoints.
 TRAINING_PER_PROBLEM = 4
 
 

@@ -21,7 +21,7 @@ from oversharp.diagnostics.store.schema import script
 
 #: Starts a progress stage of a number of samples; the context's value advances it.
 Stage: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], None]]]
-#: Above this number of samples, a user's query on counts first counts all samples.
+#: With more samples than this, a user's query on a view of counts first computes the counts of all samples.
 COUNTED_FROM = 1_000_000
 #: Samples processed at once.
 SAMPLES_PER_PART = 3_000_000

@@ -111,7 +111,7 @@ def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: i
     against
         Training data: files or tasks, one or more.
     words
-        Number of words in a shared run.
+        Length of the overlap in words: a problem overlaps if it shares that many words in a row with training data.
     """
     from oversharp.diagnostics.tasks.overlap import check_problems as run
 

@@ -337,7 +337,7 @@ def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = Fals
     dry_run
         Print what would be removed; change nothing.
     replace
-        Remove the copy of an earlier drop.
+        Overwrite the copy that an earlier drop kept.
 
     Examples
     --------

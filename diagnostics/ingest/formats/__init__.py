@@ -139,9 +139,9 @@ def _is_store_file(file: Path) -> bool:
 
 
 def _find_importer(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
-    """Return the importer of a file; with ``by_name`` the only importer, if it reads that suffix.
+    """Return the importer of a file; with ``by_name`` by its suffix alone, if only one importer reads that suffix.
 
-    Raises ``ImportFileError`` for a file with such a suffix but no readable record, and for compressed binary files.
+    Raises ``ImportFileError`` for a known suffix without a readable record, and for compressed binary files.
     """
     if is_compressed(file) and not has_records(file):
         raise ImportFileError(f"{file}: is compressed; unpack it first")

@@ -17,7 +17,7 @@ from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidenc
 from oversharp.diagnostics.measures.declare import Input, Loaded
 
 #: Numeric noise of scoring: the largest difference of two fp32 scores of a response under the same weights (batch
-#: shape, kernels). A smaller fall is not a fall: Definition 2.1 counts equality as moderate.
+#: shape, kernels). Smaller falls are treated as equality, which Definition 2.1 of [A] calls moderate.
 NOISE_NATS = 1e-4
 NO_MODES = "the problems do not list every accepted response (modes), so exact probabilities are unknown"
 ALL_IMPOSSIBLE = "every mode of every problem has probability 0"

@@ -133,7 +133,7 @@ def _by_flow(evidence: Evidence) -> Loaded[tuple[PanelScores, dict[str, Bool[np.
 
 
 def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray, " problem"]] | str:
-    # with equally many samples of both, an unchanged problem is as likely to improve as to decline
+    # with as many samples at both checkpoints, an unchanged problem is as likely to improve as to decline
     counts, why = load_common_counts(evidence)
     last_id = evidence.checkpoint_ids[-1]
     if last_id == evidence.base_id:
