@@ -118,7 +118,7 @@ class SeriesReader:
     def _resume_point(
         self, store: Store, file: PlannedFile, n_bytes: int, file_hash: str
     ) -> ImportedFile | FileResult | None:
-        """Return the position to resume at, or the earlier result of a file that was read whole; None for a new file."""
+        """Return the position to resume at, the result of a file that was read whole, or None for a new file."""
         options = file_hash.partition(":")[2]
         earlier = store.find_import(self.series, file_hash)
         if earlier is not None:
