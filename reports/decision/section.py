@@ -46,7 +46,7 @@ _SHARPENING_LABELS: Mapping[SharpeningLabel, str] = {
     "better": "better",
     "sharpening_only": "only sharper",
     "worse": "worse than the base at lower temperature",
-    "not_shown": "inconclusive",
+    "not_shown": "not shown",
 }
 
 

@@ -45,7 +45,7 @@ def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxy
         title=verdict.title,
         mark=mark,
         tone=tone,
-        sentence=verdict.sentence,
+        sentence=_without_title(verdict),
         sharpening=sharpening_text(verdict),
         scope=_scope(verdict),
         caveats=verdict.caveats,
@@ -53,6 +53,14 @@ def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxy
         ship=_ship(verdict),
         tables=tables(verdict, first),
     )
+
+
+def _without_title(verdict: Verdict) -> str:
+    """Return the sentences without the title, which is the card's heading."""
+    text = verdict.sentence
+    if verdict.heading != "no_verdict":
+        text = text.removeprefix(f"{verdict.title}: ")
+    return f"{text[:1].upper()}{text[1:]}" if not text.startswith("pass@") else text
 
 
 def _scope(verdict: Verdict) -> tuple[str, ...]:

@@ -432,8 +432,10 @@ def difference_text(change: Estimate) -> str:
         return f"{points_text(size)} points{bounds_text(low, high) if value >= 0 else bounds_text(-high, -low)} {side}"
     if low is None:
         return f"{points_text(size)} points {side}"
-    bound = f"at most {at_most_text(-low)} below" if low < 0 else f"at least {at_least_text(low)}"
-    return f"{points_text(size)} points ({bound}) {side}"
+    bound = f"at least {at_least_text(low)}" if low >= 0 else f"at most {at_most_text(-low)}"
+    if low < 0 <= value:
+        bound += " below"
+    return f"{points_text(size)} points {side} ({bound})"
 
 
 def _share_of_gain(found: Sharpening) -> Iterator[str]:

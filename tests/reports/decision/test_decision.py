@@ -249,5 +249,5 @@ def test_of_several_series_each_has_its_sentence_on_sharpening_in_the_table(cont
     assert verdict is not None
     shown = decision(with_series(made, 0, verdict=replace(verdict, sharpening=found)))
     last = {row[0]: row[-1] for row in texts(shown.table) if "last" in row[1]}
-    assert last == {"grpo": "inconclusive: pass@1 +4.0 [−0.1, +9.7]", "iac": "not measured"}
+    assert last == {"grpo": "not shown: pass@1 +4.0 [−0.1, +9.7]", "iac": "not measured"}
     assert any(text.startswith("Better, or only sharper:") for text in shown.reading)
