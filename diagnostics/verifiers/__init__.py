@@ -119,11 +119,11 @@ def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | Non
     >>> guess_shares("choice", [options]), guess_shares("math", [options]), guess_shares("recorded:verl", [options])
     ([0.5], [None], [None])
     """
-    known = None
+    guess_share = None
     if verifier in verifier_names():
         with Verifiers() as verifiers:  # what grades in processes starts none for this
-            known = getattr(verifiers.named(verifier), "guess_share", None)
-    return [None if known is None else known(problem) for problem in problems]
+            guess_share = getattr(verifiers.named(verifier), "guess_share", None)
+    return [None if guess_share is None else guess_share(problem) for problem in problems]
 
 
 class Verifiers:
@@ -183,14 +183,16 @@ class Verifiers:
         A gold that lists several answers accepts any of them; a correct response gets the answer of the first.
         """
         variants = [_variants(problem) for problem, _ in items]
-        if all(len(some) == 1 for some in variants):
-            return self._grade([(some[0], text) for some, (_, text) in zip(variants, items, strict=True)])
-        asked: list[tuple[Problem, str]] = []
-        for some, (_, text) in zip(variants, items, strict=True):
-            asked += [(variant, text) for variant in some]
-            asked.append((some[0], f"\\boxed{{{some[0].gold}}}"))  # for the name of a correct answer
-        grades = iter(self._grade(asked))
-        return [_best([next(grades) for _ in some], next(grades)) for some in variants]
+        if all(len(alternatives) == 1 for alternatives in variants):
+            return self._grade(
+                [(alternatives[0], text) for alternatives, (_, text) in zip(variants, items, strict=True)]
+            )
+        pairs: list[tuple[Problem, str]] = []
+        for alternatives, (_, text) in zip(variants, items, strict=True):
+            pairs += [(variant, text) for variant in alternatives]
+            pairs.append((alternatives[0], f"\\boxed{{{alternatives[0].gold}}}"))  # for the name of a correct answer
+        grades = iter(self._grade(pairs))
+        return [_best([next(grades) for _ in alternatives], next(grades)) for alternatives in variants]
 
     def _grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         positions: dict[str, list[int]] = {}

@@ -80,18 +80,18 @@ def choice_letter(answer: str) -> str | None:
     ['C', 'B', 'B', 'B']
     """
     text = _bare(answer)
-    found = _letter(text)
-    if found is None and (named := _NAMED.match(text) or _NAMED_ELSEWHERE.match(text)) is not None:
-        found = _letter(text[named.end() :])
-    if found is not None:
-        return found
+    letter = _letter(text)
+    if letter is None and (named := _NAMED.match(text) or _NAMED_ELSEWHERE.match(text)) is not None:
+        letter = _letter(text[named.end() :])
+    if letter is not None:
+        return letter
     behind = _BEHIND_TEXT.fullmatch(text)
     return behind[2] if behind is not None and _NO_OPTION.search(behind["text"]) is None else None
 
 
 def _letter(text: str) -> str | None:
-    found = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text) or _WITH_CLAUSE.fullmatch(text)
-    return next(letter for letter in found.groups() if letter).upper() if found else None
+    match = _ALONE.fullmatch(text) or _WITH_TEXT.fullmatch(text) or _WITH_CLAUSE.fullmatch(text)
+    return next(letter for letter in match.groups() if letter).upper() if match else None
 
 
 @lru_cache(maxsize=1 << 12)
@@ -106,16 +106,16 @@ _MOST_OPTION = 80
 
 
 def _labelled_option(text: str) -> str | None:
-    found = labelled(text, options=True)
-    if found is None:
+    label = labelled(text, options=True)
+    if label is None:
         return None
-    marked = _MARKED_LETTER.match(found.line)
+    marked = _MARKED_LETTER.match(label.line)
     if marked is None:
-        rest = sentence(found.line).rest
+        rest = sentence(label.line).rest
     else:
-        option = found.line[marked.end() :]
+        option = label.line[marked.end() :]
         rest = option if len(option) > _MOST_OPTION or goes_on(option + ".", "") else sentence(option).rest
-    return "" if goes_on(rest, text[found.stop :]) else found.line
+    return "" if goes_on(rest, text[label.stop :]) else label.line
 
 
 #: Where a letter may stand, in this order.
@@ -178,13 +178,13 @@ class ChoiceVerifier:
         n_boxed = n_different_boxes(part)
         doubt = box_doubt(part) if n_boxed else ""
         for rule, style in _RULES:
-            found = rule(part)
-            if found == "":
+            content = rule(part)
+            if content == "":
                 break  # a label that states nothing, or whose answer is thought over
-            if doubt or (found is not None and choice_doubted(found)):
+            if doubt or (content is not None and choice_doubted(content)):
                 reason = f"no single answer: {doubt or 'several options, or one that is negated'}"
-                return _unread(problem, text, "ambiguous", reason, n_boxed, style)
-            letter = None if found is None else choice_letter(found)
+                return _grade_without_letter(problem, text, "ambiguous", reason, n_boxed, style)
+            letter = None if content is None else choice_letter(content)
             if letter is not None:
                 is_correct = letter == choice_letter(problem.gold)
                 lenient = is_correct or accepts_letter(problem.gold, text)
@@ -192,10 +192,12 @@ class ChoiceVerifier:
                     answer=letter, mode=letter, reward=float(is_correct), n_boxed=n_boxed, style=style, lenient=lenient
                 )
         reason = "no option's letter in \\boxed{}, <answer>, after ####, after 'answer is' or on the last line"
-        return _unread(problem, text, "parse_fail", reason, n_boxed, "prose" if part.strip() else "none")
+        return _grade_without_letter(problem, text, "parse_fail", reason, n_boxed, "prose" if part.strip() else "none")
 
 
-def _unread(problem: Problem, text: str, state: GradeState, reason: str, n_boxed: int, style: AnswerStyle) -> Grade:
+def _grade_without_letter(
+    problem: Problem, text: str, state: GradeState, reason: str, n_boxed: int, style: AnswerStyle
+) -> Grade:
     return Grade(
         answer=NO_ANSWER,
         mode=None,

@@ -43,10 +43,10 @@ def exact_answer(text: str, *, prompt: str = "") -> str | None:
     >>> exact_answer("Let me think.\nThe answer is **Paris**."), exact_answer("Paris"), exact_answer(" ")
     ('Paris', 'Paris', None)
     """
-    return _read(answer_text(text, prompt=prompt))[0]
+    return _extract_answer(answer_text(text, prompt=prompt))[0]
 
 
-def _read(part: str) -> tuple[str | None, AnswerStyle]:
+def _extract_answer(part: str) -> tuple[str | None, AnswerStyle]:
     """The answer of the part of a response that states it, and how it is stated."""
     start = part.rfind("\\boxed{")
     if start >= 0 and len(part) - start <= _SHORT_END:
@@ -54,9 +54,9 @@ def _read(part: str) -> tuple[str | None, AnswerStyle]:
         if closed is not None:
             return closed[0], "boxed"
     for rule, style in _RULES:
-        found = rule(part)
-        if found is not None:
-            answer = _tidy_short(found) if len(found) <= _SHORT else _tidy(found)
+        content = rule(part)
+        if content is not None:
+            answer = _tidy_short(content) if len(content) <= _SHORT else _tidy(content)
             return answer, "prose" if style == "bare" and "\n" in part.strip() else style
     return None, "none"
 
@@ -69,10 +69,10 @@ def labelled_line(text: str) -> str | None:
     >>> labelled_line("**Answer:** Paris"), labelled_line("**Answer:**"), labelled_line("Paris")
     ('Paris', '', None)
     """
-    found = labelled(text)
-    if found is None:
+    label = labelled(text)
+    if label is None:
         return None
-    return "" if goes_on("", text[found.stop :]) else found.line
+    return "" if goes_on("", text[label.stop :]) else label.line
 
 
 def _last_line(text: str) -> str | None:
@@ -95,12 +95,12 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
 @lru_cache(maxsize=1 << 16)
 def _closed_box(end: str) -> tuple[str | None] | None:
     r"""The answer in the box that a response ends with; None where the last ``\boxed`` is not closed."""
-    found = last_boxed(end)
-    return None if found is None else (_tidy(found),)
+    content = last_boxed(end)
+    return None if content is None else (_tidy(content),)
 
 
-def _tidy(found: str) -> str | None:
-    tidy = collapse_whitespace(unwrap(without_marks(found)))
+def _tidy(answer: str) -> str | None:
+    tidy = collapse_whitespace(unwrap(without_marks(answer)))
     if (wrapped := _IN_TEXT.fullmatch(tidy)) is not None:
         tidy = collapse_whitespace(wrapped[1])
     return (tidy if tidy.isascii() else normalize("NFC", tidy)) or None
@@ -136,7 +136,7 @@ class ExactVerifier:
 
     def _grade(self, problem: Problem, text: str) -> Grade:
         part = answer_text(text, prompt=problem.prompt)
-        answer, style = _read(part)
+        answer, style = _extract_answer(part)
         if answer is None:
             has_thoughts = final_part(text, prompt=problem.prompt).thoughts is not None
             reason = "no answer follows the thoughts" if has_thoughts else "blank response"

@@ -55,8 +55,8 @@ def last_boxed(text: str) -> str | None:
     if plain is not None:
         return plain[1].strip()
     # the last box is nearly always closed; only when it is cut short does an earlier one count
-    found = _last_closed_box(text[start:])
-    return found if found is not None else _last_closed_box(text)
+    content = _last_closed_box(text[start:])
+    return content if content is not None else _last_closed_box(text)
 
 
 def _last_closed_box(text: str) -> str | None:
@@ -97,10 +97,10 @@ def hash_answer(text: str) -> str | None:
     """
     if "#" not in text or "####" not in text:
         return None
-    found = _HASHES.findall(text)
-    if found and (last := found[-1].strip()).isdigit():
+    lines = _HASHES.findall(text)
+    if lines and (last := lines[-1].strip()).isdigit():
         return str(last)
-    return next((str(line).strip() for line in reversed(found) if _HEADING.match(line) is None), None)
+    return next((str(line).strip() for line in reversed(lines) if _HEADING.match(line) is None), None)
 
 
 def json_answer(text: str) -> str | None:
@@ -118,12 +118,12 @@ def json_answer(text: str) -> str | None:
     matches = list(_JSON_ANSWER.finditer(text))
     if not matches:
         return None
-    found = matches[-1]
-    if found["list"] is not None:
-        return ", ".join(member.strip(" \n\t\"'") for member in found["list"].split(","))
-    if found["bare"] is not None:
-        return "" if found["bare"] in ("null", "None") else found["bare"]
-    quoted = found["double"] if found["double"] is not None else found["single"]
+    match = matches[-1]
+    if match["list"] is not None:
+        return ", ".join(member.strip(" \n\t\"'") for member in match["list"].split(","))
+    if match["bare"] is not None:
+        return "" if match["bare"] in ("null", "None") else match["bare"]
+    quoted = match["double"] if match["double"] is not None else match["single"]
     return str(quoted).replace("\\\\", "\\").replace('\\"', '"').strip()
 
 

@@ -179,20 +179,23 @@ def stopped_later() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    came: list[tuple[int, FrameType | None]] = []
+    handlers = {
+        signal_number: signal.getsignal(signal_number)
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    received: list[tuple[int, FrameType | None]] = []
     replaced: list[signal.Signals] = []
     try:
-        for one, handler in held.items():
+        for signal_number, handler in handlers.items():
             if callable(handler):
-                replaced.append(one)
-                signal.signal(one, lambda number, frame: came.append((number, frame)))
+                replaced.append(signal_number)
+                signal.signal(signal_number, lambda number, frame: received.append((number, frame)))
         yield
     finally:
-        for one in replaced:
-            signal.signal(one, held[one])
-        for number, frame in came:
-            held[signal.Signals(number)](number, frame)  # type: ignore[operator, misc]
+        for signal_number in replaced:
+            signal.signal(signal_number, handlers[signal_number])
+        for number, frame in received:
+            handlers[signal.Signals(number)](number, frame)  # type: ignore[operator, misc]
 
 
 def _start_server() -> None:

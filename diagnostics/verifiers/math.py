@@ -94,7 +94,7 @@ def gold_of(gold: str) -> Gold:
     ('\\boxed{8}', '1, 2')
     """
     answer = typeset(unwrap(_gold_text(gold)))
-    value = without_unit(gold_value(_SCALED.sub(_scaled, answer)))
+    value = without_unit(gold_value(_SCALED.sub(_write_scale, answer)))
     algebra = is_algebra(value)
     values = tuple(filter(None, map(str.strip, _ABOUT.split(value)))) or (value,)
     return Gold(
@@ -108,16 +108,16 @@ def gold_of(gold: str) -> Gold:
     )
 
 
-def _scaled(match: re.Match[str]) -> str:
+def _write_scale(match: re.Match[str]) -> str:
     return rf"{match[1]} \times 10^{{{_SCALES[match[2].lower()]}}}"
 
 
 def _gold_text(gold: str) -> str:
     """What a gold states: its boxes, what follows ####, a label or "A:", or all of it."""
     gold = with_plain_boxes(gold.strip())
-    found = boxes(gold) if "\\boxed" in gold else None
-    if found is not None:
-        return ", ".join(found.contents) if len(set(found.contents)) > 1 else found.contents[-1]
+    statement = boxes(gold) if "\\boxed" in gold else None
+    if statement is not None:
+        return ", ".join(statement.contents) if len(set(statement.contents)) > 1 else statement.contents[-1]
     if (hashed := gold.rpartition("####")[2].strip()) and "####" in gold:
         return hashed
     announced = labelled(gold)
@@ -142,21 +142,26 @@ def comparisons(gold: Gold, value: str) -> Iterator[Comparison]:
     """
     sides = [side for side in map(str.strip, _ABOUT.split(value)) if side]
     for right in gold.values:
-        for position, said in enumerate(sides):
+        for position, stated_side in enumerate(sides):
             about = boxed(sides[position - 1], algebra=gold.algebra) if len(sides) > 1 else None
-            for one, other in _by_percent(right, said):
-                yield boxed(one, algebra=gold.algebra), boxed(other, algebra=gold.algebra), gold.boxed, about
+            for gold_side, answer_side in _by_percent(right, stated_side):
+                yield (
+                    boxed(gold_side, algebra=gold.algebra),
+                    boxed(answer_side, algebra=gold.algebra),
+                    gold.boxed,
+                    about,
+                )
 
 
-def _by_percent(right: str, said: str) -> tuple[tuple[str, str], ...]:
-    right_share, said_share = _PERCENT.fullmatch(right), _PERCENT.fullmatch(said)
-    if right_share is not None and said_share is not None:
-        return ((right_share[1], said_share[1]),)
+def _by_percent(right: str, answer: str) -> tuple[tuple[str, str], ...]:
+    right_share, answer_share = _PERCENT.fullmatch(right), _PERCENT.fullmatch(answer)
+    if right_share is not None and answer_share is not None:
+        return ((right_share[1], answer_share[1]),)
     if right_share is not None:
-        return (right_share[1], said), (rf"\frac{{{right_share[1]}}}{{100}}", said)
-    if said_share is not None:
-        return (right, rf"\frac{{{said_share[1]}}}{{100}}"), (right, said_share[1])
-    return ((right, said),)
+        return (right_share[1], answer), (rf"\frac{{{right_share[1]}}}{{100}}", answer)
+    if answer_share is not None:
+        return (right, rf"\frac{{{answer_share[1]}}}{{100}}"), (right, answer_share[1])
+    return ((right, answer),)
 
 
 #: How often a gold is asked of that takes too long: mostly the machine had other work, and a gold that was called
@@ -248,14 +253,14 @@ class MathVerifier:
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
-        asked = [(gold_of(problem.gold), _stated(problem, text)) for problem, text in items]
+        asked = [(gold_of(problem.gold), _find_answer(problem, text)) for problem, text in items]
         new = dict.fromkeys(pair for pair in asked if pair not in self._known)
         self._verify(
             [pair for gold, stated in new for reading in _readings(gold, stated) for pair in _pairs(gold, reading)]
         )
         grades = [self._known.get(pair) or self._remember(pair) for pair in asked]
         return [
-            self._misread(grade) if not grade.lenient and accepts_mathematics(problem.gold, text) else grade
+            self._mark_lenient(grade) if not grade.lenient and accepts_mathematics(problem.gold, text) else grade
             for grade, (problem, text) in zip(grades, items, strict=True)
         ]
 
@@ -265,13 +270,13 @@ class MathVerifier:
         grade = self._known[pair] = replace(grade, style=pair[1].style, lenient=grade.correct)
         return grade
 
-    def _misread(self, grade: Grade) -> Grade:
+    def _mark_lenient(self, grade: Grade) -> Grade:
         """The grade of a response that the lenient reader alone accepts."""
-        found = self._lenient.get(id(grade))
-        if found is None:
+        lenient_grade = self._lenient.get(id(grade))
+        if lenient_grade is None:
             # the grade is kept, so that nothing else gets its identity
-            found = self._lenient[id(grade)] = replace(grade, lenient=True)
-        return found
+            lenient_grade = self._lenient[id(grade)] = replace(grade, lenient=True)
+        return lenient_grade
 
     def _verify(self, pairs: Sequence[Comparison]) -> None:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._verdicts]
@@ -281,17 +286,19 @@ class MathVerifier:
             self._verdicts.update(zip(new, self._pool.map(judge, new), strict=True))
 
     def _grade(self, gold: Gold, stated: Stated) -> Grade:
-        grade = self._by_the_rules(gold, stated)
+        grade = self._grade_by_rules(gold, stated)
         for reading in _readings(gold, stated)[1:] if not grade.correct else ():
-            if (other := self._by_the_rules(gold, reading)).correct:
+            if (other := self._grade_by_rules(gold, reading)).correct:
                 return other
         # what stands there letter by letter as in the gold is right, also where nothing can read it
-        told = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
-        if told and any(same_notation(gold.answer, said) for said in (stated.text or "", stated.sentence)):
-            return _graded(collapse_whitespace(gold.answer), stated, correct=True)
+        may_compare_text = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
+        if may_compare_text and any(
+            same_notation(gold.answer, statement) for statement in (stated.text or "", stated.sentence)
+        ):
+            return _make_grade(collapse_whitespace(gold.answer), stated, correct=True)
         return grade
 
-    def _by_the_rules(self, gold: Gold, stated: Stated) -> Grade:
+    def _grade_by_rules(self, gold: Gold, stated: Stated) -> Grade:
         if stated.text is None:
             return _no_answer(stated.why or _NOTHING_STATED, stated)
         if len(stated.text) > MAX_ANSWER_CHARACTERS:
@@ -299,41 +306,47 @@ class MathVerifier:
         if self.one_box and stated.n_boxed > 1:
             return _ambiguous("different boxes", stated)
         if gold.words is not None:
-            return _of_words(gold.words, stated)
+            return _grade_words(gold.words, stated)
         form = verdict_on_form(gold.answer, stated.text)
         if form or (stated.sentence and verdict_on_form(gold.answer, stated.sentence)):
-            return _graded(collapse_whitespace(gold.answer), stated, correct=True)
+            return _make_grade(collapse_whitespace(gold.answer), stated, correct=True)
         if stated.doubt and not (is_form(gold.answer) and is_form(stated.sentence)):
-            return self._doubtful(gold, stated)
+            return self._grade_doubtful(gold, stated)
         if not stated.values and not stated.doubt:
             return _no_answer("no number or formula in the answer", stated)
         if form is False or stated.doubt:
-            return _graded(collapse_whitespace(stated.text), stated)
-        return self._judged(gold, stated.values[0], stated)
+            return _make_grade(collapse_whitespace(stated.text), stated)
+        return self._judge_value(gold, stated.values[0], stated)
 
-    def _judged(self, gold: Gold, value: str, stated: Stated) -> Grade:
+    def _judge_value(self, gold: Gold, value: str, stated: Stated) -> Grade:
         outcomes = [self._verdicts[pair] for pair in comparisons(gold, value)]
-        right = next((one for one in outcomes if one.value is not None and one.value.correct), None)
-        outcome = right or next((one for one in outcomes if one.value is None), None) or next(iter(outcomes), None)
+        right = next(
+            (candidate for candidate in outcomes if candidate.value is not None and candidate.value.correct), None
+        )
+        outcome = (
+            right
+            or next((candidate for candidate in outcomes if candidate.value is None), None)
+            or next(iter(outcomes), None)
+        )
         if outcome is None:
             return _no_answer("nothing but a sign of approximation in the answer", stated)
         if outcome.value is None:
             assert outcome.state != "ok"
-            return _graded(collapse_whitespace(value), stated, state=outcome.state, reason=outcome.reason)
+            return _make_grade(collapse_whitespace(value), stated, state=outcome.state, reason=outcome.reason)
         if outcome.value.answer_key is None:
             return _no_answer("math-verify cannot read the answer", stated)
-        return _graded(outcome.value.answer_key, stated, correct=outcome.value.correct)
+        return _make_grade(outcome.value.answer_key, stated, correct=outcome.value.correct)
 
-    def _doubtful(self, gold: Gold, stated: Stated) -> Grade:
+    def _grade_doubtful(self, gold: Gold, stated: Stated) -> Grade:
         """Right where every alternative is, or where the list of them is what the gold lists."""
-        grades = [self._judged(gold, value, stated) for value in stated.values]
+        grades = [self._judge_value(gold, value, stated) for value in stated.values]
         if grades and all(
             grade.correct and verdict_on_form(gold.answer, value) is not False
             for grade, value in zip(grades, stated.values, strict=True)
         ):
             return grades[0]
         for value in stated.listed if gold.is_list else ():
-            grade = self._judged(gold, value, stated)
+            grade = self._judge_value(gold, value, stated)
             if grade.correct and verdict_on_form(gold.answer, value) is not False:
                 return grade
         return _ambiguous(stated.doubt, stated)
@@ -346,7 +359,7 @@ class StrictMathVerifier(MathVerifier):
     one_box = True
 
 
-def _stated(problem: Problem, text: str) -> Stated:
+def _find_answer(problem: Problem, text: str) -> Stated:
     """What a response states, and why it states nothing."""
     stated = read(answer_text(text, prompt=problem.prompt))
     if stated.text is not None or stated.why or not (marks_thoughts(text) or opens_thoughts(problem.prompt)):
@@ -382,14 +395,16 @@ def _pairs(gold: Gold, stated: Stated) -> Iterator[Comparison]:
         yield from comparisons(gold, value)
 
 
-def _of_words(words: str, stated: Stated) -> Grade:
-    said = as_text(stated.text or "")
-    if said == words or (words in _YES_NO and said.startswith(f"{words},")):
-        return _graded(words, stated, correct=True)
-    return _ambiguous(stated.doubt, stated) if stated.doubt else _graded(said or NO_ANSWER, stated)
+def _grade_words(words: str, stated: Stated) -> Grade:
+    answer = as_text(stated.text or "")
+    if answer == words or (words in _YES_NO and answer.startswith(f"{words},")):
+        return _make_grade(words, stated, correct=True)
+    return _ambiguous(stated.doubt, stated) if stated.doubt else _make_grade(answer or NO_ANSWER, stated)
 
 
-def _graded(answer: str, stated: Stated, *, correct: bool = False, state: GradeState = "ok", reason: str = "") -> Grade:
+def _make_grade(
+    answer: str, stated: Stated, *, correct: bool = False, state: GradeState = "ok", reason: str = ""
+) -> Grade:
     return Grade(answer=answer, mode=answer, reward=float(correct), state=state, reason=reason, n_boxed=stated.n_boxed)
 
 

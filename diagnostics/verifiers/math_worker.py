@@ -206,11 +206,11 @@ def gold_fault(gold: str) -> str:
     >>> gold_fault(r"\boxed{2\sqrt{3}}"), gold_fault(r"\boxed{foo!@#}"), gold_fault(r"\boxed{1/0}")
     ('', 'math-verify finds no mathematics in it', 'it has no value')
     """
-    read = [part for part in _parse_gold(gold) if isinstance(part, Basic | MatrixBase)]
-    if not read:
+    values = [part for part in _parse_gold(gold) if isinstance(part, Basic | MatrixBase)]
+    if not values:
         return NO_MATHEMATICS
     try:
-        valueless = any(part.doit().has(sympy.zoo, sympy.nan) for part in read)
+        valueless = any(part.doit().has(sympy.zoo, sympy.nan) for part in values)
     except _SYMPY_STUMBLES:
         valueless = False
     return "it has no value" if valueless else ""
@@ -277,11 +277,11 @@ def _exact_value(number: Basic) -> Fraction | None:
     for part in parts[1:]:
         if value is None or part is None:
             return None
-        value = _combined(number, value, part)
+        value = _combine_exact(number, value, part)
     return value
 
 
-def _combined(operation: Basic, left: Fraction, right: Fraction) -> Fraction | None:
+def _combine_exact(operation: Basic, left: Fraction, right: Fraction) -> Fraction | None:
     bits = max(left.numerator.bit_length(), left.denominator.bit_length())
     if isinstance(operation, sympy.Pow):
         too_large = right.denominator != 1 or bits * abs(right) > _MAX_EXACT_BITS or (left == 0 and right < 0)

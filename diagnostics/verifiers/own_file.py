@@ -62,7 +62,7 @@ def pinned(given: str) -> str:
 
     Raises ``ConfigError`` for a file that cannot be read, or has changed.
     """
-    return _pinned(given)[0]
+    return _pin_spec(given)[0]
 
 
 def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
@@ -71,15 +71,15 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     Raises ``ConfigError`` as ``pinned``, for a file that cannot be loaded, and for a function that is not there or asks
     for something else than ``ARGUMENTS``.
     """
-    spec, source = _pinned(given)
-    path, function, code = _parts(spec)
+    spec, source = _pin_spec(given)
+    path, function, code = _split_spec(spec)
     name = f"{path.name}:{function}@{code}"
     before = _NAMED.get(name)
     file = path.absolute()  # the same content elsewhere may import other modules
     if before is not None and before.file == file and limits in (None, before.workers.limits):
         return name
     workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
-    asked = _asked(workers, spec)
+    asked = _load_arguments(workers, spec)
     _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked)
     if before is not None:
         before.workers.close()
@@ -138,32 +138,32 @@ def _grade(text: str, outcome: Outcome[Reward]) -> Grade:
     return Grade(answer=answer or NO_ANSWER, mode=None, reward=reward)
 
 
-def _pinned(given: str) -> tuple[str, bytes]:
+def _pin_spec(given: str) -> tuple[str, bytes]:
     """The spec with the hash, and the content that has it."""
-    path, function, code = _parts(given)
+    path, function, code = _split_spec(given)
     try:
         source = read_small(path)
     except OSError as error:
         raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
-    found = sha256(source).hexdigest()[:_HASH_DIGITS]
-    if code is not None and code != found:
-        raise ConfigError(f"--verifier {given}: {path} has changed since ({found}); leave @{code} out, or restore it")
-    return f"{path}:{function}@{found}", source
+    digest = sha256(source).hexdigest()[:_HASH_DIGITS]
+    if code is not None and code != digest:
+        raise ConfigError(f"--verifier {given}: {path} has changed since ({digest}); leave @{code} out, or restore it")
+    return f"{path}:{function}@{digest}", source
 
 
-def _parts(given: str) -> tuple[Path, str, str | None]:
+def _split_spec(given: str) -> tuple[Path, str, str | None]:
     match = _SPEC.fullmatch(given)
     if match is None:
         raise ConfigError(f"--verifier {given}: not FILE.py:function")
     return Path(match["file"]).expanduser(), match["function"], match["code"]
 
 
-def _asked(workers: GraderPool, spec: str) -> tuple[str, ...]:
+def _load_arguments(workers: GraderPool, spec: str) -> tuple[str, ...]:
     """The arguments that the function takes of those there are."""
     loaded = workers.load()
     if "asked" in loaded:
         return tuple(loaded["asked"])
-    path, function, _ = _parts(spec)
+    path, function, _ = _split_spec(spec)
     if "unknown_argument" in loaded:
         taken = loaded["unknown_argument"]
         raise ConfigError(f"--verifier {spec}: asks for {taken!r}; it may ask for {', '.join(ARGUMENTS)}")

@@ -57,7 +57,7 @@ class ReasoningGymVerifier:
         from oversharp.diagnostics.verifiers.reasoning_gym_worker import score
 
         texts = [answer_text(text, prompt=problem.prompt) for problem, text in items]
-        answers = [found if (found := tagged_answer(text)) is not None else text.strip() for text in texts]
+        answers = [tagged if (tagged := tagged_answer(text)) is not None else text.strip() for text in texts]
         calls = [
             (problem.meta["generator"], answer, problem.meta["entry"])
             for (problem, _), answer in zip(items, answers, strict=True)

@@ -62,7 +62,7 @@ class GraderPool:
         """Start a worker; its reply: ``asked``, the arguments that the function takes, or why it cannot be used."""
         with self._lock:
             if not self._workers:
-                self._workers.append(self._started())
+                self._workers.append(self._start())
             loaded = self._workers[0].loaded
             if "asked" not in loaded:
                 _end(self._workers, os.getpid(), 0.0)
@@ -107,17 +107,17 @@ class GraderPool:
 
     def staffed(self, n_calls: int) -> list[GraderProcess]:
         """The workers, as many as ``n_calls`` can use; in place of those that ended while idle there are new ones."""
-        for one in [one for one in self._workers if not one.calls and one.has_ended()]:
-            self.dismiss(one)
+        for worker in [worker for worker in self._workers if not worker.calls and worker.has_ended()]:
+            self.dismiss(worker)
         while len(self._workers) < min(self.limits.workers, n_calls):
-            self._workers.append(self._hired())
+            self._workers.append(self._hire())
         return list(self._workers)
 
     def replaced(self, worker: GraderProcess) -> GraderProcess:
         """A new worker in place of an idle one."""
         self._workers.remove(worker)
         worker.end(END_S)
-        self._workers.append(self._hired())
+        self._workers.append(self._hire())
         return self._workers[-1]
 
     def dismiss(self, worker: GraderProcess, wait_s: float = 0.0) -> int:
@@ -129,19 +129,19 @@ class GraderPool:
         """The error of a file that could be loaded and cannot any more."""
         return VerifierError(f"{self._place} {why}; it could be loaded before")
 
-    def _hired(self) -> GraderProcess:
-        worker = self._started()
+    def _hire(self) -> GraderProcess:
+        worker = self._start()
         if "asked" not in worker.loaded:
             worker.end()
             raise self.cannot_go_on(str(worker.loaded.get("fault", "has changed")))
         return worker
 
-    def _started(self) -> GraderProcess:
+    def _start(self) -> GraderProcess:
         worker = GraderProcess.start()
         try:
             worker.begin(self._load_s)
             worker.send({**self._task, "sys_path": sys.path}, self._load_s)
-            worker.loaded = self._loaded(worker)
+            worker.loaded = self._await_loading(worker)
         except OSError:  # it ended before it read the message
             worker.loaded = {"fault": f"ends its process as it is loaded ({_ending(worker.end())})"}
         except BaseException:
@@ -149,7 +149,7 @@ class GraderPool:
             raise
         return worker
 
-    def _loaded(self, worker: GraderProcess) -> Mapping[str, Any]:
+    def _await_loading(self, worker: GraderProcess) -> Mapping[str, Any]:
         while True:
             await_any([worker])
             has_ended = worker.has_ended()
@@ -186,7 +186,7 @@ class _Round:
             if asked:
                 await_any(asked)
             for worker in asked:
-                self._look_at(worker)
+                self._collect_replies(worker)
         return [self._outcomes[place] for place in range(len(self._calls))]
 
     def _ask(self, worker: GraderProcess) -> None:
@@ -210,7 +210,7 @@ class _Round:
             if self._n_refusals > TRIES:
                 raise self._pool.cannot_go_on(f"ends its process between calls ({_ending(code)})") from None
 
-    def _look_at(self, worker: GraderProcess) -> None:
+    def _collect_replies(self, worker: GraderProcess) -> None:
         has_ended = worker.has_ended()  # before reading: then all that it said is read
         replies = worker.replies()
         took_s = (time.monotonic() - worker.since) / max(1, len(replies))
@@ -237,7 +237,7 @@ class _Round:
 
     def _lose(self, worker: GraderProcess, why: str | None) -> None:
         """The worker has died. Its call is to blame if it was the first one, or if another worker dies of it too."""
-        place = self._take_back(worker)
+        place = self._requeue(worker)
         code = self._pool.dismiss(worker, END_S)
         self._n_deaths[place] += 1
         is_to_blame = worker.n_answered == 0 and (why is not None or code != -SIGKILL)
@@ -250,14 +250,14 @@ class _Round:
 
     def _give_up(self, worker: GraderProcess) -> None:
         """The call under way is late. If a thread of another call may have held it up, it is asked again alone."""
-        place, limit_s = self._take_back(worker), worker.limit_s
+        place, limit_s = self._requeue(worker), worker.limit_s
         self._pool.dismiss(worker)
         if worker.left_threads and worker.n_answered:
             self._alone.append(place)
         else:
             self._outcomes[place] = Outcome(value=None, state="timeout", reason=f"no result within {limit_s:g} s")
 
-    def _take_back(self, worker: GraderProcess) -> int:
+    def _requeue(self, worker: GraderProcess) -> int:
         """The call under way; those behind it return to the queue."""
         place = worker.calls.popleft()
         self._queue.extendleft(reversed(worker.calls))
@@ -274,8 +274,8 @@ def _ending(code: int) -> str:
 def _end(workers: list[GraderProcess], owner: int, wait_s: float = END_S) -> None:
     if os.getpid() != owner:  # a fork of the process that they belong to
         return
-    for one in workers:
-        one.socket.close()  # all of them know at the same time
-    for one in workers:
-        one.end(wait_s)
+    for worker in workers:
+        worker.socket.close()  # all of them know at the same time
+    for worker in workers:
+        worker.end(wait_s)
     workers.clear()

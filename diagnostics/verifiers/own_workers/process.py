@@ -120,5 +120,5 @@ class GraderProcess:
 
 def await_any(workers: list[GraderProcess]) -> None:
     """Wait until one of them has something to say, is late, or may have ended."""
-    until = min(one.deadline for one in workers)
-    wait([one.socket for one in workers], min(POLL_S, max(0.0, until - time.monotonic())))
+    until = min(grader.deadline for grader in workers)
+    wait([grader.socket for grader in workers], min(POLL_S, max(0.0, until - time.monotonic())))

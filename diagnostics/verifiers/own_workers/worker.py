@@ -51,8 +51,8 @@ def main(descriptor: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = socket.socket(fileno=descriptor)
     parent.set_inheritable(False)
-    _give_up_stdout()
-    task = _received(parent)
+    _redirect_stdout()
+    task = _receive(parent)
     if task is None:
         return
     sys.path[:] = task["sys_path"]
@@ -62,8 +62,8 @@ def main(descriptor: int) -> None:
     if hard == resource.RLIM_INFINITY or hard > task["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_DATA, (task["memory_bytes"], hard))
     try:
-        function = _function(_module(task["path"], task["source"]), task["function"])
-        asked = _asked(function)
+        function = _find_function(_load_module(task["path"], task["source"]), task["function"])
+        asked = _argument_names(function)
     except _UnusableFileError as error:
         _send(parent, error.reply)
         return
@@ -73,9 +73,9 @@ def main(descriptor: int) -> None:
 
 def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) -> None:
     process_id = os.getpid()
-    while (calls := _received(parent)) is not None:
+    while (calls := _receive(parent)) is not None:
         for call in calls:
-            reply = _graded(function, call)
+            reply = _call_function(function, call)
             if os.getpid() != process_id:  # the function forked, and this is the child
                 os._exit(0)
             # the function left a thread behind, which may slow down the next call, or end it
@@ -85,10 +85,10 @@ def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) 
                 os._exit(1)
 
 
-def _graded(function: Callable[..., Any], call: Mapping[str, Any]) -> list[Any]:
+def _call_function(function: Callable[..., Any], call: Mapping[str, Any]) -> list[Any]:
     """Reward, answer and 0; None for the reward and the reason where the function raises or gives something else."""
     try:
-        reward, answer = _read(function(**call))
+        reward, answer = _parse_result(function(**call))
     except MemoryError as error:
         return [None, _reason(error, function), OUT_OF_MEMORY]
     except BaseException as error:  # noqa: BLE001 - code of the user, which may raise SystemExit too
@@ -96,7 +96,7 @@ def _graded(function: Callable[..., Any], call: Mapping[str, Any]) -> list[Any]:
     return [reward, None if answer is None else storable(answer, MAX_ANSWER_CHARACTERS), 0]
 
 
-def _read(given: Any) -> tuple[float, str | None]:
+def _parse_result(given: Any) -> tuple[float, str | None]:
     """Reward and final answer. Raises ``TypeError`` or ``ValueError`` for anything else."""
     reward, answer = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if isinstance(reward, Mapping | str | bytes) or reward is None or not (answer is None or isinstance(answer, str)):
@@ -142,13 +142,13 @@ def _where(error: BaseException) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _module(path: str, source: bytes) -> ModuleType:
+def _load_module(path: str, source: bytes) -> ModuleType:
     stem = os.path.basename(path).removesuffix(".py")
-    found = importlib.util.spec_from_file_location(f"{_MODULE_PREFIX}{stem}", path)
-    if found is None:
+    spec = importlib.util.spec_from_file_location(f"{_MODULE_PREFIX}{stem}", path)
+    if spec is None:
         raise _UnusableFileError(fault="is no Python file")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses look their module up
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     try:
         # the loader would read a file that may have changed since it was hashed
         exec(compile(source, path, "exec"), vars(module))
@@ -157,7 +157,7 @@ def _module(path: str, source: bytes) -> ModuleType:
     return module
 
 
-def _function(module: ModuleType, name: str) -> Callable[..., Any]:
+def _find_function(module: ModuleType, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         known = [other for other, value in vars(module).items() if inspect.isfunction(value)]
@@ -165,21 +165,21 @@ def _function(module: ModuleType, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
+def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """The arguments that it takes, of those there are."""
     try:
         taken = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:  # some functions of C have none
         raise _UnusableFileError(fault=f"cannot be called ({_reason(error)})") from error
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken):
         return ARGUMENTS
-    for one in taken:
-        if one.name not in ARGUMENTS and one.default is inspect.Parameter.empty:
-            raise _UnusableFileError(unknown_argument=one.name)
-    return tuple(one.name for one in taken if one.name in ARGUMENTS)
+    for parameter in taken:
+        if parameter.name not in ARGUMENTS and parameter.default is inspect.Parameter.empty:
+            raise _UnusableFileError(unknown_argument=parameter.name)
+    return tuple(parameter.name for parameter in taken if parameter.name in ARGUMENTS)
 
 
-def _give_up_stdout() -> None:
+def _redirect_stdout() -> None:
     with contextlib.suppress(OSError):  # a command without standard error
         os.dup2(2, 1)
     if sys.stdout is not None:
@@ -191,14 +191,14 @@ def _send(parent: socket.socket, reply: object) -> None:
     parent.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def _received(parent: socket.socket) -> Any:
+def _receive(parent: socket.socket) -> Any:
     """The next message; None where the parent has closed the socket."""
-    length = _exactly(parent, LENGTH_BYTES)
-    content = None if length is None else _exactly(parent, int.from_bytes(length, "big"))
+    length = _receive_exactly(parent, LENGTH_BYTES)
+    content = None if length is None else _receive_exactly(parent, int.from_bytes(length, "big"))
     return None if content is None else pickle.loads(content)
 
 
-def _exactly(parent: socket.socket, n_bytes: int) -> bytes | None:
+def _receive_exactly(parent: socket.socket, n_bytes: int) -> bytes | None:
     parts = []
     while n_bytes:
         part = parent.recv(min(n_bytes, 1 << 20))

@@ -64,11 +64,11 @@ def boxes(text: str) -> Boxes | None:
     first = text.find("\\boxed")
     plain = _PLAIN.match(text, first) if first >= 0 and text.find("\\boxed", first + 6) < 0 else None
     # nearly always there is a single box without braces
-    found = [_Box(first, first + 7, plain.end() - 1, False)] if plain else _closed(text, first)
-    if not found:
+    closed_boxes = [_Box(first, first + 7, plain.end() - 1, False)] if plain else _find_closed(text, first)
+    if not closed_boxes:
         return None
-    joined, joiner = [found[-1]], ""
-    for box in reversed(found[-_MOST_JOINED:-1]):
+    joined, joiner = [closed_boxes[-1]], ""
+    for box in reversed(closed_boxes[-_MOST_JOINED:-1]):
         between = text[box.end + 1 : joined[0].start]
         match = _JOINER.fullmatch(between) if len(between) <= _MOST_BETWEEN else None
         if match is None or (match["word"] is None and "\n" in between):
@@ -78,8 +78,10 @@ def boxes(text: str) -> Boxes | None:
     return Boxes(
         contents=tuple(text[box.inner : box.end].strip() for box in joined),
         joiner=joiner,
-        nested=found[-1].nested,
-        n_different=1 if len(found) == 1 else len({_SPACES.sub("", text[box.inner : box.end]) for box in found}),
+        nested=closed_boxes[-1].nested,
+        n_different=1
+        if len(closed_boxes) == 1
+        else len({_SPACES.sub("", text[box.inner : box.end]) for box in closed_boxes}),
         before=text[max(0, joined[0].start - 120) : joined[0].start],
         after=text[joined[-1].end + 1 : joined[-1].end + _MOST_AFTER],
     )
@@ -110,31 +112,31 @@ def n_different_boxes(text: str) -> int:
         return 0
     if text.find("\\boxed", first + 6) < 0 and _PLAIN.match(text, first) is not None:
         return 1  # nearly always: no need to build the record
-    found = boxes(text)
-    return found.n_different if found else 0
+    statement = boxes(text)
+    return statement.n_different if statement else 0
 
 
-def _closed(text: str, first: int) -> list[_Box]:
+def _find_closed(text: str, first: int) -> list[_Box]:
     """Closed boxes in order, one pass; of a box in a box that holds nothing else, the inner one alone."""
-    found: list[_Box] = []
+    closed_boxes: list[_Box] = []
     opened: list[tuple[int, int] | None] = []  # start of \boxed and of its content; None for any other brace
     for match in _BRACE.finditer(text, first) if first >= 0 else ():
         token = match.group()
         if token == "}":
             box = opened.pop() if opened else None
-            if box is not None and not _holds_box_alone(text, found, box, match.start()):
+            if box is not None and not _holds_box_alone(text, closed_boxes, box, match.start()):
                 nested = any(other is not None and text[other[1] : box[0]].strip() for other in opened)
-                while found and found[-1].start > box[0]:
-                    found.pop()
+                while closed_boxes and closed_boxes[-1].start > box[0]:
+                    closed_boxes.pop()
                 inner_nested = "\\boxed" in text[box[1] : match.start()]
-                found.append(_Box(box[0], box[1], match.start(), nested or inner_nested))
+                closed_boxes.append(_Box(box[0], box[1], match.start(), nested or inner_nested))
         elif token[-1] == "{" and token != "\\{":  # \{ is a set's brace, not a group
             opened.append(None if token == "{" else (match.start(), match.end()))
-    return found
+    return closed_boxes
 
 
-def _holds_box_alone(text: str, found: list[_Box], box: tuple[int, int], end: int) -> bool:
-    if not found or found[-1].start < box[1]:
+def _holds_box_alone(text: str, closed_boxes: list[_Box], box: tuple[int, int], end: int) -> bool:
+    if not closed_boxes or closed_boxes[-1].start < box[1]:
         return False
-    inner = found[-1]
+    inner = closed_boxes[-1]
     return not (text[box[1] : inner.start] + text[inner.end + 1 : end]).strip(" $\n")

@@ -63,18 +63,18 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
     (True, None, None)
     """
     rules = (
-        _of_plain_number,
-        _of_time,
-        _of_date,
-        _of_base,
-        _of_code,
-        _of_amounts,
-        _of_unit,
-        _of_ratio,
-        _of_digits,
-        _of_brackets,
-        _of_list,
-        _of_dots,
+        _judge_plain_number,
+        _judge_time,
+        _judge_date,
+        _judge_base,
+        _judge_code,
+        _judge_amounts,
+        _judge_unit,
+        _judge_ratio,
+        _judge_digits,
+        _judge_brackets,
+        _judge_list,
+        _judge_dots,
     )
     for rule in rules:
         decided = rule(gold, answer)
@@ -115,7 +115,7 @@ def _time(text: str) -> tuple[int, int, int, str] | None:
     return hour, minute, int(match[3] or 0), half
 
 
-def _of_plain_number(gold: str, answer: str) -> bool | None:
+def _judge_plain_number(gold: str, answer: str) -> bool | None:
     """A ratio and a number to another base than ten are no plain number; a full hour is."""
     if _INTEGER.fullmatch(gold) is None:
         return None
@@ -127,7 +127,7 @@ def _of_plain_number(gold: str, answer: str) -> bool | None:
     return False if _TWO_NUMBERS.fullmatch(_bare(answer)) else None
 
 
-def _of_time(gold: str, answer: str) -> bool | None:
+def _judge_time(gold: str, answer: str) -> bool | None:
     right, stated = _time(gold), _time(answer)
     if right is None:
         if stated is None or ":" not in gold:
@@ -141,10 +141,10 @@ def _of_time(gold: str, answer: str) -> bool | None:
     if stated is None:
         return False
     same = right[:3] == stated[:3] and (right[3] == stated[3] or not (right[3] and stated[3]))
-    return same or _of_day(right) == _of_day(stated)
+    return same or _as_24_hours(right) == _as_24_hours(stated)
 
 
-def _of_day(time: tuple[int, int, int, str]) -> tuple[int, int, int]:
+def _as_24_hours(time: tuple[int, int, int, str]) -> tuple[int, int, int]:
     hour, minute, second, half = time
     return (hour % 12 + 12 * (half == "p") if half else hour), minute, second
 
@@ -163,13 +163,13 @@ def _date(text: str) -> tuple[str, ...] | None:
     return None
 
 
-def _of_date(gold: str, answer: str) -> bool | None:
-    right, said = _date(gold), _date(answer)
+def _judge_date(gold: str, answer: str) -> bool | None:
+    right, stated = _date(gold), _date(answer)
     if right is None:
-        return None if said is None else False
-    if said is None or len(right) != len(said):
+        return None if stated is None else False
+    if stated is None or len(right) != len(stated):
         return False
-    return right[1:] == said[1:] and (right[0] == said[0] or not right[0])
+    return right[1:] == stated[1:] and (right[0] == stated[0] or not right[0])
 
 
 @lru_cache(maxsize=4096)
@@ -184,12 +184,12 @@ def _base(text: str) -> tuple[str, int] | None:
     return (match["digits"], base) if number and fits else None
 
 
-def _of_base(gold: str, answer: str) -> bool | None:
-    right, said = _base(gold), _base(answer)
+def _judge_base(gold: str, answer: str) -> bool | None:
+    right, stated = _base(gold), _base(answer)
     if right is None:
         return None
-    if said is not None:
-        return right == said
+    if stated is not None:
+        return right == stated
     return _plain(answer).replace(" ", "") == right[0]
 
 
@@ -199,29 +199,29 @@ def _code(text: str) -> str | None:
     return plain if _CODE.fullmatch(plain) else None
 
 
-def _of_code(gold: str, answer: str) -> bool | None:
+def _judge_code(gold: str, answer: str) -> bool | None:
     """For math-verify 0x1F is a product with 0, and so is every address that has a 0 in it."""
-    right, said = _code(gold), _code(answer)
-    return None if right is None and said is None else right == said
+    right, stated = _code(gold), _code(answer)
+    return None if right is None and stated is None else right == stated
 
 
-def _of_unit(gold: str, answer: str) -> bool | None:
+def _judge_unit(gold: str, answer: str) -> bool | None:
     return False if differ(unit_of(gold), unit_of(answer)) else None
 
 
-def _of_amounts(gold: str, answer: str) -> bool | None:
-    right, said = amounts(gold), amounts(answer)
-    return None if right is None and said is None else right == said
+def _judge_amounts(gold: str, answer: str) -> bool | None:
+    right, stated = amounts(gold), amounts(answer)
+    return None if right is None and stated is None else right == stated
 
 
-def _of_ratio(gold: str, answer: str) -> bool | None:
+def _judge_ratio(gold: str, answer: str) -> bool | None:
     """Ratios of three numbers and more: math-verify divides the first by all others, whatever their order."""
-    right, said = _ratio(gold), _ratio(answer)
-    if right is None and said is None:
+    right, stated = _ratio(gold), _ratio(answer)
+    if right is None and stated is None:
         return None
-    if right is None or said is None or len(right) != len(said):
+    if right is None or stated is None or len(right) != len(stated):
         return False
-    return all(one * said[0] == other * right[0] for one, other in zip(right, said, strict=True))
+    return all(part * stated[0] == stated_part * right[0] for part, stated_part in zip(right, stated, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -230,22 +230,22 @@ def _ratio(text: str) -> tuple[Fraction, ...] | None:
     numbers = [_NUMBER.fullmatch(part) for part in parts]
     if len(parts) < 3 or None in numbers:
         return None
-    told = tuple(Fraction(part) for part in parts)
-    return None if 0 in told else told
+    ratio = tuple(Fraction(part) for part in parts)
+    return None if 0 in ratio else ratio
 
 
-def _of_digits(gold: str, answer: str) -> bool | None:
+def _judge_digits(gold: str, answer: str) -> bool | None:
     """Numbers side by side are no number, which math-verify makes of them, but for groups of three digits."""
     apart = _SIDE_BY_SIDE.fullmatch(answer.strip()) is not None and not _GROUPED.fullmatch(answer.strip())
     return False if apart and not _SIDE_BY_SIDE.fullmatch(gold.strip()) else None
 
 
-def _of_list(gold: str, answer: str) -> bool | None:
+def _judge_list(gold: str, answer: str) -> bool | None:
     """Lists of as many plain numbers have each of them as often: for math-verify 1, 2, 2 is the set of 1, 1, 2."""
-    right, said = _numbers(gold), _numbers(answer)
-    if right is None or said is None or len(right) != len(said) or len(set(right)) == len(right):
+    right, stated = _numbers(gold), _numbers(answer)
+    if right is None or stated is None or len(right) != len(stated) or len(set(right)) == len(right):
         return None
-    return False if sorted(right) != sorted(said) else None
+    return False if sorted(right) != sorted(stated) else None
 
 
 @lru_cache(maxsize=4096)
@@ -255,14 +255,14 @@ def _numbers(text: str) -> tuple[Fraction, ...] | None:
     return tuple(map(Fraction, parts)) if len(parts) > 1 and all(map(_NUMBER.fullmatch, parts)) else None
 
 
-def _of_brackets(gold: str, answer: str) -> bool | None:
+def _judge_brackets(gold: str, answer: str) -> bool | None:
     if _ENDLESS.search(_bare(answer)) and not _ENDLESS.search(_bare(gold)):
         return False  # no interval of real numbers holds infinity
-    right, said = brackets(gold), brackets(answer)
-    return False if right is not None and said is not None and "{}" in (right, said) and right != said else None
+    right, stated = brackets(gold), brackets(answer)
+    return False if right is not None and stated is not None and "{}" in (right, stated) and right != stated else None
 
 
-def _of_dots(gold: str, answer: str) -> bool | None:
+def _judge_dots(gold: str, answer: str) -> bool | None:
     """A list that goes on is not one of the members that it names: math-verify leaves dots out."""
     goes_on = [re.search(r"[,:+].*\\ldots|\\ldots.*[,:+]", typeset(text)) is not None for text in (gold, answer)]
     return False if goes_on[0] != goes_on[1] else None
@@ -286,10 +286,10 @@ def as_union(text: str) -> str | None:
     parts = [_INEQUALITY.fullmatch(part.strip(" .,")) for part in _EITHER.split(plain)]
     if len(parts) < 2 or any(part is None for part in parts):
         return None
-    found = [part for part in parts if part is not None]
-    if len({part["x"] or part["y"] for part in found}) > 1:
+    matches = [part for part in parts if part is not None]
+    if len({part["x"] or part["y"] for part in matches}) > 1:
         return None
-    return r"\cup".join(map(_interval, found))
+    return r"\cup".join(map(_interval, matches))
 
 
 def _interval(part: re.Match[str]) -> str:

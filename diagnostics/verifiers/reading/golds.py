@@ -34,12 +34,16 @@ def accepted_golds(gold: str) -> tuple[str, ...]:
     text = gold.strip()
     if not text.startswith(('["', "['")) or not text.endswith(('"]', "']")):
         return (gold,)
-    for read in (json.loads, ast.literal_eval):
+    for parse in (json.loads, ast.literal_eval):
         try:
-            members = read(text)
+            members = parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
-        if isinstance(members, list) and members and all(isinstance(one, str) and one.strip() for one in members):
+        if (
+            isinstance(members, list)
+            and members
+            and all(isinstance(member, str) and member.strip() for member in members)
+        ):
             return tuple(dict.fromkeys(members))
     return (gold,)
 

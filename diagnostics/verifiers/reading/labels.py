@@ -74,7 +74,7 @@ class _Noun:
 
 
 def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
-    found = []
+    patterns = []
     for announcement in announcements:
         bare = r"|\s+(?=[$\\\d(\-−])" if announcement.bare else ""
         for noun in announcement.nouns:
@@ -83,8 +83,8 @@ def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
                 rf"(?:{_COLON}|\s*(?:{announcement.links}){_ADVERBS}{bare})"
             )
             is_english = announcement.language.startswith("English")
-            found.append(_Noun(noun, re.compile(pattern, re.IGNORECASE), announcement.endings, is_english))
-    return tuple(found)
+            patterns.append(_Noun(noun, re.compile(pattern, re.IGNORECASE), announcement.endings, is_english))
+    return tuple(patterns)
 
 
 def _by_stem(nouns: tuple[_Noun, ...]) -> tuple[tuple[str, tuple[_Noun, ...]], ...]:
@@ -157,10 +157,10 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
         may_be_short = "ans." in end or (has_link and ("ans" in end or "result" in end or "a:" in end))
         may_be_short = may_be_short and not options
         return _short_label(text) if may_be_short else None
-    found = _line_after(text, start, label.endings)
-    if not label.is_english and DOUBTS.search(found.line) is not None:
-        return replace(found, is_doubted=True, is_english=False)
-    return found if label.is_english else replace(found, is_english=False)
+    announced = _line_after(text, start, label.endings)
+    if not label.is_english and DOUBTS.search(announced.line) is not None:
+        return replace(announced, is_doubted=True, is_english=False)
+    return announced if label.is_english else replace(announced, is_english=False)
 
 
 def _short_label(text: str) -> Labelled | None:
@@ -168,10 +168,10 @@ def _short_label(text: str) -> Labelled | None:
     matches = list(_SHORT_LABEL.finditer(text, max(0, len(text) - _SHORT_TAIL)))
     if not matches:
         return None
-    found = matches[-1]
-    if found["option"] is not None and _OTHER_OPTION.search(text, found.end()) is not None:
+    match = matches[-1]
+    if match["option"] is not None and _OTHER_OPTION.search(text, match.end()) is not None:
         return None
-    return _line_after(text, found.end(), "")
+    return _line_after(text, match.end(), "")
 
 
 def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
@@ -181,11 +181,11 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
         position = lowered.rfind(noun.noun, 0, position)
         if position < 0 or position + len(noun.noun) <= after:
             break
-        found = noun.pattern.match(text, position)
-        if found is not None:
+        match = noun.pattern.match(text, position)
+        if match is not None:
             if noun.is_english and _DISCLAIMED.search(_sentence_before(text, position)) is not None:
                 continue
-            return found.end()
+            return match.end()
         own_line = _REST_OF_OWN_LINE.match(text, position + len(noun.noun))
         if own_line is not None and _OWN_LINE.fullmatch(text, text.rfind("\n", 0, position) + 1, position):
             return own_line.end()

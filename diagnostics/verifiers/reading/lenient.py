@@ -64,13 +64,13 @@ def _gold(gold: str) -> _Gold:
 
 def _digits_of(number: Fraction) -> tuple[str, ...]:
     """The last digits of every way to write a number: whole, in groups of three, as decimal, fraction or percentage."""
-    found = set()
+    endings = set()
     for value in (abs(number), 100 * abs(number), abs(number) / 100):
         if value.denominator == 1:
-            found.add(str(value.numerator)[-3:])
+            endings.add(str(value.numerator)[-3:])
         else:
-            found |= {str(value.denominator), f"{float(value):.15g}".rpartition(".")[2][:3]}
-    return tuple(found)
+            endings |= {str(value.denominator), f"{float(value):.15g}".rpartition(".")[2][:3]}
+    return tuple(endings)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -130,12 +130,12 @@ def _other_value(tail: str, last: re.Match[str]) -> Fraction | None:
     return None if number is None or token is None else Fraction(token[1].replace("−", "-") + number)
 
 
-def _is_number(wanted: _Gold, found: Fraction | None, after: str) -> bool:
-    if found is None or wanted.number is None:
+def _is_number(wanted: _Gold, number: Fraction | None, after: str) -> bool:
+    if number is None or wanted.number is None:
         return False
     if wanted.is_percentage:
-        return found == wanted.number or ("%" not in after and 100 * found == wanted.number)
-    return found == wanted.number or ("%" in after and found == 100 * wanted.number)
+        return number == wanted.number or ("%" not in after and 100 * number == wanted.number)
+    return number == wanted.number or ("%" in after and number == 100 * wanted.number)
 
 
 def accepts_letter(gold: str, text: str) -> bool:

@@ -236,20 +236,20 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
 )
 
 
-def _braced(answer: str, name: str, opening: str, closing: str) -> str:
+def _replace_calls(answer: str, name: str, opening: str, closing: str) -> str:
     """``name(…)`` with balanced brackets becomes ``opening … closing``; unbalanced ones are left."""
     pattern = re.compile(rf"(?<![A-Za-z\\])\\?{name}\s*\(")
     position = 0
-    while (found := pattern.search(answer, position)) is not None:
-        depth, end = 1, found.end()
+    while (match := pattern.search(answer, position)) is not None:
+        depth, end = 1, match.end()
         while end < len(answer) and depth:
             depth += (answer[end] == "(") - (answer[end] == ")")
             end += 1
         if depth:
             break
-        inner = answer[found.end() : end - 1]
-        answer = f"{answer[: found.start()]}{opening}{inner}{closing}{answer[end:]}"
-        position = found.start() + len(opening)
+        inner = answer[match.end() : end - 1]
+        answer = f"{answer[: match.start()]}{opening}{inner}{closing}{answer[end:]}"
+        position = match.start() + len(opening)
     return answer
 
 
@@ -349,12 +349,12 @@ NOTATION: tuple[Rewrite, ...] = (
 )
 
 
-def _compiled(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]:
+def _compile(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]:
     flags = {"all real numbers", "per cent", "label in a box", "label in text"}
     return tuple((re.compile(rule.pattern, re.IGNORECASE if rule.name in flags else 0), rule.to) for rule in table)
 
 
-_TYPOGRAPHY, _NOTATION = _compiled(TYPOGRAPHY), _compiled(NOTATION)
+_TYPOGRAPHY, _NOTATION = _compile(TYPOGRAPHY), _compile(NOTATION)
 #: Without one of these no rule of ``TYPOGRAPHY`` changes an answer: a cheap test, as most answers need none.
 _LOOKS_OTHER = re.compile(
     r"[\\%~{]|^\s*\]|\[\s*$|^\s*-?[A-Z][A-Za-z]{0,2}[.\s]*\$?\s*\d|\s\([^()=]*=|[^\x00-\x7f]|^\s*[-=]?[=>]|\d(?:st"
@@ -399,19 +399,19 @@ def as_latex_notation(answer: str) -> str:
         ("abs", "|", "|"),
     ):
         if name in answer:
-            answer = _braced(answer, name, opening, closing)
+            answer = _replace_calls(answer, name, opening, closing)
     for pattern, to in _NOTATION:
         answer = pattern.sub(to, answer)
     return answer
 
 
-def same_notation(one: str, other: str) -> bool:
+def same_notation(left: str, right: str) -> bool:
     r"""Whether two answers are the same text, once both are written alike.
 
     >>> same_notation(r"a \equiv 1 \pmod 4", r"a\equiv1\pmod{4}"), same_notation("42 43", "4243")
     (True, False)
     """
-    return notation_key(one) == notation_key(other)
+    return notation_key(left) == notation_key(right)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -73,8 +73,8 @@ def without_special_tokens(text: str) -> str:
         return text
     # the expression would try every position of a long response
     start = max(0, len(text) - 400)
-    found = _SPECIAL.search(text, start)
-    return text if found is None else text[: found.start()]
+    match = _SPECIAL.search(text, start)
+    return text if match is None else text[: match.start()]
 
 
 def marks_thoughts(text: str) -> bool:

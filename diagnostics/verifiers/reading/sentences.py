@@ -249,12 +249,12 @@ def sentence(text: str) -> Sentence:
         or marked
         or _doubt_within(clause[len(lead) :], value)
         or doubt_after(gap + tail)
-        or _named(lead, gap + tail)
+        or _doubt_of_names(lead, gap + tail)
     )
     others = [_tidy(clause[a:b]) for a, b in runs[1:]]
     # alternatives in words ("42 or none") are not among the values
-    told = doubt in (ONE_OF_SEVERAL, SEVERAL) and len(others) >= len(_ALTERNATIVE.findall(clause))
-    values = (value, *others) if told else () if doubt else (value,)
+    has_alternatives = doubt in (ONE_OF_SEVERAL, SEVERAL) and len(others) >= len(_ALTERNATIVE.findall(clause))
+    values = (value, *others) if has_alternatives else () if doubt else (value,)
     stated = clause if doubt else f"{value} {tail}"
     return Sentence(values=values, stated=stated.strip(), clause=clause.strip(), doubt=doubt, rest=rest)
 
@@ -285,14 +285,14 @@ def _doubt_within(text: str, value: str) -> str:
     return _CHANGES[changes_after(after)] if after[:1].isspace() or not after[:1].isalnum() else ""
 
 
-def _named(lead: str, tail: str) -> str:
+def _doubt_of_names(lead: str, tail: str) -> str:
     """Return ``SEVERAL`` where a further value with a name follows: "length 4, width 7", "Alice: 4, Bob: 7"."""
     reason = _REASON.search(tail)
-    said = tail[: reason.start()] if reason else tail
-    if _NAMED_NEXT.search(said) is not None:
+    before_reason = tail[: reason.start()] if reason else tail
+    if _NAMED_NEXT.search(before_reason) is not None:
         return SEVERAL
     words = _WORD.findall(lead)
-    return SEVERAL if words and _NEXT_VALUE.search(said) is not None else ""
+    return SEVERAL if words and _NEXT_VALUE.search(before_reason) is not None else ""
 
 
 def doubt_before(lead: str) -> str:
@@ -327,9 +327,9 @@ def doubt_after(tail: str) -> str:
     if _DENIED.search(tail):
         return NEGATED
     reason = _REASON.search(tail)
-    said = tail[: reason.start()] if reason else tail
+    before_reason = tail[: reason.start()] if reason else tail
     rules = ((_OR_MORE, COMPARED), (_NEGATED, NEGATED), (_OTHERS, ONE_OF_SEVERAL), (_TO_NUMBER, RANGED))
-    return _first(said, *rules, (_AND_NUMBER, SEVERAL))
+    return _first(before_reason, *rules, (_AND_NUMBER, SEVERAL))
 
 
 def withdrawn(after: str) -> bool:
@@ -346,8 +346,8 @@ def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
     reason = _REASON.search(clause)
     for position, (left, right) in enumerate(itertools.pairwise(runs)):
         between = clause[left[1] : right[0]]
-        named = _VERB_BETWEEN.fullmatch(between)
-        if named is None or (reason is not None and reason.start() < right[0]) or not _WORD.search(clause[: left[0]]):
+        verb = _VERB_BETWEEN.fullmatch(between)
+        if verb is None or (reason is not None and reason.start() < right[0]) or not _WORD.search(clause[: left[0]]):
             return position
         if re.search(r"\b(?:and|or|but|not)\b|[,;]", between) or re.search(r"\d[\s$)]*[,;]\s", clause[slice(*left)]):
             return position

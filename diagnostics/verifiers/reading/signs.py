@@ -61,9 +61,9 @@ def with_point(number: str, *, is_european: bool = False, decimals: int | None =
     if _MAY_GROUP.fullmatch(number) and not (is_european and ("." in number or decimals == 3)):
         return None
     for form in (_COMMA, _POINTS, _SPACED, _INDIAN):
-        if (found := form.fullmatch(number)) is not None:
-            whole = re.sub(r"\D", "", found["whole"])
-            return f"{whole}.{found['part']}" if found["part"] else whole
+        if (match := form.fullmatch(number)) is not None:
+            whole = re.sub(r"\D", "", match["whole"])
+            return f"{whole}.{match['part']}" if match["part"] else whole
     return None
 
 
@@ -73,9 +73,9 @@ def other_reading(answer: str, *, is_european: bool = False, decimals: int | Non
     >>> other_reading("x = 3,5"), other_reading("4,5 kg"), other_reading("(3,5)"), other_reading("3, 5")
     ('x = 3.5', '4.5 kg', None, None)
     """
-    found = _OTHER_NUMBER.fullmatch(answer)
-    number = None if found is None else with_point(found["number"].strip(), is_european=is_european, decimals=decimals)
-    return None if found is None or number is None else f"{found['lead']}{number}{found['rest']}"
+    match = _OTHER_NUMBER.fullmatch(answer)
+    number = None if match is None else with_point(match["number"].strip(), is_european=is_european, decimals=decimals)
+    return None if match is None or number is None else f"{match['lead']}{number}{match['rest']}"
 
 
 def _fraction(sign: re.Match[str]) -> str:

@@ -143,68 +143,68 @@ def read(text: str) -> Stated:
     >>> read(r"\boxed{3} or \boxed{4}").doubt, read("The answer is not 7.").doubt, read("He has 7 pears").text
     ('one of several', 'negated', None)
     """
-    found = boxes(text) if "\\boxed" in text else None
-    if found is not None:
-        stated = _of_boxes(found)
-        is_known = stated.n_boxed == found.n_different and stated.style == "boxed"
-        return stated if is_known else replace(stated, n_boxed=found.n_different, style="boxed")
+    statement = boxes(text) if "\\boxed" in text else None
+    if statement is not None:
+        stated = _read_boxes(statement)
+        is_known = stated.n_boxed == statement.n_different and stated.style == "boxed"
+        return stated if is_known else replace(stated, n_boxed=statement.n_different, style="boxed")
     for rule, style in _MARKED:
         content = rule(text)
         if content is not None:
-            return _of_content(without_marks(content), in_box=False, style=style)
+            return _read_content(without_marks(content), in_box=False, style=style)
     announced = labelled(text)
     if announced is not None:
-        return _of_label(announced, text)
+        return _read_label(announced, text)
     whole = unwrap(without_marks(text.strip())) if "\n" not in text.strip() else ""
     bare = "\\boxed" not in whole and any(c.isnumeric() or c == "\\" for c in whole)
     if not bare or not looks_like_formula(whole):
         return _IN_PROSE if text.strip() else _NOTHING
-    return _of_content(whole, in_box=False, style="bare")
+    return _read_content(whole, in_box=False, style="bare")
 
 
-def _of_label(announced: Labelled, text: str) -> Stated:
+def _read_label(announced: Labelled, text: str) -> Stated:
     line = announced.line[:_MOST_ANNOUNCED]
     if not line:
-        return _not_stated("nothing follows the label of the answer")
+        return _make_unstated("nothing follows the label of the answer")
     if line.count("{") != line.count("}"):
         # truncated: \frac{1}{2 could have become anything
-        return _not_stated("the response ends within the answer that it announces")
+        return _make_unstated("the response ends within the answer that it announces")
     if announced.is_doubted:
         return Stated(values=(), text=line, sentence=line, doubt=ONE_OF_SEVERAL, style="labelled")
-    stated = _of_content(line, in_box=False, style="labelled")
+    stated = _read_content(line, in_box=False, style="labelled")
     if not announced.is_english:
         stated = replace(stated, is_european=True)
     if announced.is_named_list:
         return Stated(values=(), text=f"{line}, …", sentence=line, doubt=SEVERAL, style="labelled")
     rest = sentence(line).rest if not looks_like_formula(unwrap(line)) else ""
     after = text[announced.stop :]
-    said = stated.sentence if _SECOND_THOUGHT.search(line) is not None else ""
-    if not stated.doubt and any(map(withdrawn, (rest, after[:_MOST_WITHDRAWING].lstrip(), said))):
-        return _taken_back(stated)
+    clause = stated.sentence if _SECOND_THOUGHT.search(line) is not None else ""
+    if not stated.doubt and any(map(withdrawn, (rest, after[:_MOST_WITHDRAWING].lstrip(), clause))):
+        return _make_withdrawn(stated)
     if goes_on(rest, after):
-        return _not_stated("the response goes on after the answer that it announces, and does not end")
+        return _make_unstated("the response goes on after the answer that it announces, and does not end")
     return stated
 
 
-def _not_stated(why: str) -> Stated:
+def _make_unstated(why: str) -> Stated:
     return Stated(values=(), text=None, why=why, style="labelled")
 
 
-def _of_boxes(found: Boxes) -> Stated:
-    if found.nested:
-        return Stated(values=(), text=f"{found.contents[-1]} (in another box)", doubt=NESTED)
-    several = len(found.contents) > 1 and len(set(found.contents)) > 1
-    stated = _joined(found) if several else _of_one_box(found.contents[-1])
+def _read_boxes(statement: Boxes) -> Stated:
+    if statement.nested:
+        return Stated(values=(), text=f"{statement.contents[-1]} (in another box)", doubt=NESTED)
+    several = len(statement.contents) > 1 and len(set(statement.contents)) > 1
+    stated = _join_boxes(statement) if several else _read_one_box(statement.contents[-1])
     if stated.doubt or stated.text is None:
         return stated
-    if _OPERATED_BEFORE.search(found.before[-24:]) or _OPERATED_AFTER.match(found.after):
+    if _OPERATED_BEFORE.search(statement.before[-24:]) or _OPERATED_AFTER.match(statement.after):
         return Stated(values=(), text=f"{stated.text} (in a formula)", doubt=PART)
-    lead = _lead(found.before)
+    lead = _lead(statement.before)
     if lead is not None:
-        said = f"{lead[0].strip()} {stated.text}"
-        return Stated(values=(), text=said, doubt=_NAMES_OF_LEAD[str(lead.lastgroup)])
-    if withdrawn(found.after[:_MOST_WITHDRAWING]) or _is_contradicted(stated, found.after):
-        return _taken_back(stated)
+        words = f"{lead[0].strip()} {stated.text}"
+        return Stated(values=(), text=words, doubt=_NAMES_OF_LEAD[str(lead.lastgroup)])
+    if withdrawn(statement.after[:_MOST_WITHDRAWING]) or _is_contradicted(stated, statement.after):
+        return _make_withdrawn(stated)
     return stated
 
 
@@ -223,7 +223,7 @@ def _is_contradicted(stated: Stated, after: str) -> bool:
         line = "" if announced is None or announced.is_doubted else announced.line
     if re.match(r"[\s$\\(*]*-?\d", line) is None:
         return False
-    later = _of_content(line[:_MOST_ANNOUNCED], in_box=False)
+    later = _read_content(line[:_MOST_ANNOUNCED], in_box=False)
     number = _plain_number(later.values[0]) if len(later.values) == 1 and not later.doubt else None
     return number is not None and number != value and not later.text.rstrip().endswith("%")  # type: ignore[union-attr]
 
@@ -239,7 +239,7 @@ def _lead(before: str) -> re.Match[str] | None:
     return _LEAD_OF_BOX.search(_OPENED.sub("", re.split(r"[.!?]\s|\n", before)[-1]))
 
 
-def _taken_back(stated: Stated) -> Stated:
+def _make_withdrawn(stated: Stated) -> Stated:
     return Stated(values=(), text=f"{stated.text} (taken back)", doubt=WITHDRAWN, style=stated.style)
 
 
@@ -249,41 +249,41 @@ def box_doubt(text: str) -> str:
     >>> box_doubt(r"\boxed{A} or \boxed{B}"), box_doubt(r"\boxed{A}. No, \boxed{B}")
     ('one of several', '')
     """
-    found = boxes(text) if text.count("\\boxed") > 1 else None
-    if found is None:
+    statement = boxes(text) if text.count("\\boxed") > 1 else None
+    if statement is None:
         return ""
-    return NESTED if found.nested else _joined(found).doubt if len(set(found.contents)) > 1 else ""
+    return NESTED if statement.nested else _join_boxes(statement).doubt if len(set(statement.contents)) > 1 else ""
 
 
-def _joined(found: Boxes) -> Stated:
+def _join_boxes(statement: Boxes) -> Stated:
     """Boxes that are one statement: alternatives, a range, or the parts of a list."""
-    parts = [_of_content(content, in_box=True) for content in found.contents]
-    stated = ", ".join(found.contents)
-    union = as_union(" or ".join(found.contents)) if found.joiner in ("or", "\\lor", "\\vee") else None
+    parts = [_read_content(content, in_box=True) for content in statement.contents]
+    stated = ", ".join(statement.contents)
+    union = as_union(" or ".join(statement.contents)) if statement.joiner in ("or", "\\lor", "\\vee") else None
     if union is not None:
         return Stated(values=(union,), text=stated)
-    if found.joiner in ("to", "through", "-", "–", "—"):
+    if statement.joiner in ("to", "through", "-", "–", "—"):
         return Stated(values=(), text=stated, doubt=RANGED)
-    doubt = SEVERAL if found.joiner in ("and", ",", ";", "&", "\\&", "\\land", "\\wedge") else ONE_OF_SEVERAL
+    doubt = SEVERAL if statement.joiner in ("and", ",", ";", "&", "\\&", "\\land", "\\wedge") else ONE_OF_SEVERAL
     if any(len(part.values) != 1 or part.doubt for part in parts):
         return Stated(values=(), text=stated, doubt=doubt)
     values = tuple(part.values[0] for part in parts)
-    return Stated(values=values, text=stated, doubt=doubt, listed=_lists(values))
+    return Stated(values=values, text=stated, doubt=doubt, listed=_as_lists(values))
 
 
-def _lists(values: tuple[str, ...]) -> tuple[str, ...]:
+def _as_lists(values: tuple[str, ...]) -> tuple[str, ...]:
     return (", ".join(values), rf"\{{{', '.join(values)}\}}") if len(values) > 1 else ()
 
 
 @lru_cache(maxsize=1 << 16)
-def _of_content(content: str, *, in_box: bool, style: AnswerStyle = "none") -> Stated:
-    stated = _of_text(typeset(unwrap(content)), in_box=in_box)
+def _read_content(content: str, *, in_box: bool, style: AnswerStyle = "none") -> Stated:
+    stated = _read_text(typeset(unwrap(content)), in_box=in_box)
     if _EURO.search(content) is not None:
         stated = replace(stated, is_european=True)
     return stated if style == "none" else replace(stated, style=style)
 
 
-def _of_text(content: str, *, in_box: bool) -> Stated:
+def _read_text(content: str, *, in_box: bool) -> Stated:
     if not content:
         return _NOTHING
     if (union := as_union(content)) is not None:
@@ -292,7 +292,7 @@ def _of_text(content: str, *, in_box: bool) -> Stated:
         return Stated(values=(content,), text=content)
     bare = _COMMAND.sub(" ", content)
     if _has_words_in_box(bare) if in_box else not looks_like_formula(content):
-        return _of_prose(content, in_box=in_box)
+        return _read_prose(content, in_box=in_box)
     if _REMAINDER.fullmatch(content):
         return Stated(values=(), text=content, doubt=PART)
     if _GOES_ON.fullmatch(content):
@@ -304,15 +304,15 @@ def _of_text(content: str, *, in_box: bool) -> Stated:
     members = _AND_IN_TEXT.split(content)
     if len(members) > 1 and all(looks_like_formula(member.strip()) for member in members):
         values = tuple(member.strip(" ,") for member in members)
-        return Stated(values=values, text=content, doubt=SEVERAL, listed=(content, *_lists(values)))
+        return Stated(values=values, text=content, doubt=SEVERAL, listed=(content, *_as_lists(values)))
     words = _TEXTS.sub(r" \1 ", content)
     doubt = sentence(words).doubt if words != content and re.search(r"\d", words) else ""
     if not doubt and (_WORDS_FIRST.match(content) is None or re.search(r"\d", words) is None):
         return Stated(values=(content,), text=content)
-    said = _of_prose(words)
+    prose = _read_prose(words)
     if not doubt:
-        return replace(said, text=content) if len(said.values) == 1 else Stated(values=(content,), text=content)
-    return replace(said, text=content, listed=(content, *said.listed) if said.listed else ())
+        return replace(prose, text=content) if len(prose.values) == 1 else Stated(values=(content,), text=content)
+    return replace(prose, text=content, listed=(content, *prose.listed) if prose.listed else ())
 
 
 def _has_words_in_box(bare: str) -> bool:
@@ -325,7 +325,7 @@ def gold_value(gold: str) -> str:
     >>> gold_value("350,000 pages"), gold_value("x^2 + 1")
     ('350,000', 'x^2 + 1')
     """
-    stated = _of_content(gold, in_box=True)
+    stated = _read_content(gold, in_box=True)
     if (union := as_union(gold)) is not None:
         return union
     single = len(stated.values) == 1 and not stated.doubt and stated.sentence
@@ -333,23 +333,23 @@ def gold_value(gold: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _of_one_box(content: str) -> Stated:
-    return replace(_of_content(without_marks(content), in_box=True), n_boxed=1, style="boxed")
+def _read_one_box(content: str) -> Stated:
+    return replace(_read_content(without_marks(content), in_box=True), n_boxed=1, style="boxed")
 
 
-def _of_prose(content: str, *, in_box: bool = False) -> Stated:
-    said = sentence(content)
-    whole = content if in_box else said.clause
-    if not said.values and not said.doubt:
+def _read_prose(content: str, *, in_box: bool = False) -> Stated:
+    prose = sentence(content)
+    whole = content if in_box else prose.clause
+    if not prose.values and not prose.doubt:
         return Stated(
             values=(rf"\text{{{content}}}",) if in_box and "{" not in content else (),
-            text=said.stated,
+            text=prose.stated,
             sentence=whole,
         )
     return Stated(
-        values=tuple(unwrap(value) for value in said.values),
-        text=said.stated,
+        values=tuple(unwrap(value) for value in prose.values),
+        text=prose.stated,
         sentence=whole,
-        doubt=said.doubt,
-        listed=_lists(said.values) if said.doubt in (ONE_OF_SEVERAL, SEVERAL) else (),
+        doubt=prose.doubt,
+        listed=_as_lists(prose.values) if prose.doubt in (ONE_OF_SEVERAL, SEVERAL) else (),
     )

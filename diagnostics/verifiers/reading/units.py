@@ -51,22 +51,22 @@ def unit_of(quantity: str) -> str | None:
     plain = re.sub(r"°\s*([CF])\b|\bdegrees?\s+(celsius|fahrenheit)\b", _temperature, plain)
     if (sign := _CURRENCY.match(plain)) is not None:
         return UNITS[sign[1]]
-    found = _TAIL.search(plain.strip().rstrip("."))
-    return _named(found["unit"]) if found else None
+    match = _TAIL.search(plain.strip().rstrip("."))
+    return _known_unit(match["unit"]) if match else None
 
 
 def _temperature(scale: re.Match[str]) -> str:
     return f"°{scale[1]}" if scale[1] else scale[2]
 
 
-def differ(one: str | None, other: str | None) -> bool:
+def differ(left: str | None, right: str | None) -> bool:
     """Whether two quantities of these units are two; a unit that is not known says nothing, nor a degree of what.
 
     >>> differ("cm", "m"), differ("cm", None), differ("deg", "celsius"), differ("celsius", "fahrenheit")
     (True, False, False, True)
     """
     degrees = {"deg", "celsius", "fahrenheit"}
-    return None not in (one, other) and one != other and not ("deg" in (one, other) and {one, other} <= degrees)
+    return None not in (left, right) and left != right and not ("deg" in (left, right) and {left, right} <= degrees)
 
 
 def without_unit(quantity: str) -> str:
@@ -75,8 +75,8 @@ def without_unit(quantity: str) -> str:
     >>> without_unit("10 m/s"), without_unit("18 cm^2"), without_unit("10m/s"), without_unit("6 m/t")
     ('10', '18', '10m/s', '6 m/t')
     """
-    found = _APART.fullmatch(quantity.strip())
-    return found["number"] if found and len(found["unit"]) > 1 and _named(found["unit"]) is not None else quantity
+    match = _APART.fullmatch(quantity.strip())
+    return match["number"] if match and len(match["unit"]) > 1 and _known_unit(match["unit"]) is not None else quantity
 
 
 def amounts(text: str) -> tuple[tuple[str, str], ...] | None:
@@ -88,7 +88,7 @@ def amounts(text: str) -> tuple[tuple[str, str], ...] | None:
     plain = _TEXT.sub(r" \1 ", text.replace("\\ ", " ").replace("\\,", " ").replace("~", " ")).lower()
     if not _AMOUNTS.fullmatch(" ".join(plain.split())):
         return None
-    return tuple((number, _one(word) or word.removesuffix("s")) for number, word in _AMOUNT.findall(plain))
+    return tuple((number, _single_unit(word) or word.removesuffix("s")) for number, word in _AMOUNT.findall(plain))
 
 
 def protected(answer: str, *, algebra: bool) -> str:
@@ -99,10 +99,10 @@ def protected(answer: str, *, algebra: bool) -> str:
     >>> protected("x + t", algebra=False), protected("18 m", algebra=False), protected("18 m", algebra=True)
     ('x +(t)', '18 m', '18(m)')
     """
-    found = _DROPPED.fullmatch(answer)
-    if found is None or (not algebra and is_quantity(answer)):
+    match = _DROPPED.fullmatch(answer)
+    if match is None or (not algebra and is_quantity(answer)):
         return answer
-    return f"{found['head'].rstrip()}({found['letters']})"
+    return f"{match['head'].rstrip()}({match['letters']})"
 
 
 def is_quantity(answer: str) -> bool:
@@ -111,12 +111,12 @@ def is_quantity(answer: str) -> bool:
     >>> is_quantity("18 m"), is_quantity("18m"), is_quantity("18cm"), is_quantity("x m")
     (True, False, True, False)
     """
-    found = _DROPPED.fullmatch(answer)
-    if found is None or not _NUMBER.fullmatch(found["head"].strip()):
+    match = _DROPPED.fullmatch(answer)
+    if match is None or not _NUMBER.fullmatch(match["head"].strip()):
         return False
-    letters = found["letters"].lower()
-    known = letters in UNITS or letters.removesuffix("s") in UNITS
-    return known and (len(letters) > 1 or found["head"][-1].isspace())
+    letters = match["letters"].lower()
+    is_unit = letters in UNITS or letters.removesuffix("s") in UNITS
+    return is_unit and (len(letters) > 1 or match["head"][-1].isspace())
 
 
 def is_algebra(gold: str) -> bool:
@@ -128,12 +128,12 @@ def is_algebra(gold: str) -> bool:
     return _DROPPED.fullmatch(gold) is not None and not is_quantity(gold)
 
 
-def _named(text: str) -> str | None:
-    parts = [_one(part) for part in re.split(r"\s*/\s*|\s+per\s+", text.strip().lower())]
+def _known_unit(text: str) -> str | None:
+    parts = [_single_unit(part) for part in re.split(r"\s*/\s*|\s+per\s+", text.strip().lower())]
     return None if None in parts else "/".join(part for part in parts if part)
 
 
-def _one(text: str) -> str | None:
+def _single_unit(text: str) -> str | None:
     power = 1
     if (suffix := _POWER.search(text)) is not None:
         power = _POWERS[next(group for group in suffix.groups() if group)]

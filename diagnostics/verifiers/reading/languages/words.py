@@ -193,13 +193,13 @@ def scale_after(tail: str) -> tuple[str, str, bool] | None:
     >>> scale_after(" lakh"), scale_after("万"), scale_after("千克"), scale_after("万5千")
     (('10^{5}', 'lakh', False), ('10^{4}', '万', False), None, ('10^{4}', '万', True))
     """
-    found = _SCALE.match(tail)
-    if found is None:
+    match = _SCALE.match(tail)
+    if match is None:
         return None
-    name = str(next(name for name, words in found.groupdict().items() if words is not None and name != "rest"))
+    name = str(next(name for name, words in match.groupdict().items() if words is not None and name != "rest"))
     base, _, power = name.removeprefix("p").partition("_")
-    compound = re.match(rf"{_NUMBER}", found["rest"]) is not None or _SCALE.match(found["rest"]) is not None
-    return (f"{base}^{{{power}}}" if power else base), found[name], compound
+    compound = re.match(rf"{_NUMBER}", match["rest"]) is not None or _SCALE.match(match["rest"]) is not None
+    return (f"{base}^{{{power}}}" if power else base), match[name], compound
 
 
 def with_sign(clause: str) -> str:
@@ -208,13 +208,13 @@ def with_sign(clause: str) -> str:
     >>> [with_sign(text) for text in ("negative 4", "minus $4$", "负5", "8 minus 3", "al menos 5")]
     ['-4', '$-4$', '-5', '8 minus 3', 'al menos 5']
     """
-    found = _SIGN.search(clause)
-    if found is None or any(map(str.isdigit, clause[: found.start()])):
+    match = _SIGN.search(clause)
+    if match is None or any(map(str.isdigit, clause[: match.start()])):
         return clause
-    before = clause[: found.start()]
-    if found["minus"] is not None and _BEFORE_SIGN.search(before) is None:
+    before = clause[: match.start()]
+    if match["minus"] is not None and _BEFORE_SIGN.search(before) is None:
         return clause
-    return f"{before}{found['opening']}-{clause[found.end() :]}"
+    return f"{before}{match['opening']}-{clause[match.end() :]}"
 
 
 def changes_before(lead: str) -> str:
