@@ -1,8 +1,8 @@
-"""Verifiers: from response text to answer, reward and state.
+"""Verifiers, which turn response text into an answer, a reward and a state.
 
 Outside packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments
 that returns an object with the methods of ``oversharp.diagnostics.verifiers.contract.Verifier`` (and ``close()``
-if it holds worker processes). A function in a file is one too, where the user names it: ``named_verifier``.
+if it holds worker processes). A function in a file that the user names is a verifier too: ``named_verifier``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oversharp.diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"
 
-# name -> module and class; imported when asked for, so that --help never loads sympy
+# name -> module and class; imported on first use, so that --help never loads sympy
 _BUILT_IN = {
     "choice": ("oversharp.diagnostics.verifiers.choice", "ChoiceVerifier"),
     "exact": ("oversharp.diagnostics.verifiers.exact", "ExactVerifier"),
@@ -34,22 +34,22 @@ _BUILT_IN = {
     "modes": ("oversharp.diagnostics.verifiers.modes", "ModesVerifier"),
     "reasoning_gym": ("oversharp.diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
-#: Those that read an answer out of a text: a gold may list several, and thoughts may hold the answer.
+#: Verifiers that extract an answer from text: a gold may list several answers, and thoughts may contain the answer.
 _READERS = ("choice", "exact", "math", "math_strict")
 _RAISED = {"choice": 5, "exact": 5, "math": 6, "math_strict": 6}
-#: By which rules each verifier grades today. Whoever changes what one accepts, or what it calls an answer, raises its
-#: number: grades by other rules are made again before they are counted with new ones.
+#: Version of each verifier's rules. If you change what a verifier accepts or returns as the answer, raise its number:
+#: outdated grades are then recomputed before they are counted with new ones.
 RULES: Mapping[str, int] = MappingProxyType(
     {name: _RAISED.get(name, 1) for name in _BUILT_IN} | {name + SUFFIX: _RAISED[name] for name in _READERS}
 )
-#: Share of wrong answers of real models that a verifier accepted, at most (95 %): 0 of 3,275 to GSM8K
+#: Upper bound (95 %) on the share of real models' wrong answers that a verifier accepts: 0 of 3,275 on GSM8K
 #: (``benchmarks/results/grading.md``).
 MEASURED_FALSE_ACCEPTS: Mapping[str, float] = MappingProxyType({"math": 0.0011, "math_strict": 0.0011})
 _WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
 
 
 def verifier_names() -> tuple[str, ...]:
-    """All names that ``get_verifier`` knows, sorted.
+    """Return all names that ``get_verifier`` accepts, sorted.
 
     >>> verifier_names()[:3]
     ('choice', 'choice_thoughts', 'exact')
@@ -58,9 +58,10 @@ def verifier_names() -> tuple[str, ...]:
 
 
 def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = None) -> Verifier:
-    """A fresh verifier. ``timeout_s`` (wall seconds per response) and ``workers`` concern those with processes.
+    """Create a verifier.
 
-    Whoever asks for one with a ``close()`` method calls it; ``Verifiers`` does so by itself.
+    ``timeout_s`` (wall seconds per response) and ``workers`` apply to verifiers with worker processes. Call its
+    ``close()`` if it has one; ``Verifiers`` does this automatically.
     Raises ``VerifierError`` for an unknown name, and ``ConfigError`` for a broken or clashing plugin, or for a function
     in a file that this process's user did not name.
 
@@ -85,16 +86,16 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
 
 
 def named_verifier(given: str, limits: GraderLimits | None = None) -> str:
-    """The name of the verifier that a flag names: as given, or that of the function in a file, which is then loaded.
+    """Return the verifier's name for the value of a flag; a function in a file is loaded first.
 
-    To be called with what the user typed alone: it runs the file, in a process that ``limits`` bound (None: as before,
-    else the default). Raises ``ConfigError`` where that cannot work.
+    Only call this with what the user typed, because it runs the file, in a process bounded by ``limits`` (None: the
+    file's previous limits, else the default). Raises ``ConfigError`` if the file or function cannot be used.
     """
     return named_by_user(given, limits) if is_own(given) else given
 
 
 def in_thoughts(verifier: str) -> str:
-    """The name of the verifier that accepts a box in thoughts where nothing is stated behind them.
+    """Return the name of the variant that accepts a box in the thoughts if no answer follows them.
 
     Raises ``ConfigError`` for a verifier that has no such variant.
 
@@ -111,9 +112,9 @@ def in_thoughts(verifier: str) -> str:
 
 
 def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | None]:
-    r"""Of wrong responses to each problem, the share that ``verifier`` accepts by luck; None where it does not know.
+    r"""Return, for each problem, the share of wrong responses that ``verifier`` accepts by luck; None if unknown.
 
-    Raises nothing for a name that is unknown here, as that of another tool: nobody knows what it accepts.
+    An unknown name, such as another tool's, raises nothing and gives None.
 
     >>> options = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
     >>> guess_shares("choice", [options]), guess_shares("math", [options]), guess_shares("recorded:verl", [options])
@@ -121,13 +122,13 @@ def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | Non
     """
     guess_share = None
     if verifier in verifier_names():
-        with Verifiers() as verifiers:  # what grades in processes starts none for this
+        with Verifiers() as verifiers:  # this starts no worker processes
             guess_share = getattr(verifiers.named(verifier), "guess_share", None)
     return [None if guess_share is None else guess_share(problem) for problem in problems]
 
 
 class Verifiers:
-    """Grades problems of any mix of verifiers, each started when first needed and closed at the end.
+    """Grades problems of any mix of verifiers, each started on first use and closed at the end.
 
     >>> problem = Problem(task="t", prompt="2 + 3", gold="5", verifier="exact")
     >>> with Verifiers() as verifiers:
@@ -149,24 +150,24 @@ class Verifiers:
         self.close()
 
     def close(self) -> None:
-        """End all worker processes; a later call starts them afresh."""
+        """End all worker processes; a later call starts new ones."""
         for verifier in self._by_name.values():
             close = getattr(verifier, "close", None)
             if close is not None:
                 close()
 
     def of(self, problem: Problem) -> Verifier:
-        """The verifier that grades ``problem``."""
+        """Return the verifier that grades ``problem``."""
         return self.named(problem.verifier)
 
     def named(self, name: str) -> Verifier:
-        """The verifier called ``name``."""
+        """Return the verifier called ``name``."""
         if name not in self._by_name:
             self._by_name[name] = get_verifier(name, timeout_s=self._timeout_s, workers=self._workers)
         return self._by_name[name]
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the problem's verifier cannot work with it, nor with any member of a gold list."""
+        """Raise ``ProblemError`` if the verifier can use neither the gold nor any member of a gold list."""
         faults: list[ProblemError] = []
         variants = _variants(problem)
         for variant in variants:
@@ -178,9 +179,9 @@ class Verifiers:
             raise faults[0]
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order.
+        """Return one grade per (problem, response text), in order.
 
-        A gold that lists several answers accepts any of them; a correct response gets the answer of the first.
+        A gold that lists several answers accepts any of them; a correct response gets the answer of the first gold.
         """
         variants = [_variants(problem) for problem, _ in items]
         if all(len(alternatives) == 1 for alternatives in variants):
@@ -190,7 +191,7 @@ class Verifiers:
         pairs: list[tuple[Problem, str]] = []
         for alternatives, (_, text) in zip(variants, items, strict=True):
             pairs += [(variant, text) for variant in alternatives]
-            pairs.append((alternatives[0], f"\\boxed{{{alternatives[0].gold}}}"))  # for the name of a correct answer
+            pairs.append((alternatives[0], f"\\boxed{{{alternatives[0].gold}}}"))  # names a correct answer
         grades = iter(self._grade(pairs))
         return [_best([next(grades) for _ in alternatives], next(grades)) for alternatives in variants]
 
@@ -206,13 +207,13 @@ class Verifiers:
 
 
 def _variants(problem: Problem) -> tuple[Problem, ...]:
-    """The problem once for every answer that its gold accepts."""
+    """Return one copy of the problem for each answer that its gold accepts."""
     if problem.gold[:1] != "[" or problem.verifier.removesuffix(SUFFIX) not in _READERS:
         return (problem,)
     return tuple(replace(problem, gold=gold) for gold in accepted_golds(problem.gold))
 
 
 def _best(grades: Sequence[Grade], of_first_gold: Grade) -> Grade:
-    """The grade that accepts, under the name of the first gold, else that by the first gold."""
+    """Return the first correct grade, with the first gold's answer; without a correct one, the first grade."""
     right = next((grade for grade in grades if grade.correct), None)
     return grades[0] if right is None else replace(right, answer=of_first_gold.answer, mode=of_first_gold.mode)

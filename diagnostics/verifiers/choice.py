@@ -1,4 +1,4 @@
-"""Verifier "choice": the letter of one option of a multiple-choice question."""
+"""Verifier "choice", which compares the letter of a multiple-choice option."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NAMED_ELSEWHERE = re.compile(
     r"|選項?\s*|应选|是)?"
     r"(?=[(\[]?[A-Z][)\].:]?(?![A-Za-z]))"
 )
-#: The letter in brackets behind the option's text: "All of the above (D)".
+#: The letter in brackets after the option's text: "All of the above (D)".
 _BEHIND_TEXT = re.compile(r"(?P<text>[^()\[\]]*[^()\[\]\s])\s*\(([A-Z])\)[.!]?")
 _NO_OPTION = re.compile(r"\b(?:not|either|neither|or|nor|but|than|and|never)\b|n['’]t\b", re.IGNORECASE)
 #: "D. " before the option's text.
@@ -53,12 +53,12 @@ _WITH_TEXT = re.compile(
     r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)(?!I\s+[a-z])[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*"
     r"|([A-Z])\s\(.+\))"
 )
-#: A letter and what is said of it: "B because …", "C is correct".
+#: A letter and a clause about it: "B because …", "C is correct".
 _WITH_CLAUSE = re.compile(
     r"[(\[]?([A-Z])[)\]]?\s+(?:(?:because|since|as|which|where|due to|for|given|[-–—=])(?=\s).+"
     r"|is\s+(?:the\s+)?(?:only\s+)?(?:correct|right|best|true|answer|valid)\b.*)"
 )
-#: Letters that are negated or joined: no single option, though the first of them may look like one with its text.
+#: Letters that are negated or joined. They name no single option, though the first may look like one with its text.
 _DOUBTED = re.compile(
     r"(?:option|choice|letter)?\s*[(\[]?[A-Z][)\].:]?\s*(?:,|;|/|&|→|[-=]?>|\bor\b|\band\b|\bthen\b|\bfollowed by\b"
     r"|\bbefore\b)"
@@ -72,7 +72,7 @@ _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*\S", re.MULTILINE)
 
 @lru_cache(maxsize=1 << 12)
 def choice_letter(answer: str) -> str | None:
-    r"""The letter that an answer states, in upper case; None if it states none.
+    r"""Return the letter that an answer states, in upper case; None if it states none.
 
     >>> [choice_letter(text) for text in ("B", "(b)", r"\text{B}", "option B", "B. Paris", "A car", "Paris")]
     ['B', 'B', 'B', 'B', 'B', None, None]
@@ -96,12 +96,12 @@ def _letter(text: str) -> str | None:
 
 @lru_cache(maxsize=1 << 12)
 def _bare(answer: str) -> str:
-    """An answer without LaTeX's wrapping and Markdown, on one line."""
+    """Return an answer without LaTeX wrapping and Markdown, on one line."""
     bare = collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", typeset(unwrap(without_marks(answer))))))
     return bare if bare.isascii() else normalize("NFKC", bare)  # full-width letters and brackets
 
 
-#: Characters of an option's text that may end without a full stop.
+#: Longest option text that may end without a full stop, in characters.
 _MOST_OPTION = 80
 
 
@@ -118,7 +118,7 @@ def _labelled_option(text: str) -> str | None:
     return "" if goes_on(rest, text[label.stop :]) else label.line
 
 
-#: Where a letter may stand, in this order.
+#: Where the letter is searched, in this order.
 _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (last_boxed, "boxed"),
     (tagged_answer, "tagged"),
@@ -131,7 +131,7 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
 
 @lru_cache(maxsize=1 << 12)
 def choice_doubted(answer: str) -> bool:
-    r"""Whether an answer names several letters, or one that it negates.
+    r"""Return whether an answer names several letters, or negates a letter.
 
     >>> [choice_doubted(text) for text in ("A or B", "(A), (B)", "not B", "(B) or (C)", "B. vitamins A and C", "B")]
     [True, True, True, True, False, False]
@@ -140,12 +140,12 @@ def choice_doubted(answer: str) -> bool:
 
 
 class ChoiceVerifier:
-    r"""Correct if the response ends on the letter of the gold.
+    r"""Accepts a response whose final letter is the gold's.
 
-    The letter is taken from the first of these that states one: the last ``\boxed{…}``; the last
+    The letter is taken from the first of these that contains one: the last ``\boxed{…}``; the last
     ``<answer>…</answer>``; the last line that starts with ``####``; the rest of the line after the last "answer is" or
-    "answer:"; the last line. A response that names the option's text without its letter is ``parse_fail``, one that
-    names several letters there, or negates one, ``ambiguous``. Answer and mode are the letter.
+    "answer:"; the last line. A response that gives the option's text without its letter is ``parse_fail``. A
+    response that names several letters there, or negates one, is ``ambiguous``. Answer and mode are the letter.
 
     >>> problem = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
     >>> [grade.correct for grade in ChoiceVerifier().grade([(problem, r"So \boxed{\text{B}}."), (problem, "A")])]
@@ -155,14 +155,14 @@ class ChoiceVerifier:
     name = "choice"
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` unless the gold is one letter."""
+        """Raise ``ProblemError`` unless the gold is a single letter."""
         if choice_letter(problem.gold) is None:
             raise ProblemError(
                 f'answer {problem.gold[:40]!r} is no letter; the verifier "choice" needs that of the correct option'
             )
 
     def guess_share(self, problem: Problem) -> float | None:
-        """One of as many options as stand in the prompt, each in a line that begins with its letter; None without."""
+        """Return 1 / number of options in the prompt (lines that begin with a letter); None without options."""
         n_options = 0
         for letter in _OPTION.findall(problem.prompt):
             if letter == ascii_uppercase[n_options : n_options + 1]:
@@ -170,7 +170,7 @@ class ChoiceVerifier:
         return 1 / n_options if n_options > 1 else None
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order; a response without a letter is ``parse_fail``."""
+        """Return one grade per (problem, response text), in order; a response without a letter is ``parse_fail``."""
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
@@ -180,7 +180,7 @@ class ChoiceVerifier:
         for rule, style in _RULES:
             content = rule(part)
             if content == "":
-                break  # a label that states nothing, or whose answer is thought over
+                break  # nothing follows the label, or the response reconsiders its answer
             if doubt or (content is not None and choice_doubted(content)):
                 reason = f"no single answer: {doubt or 'several options, or one that is negated'}"
                 return _grade_without_letter(problem, text, "ambiguous", reason, n_boxed, style)

@@ -1,4 +1,4 @@
-"""What a verifier is."""
+"""Interface of a verifier."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from oversharp.diagnostics.records.types import Grade, Problem
 
 
 class Verifier(Protocol):
-    """Turns responses into grades. Never raises for a bad response: that is a grade with a state.
+    """Turns responses into grades. Never raises for a bad response: its grade has a state instead.
 
-    A verifier may have a method ``guess_share(problem) -> float | None`` too: of wrong responses, the share that it
-    accepts because they hit upon the answer by luck; 0 where it checks the whole solution, None where nobody knows.
+    A verifier may also have a method ``guess_share(problem) -> float | None``: the share of wrong responses that it
+    accepts because their answer is right by luck; 0 if it checks the whole solution, None if unknown.
     """
 
     name: str
@@ -21,4 +21,4 @@ class Verifier(Protocol):
         """Raise ``ProblemError`` if this verifier cannot work with the problem's gold (called at load time)."""
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order. Called with distinct pairs."""
+        """Return one grade per (problem, response text), in order. Called with distinct pairs."""

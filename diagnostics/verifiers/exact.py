@@ -1,4 +1,4 @@
-"""Verifier "exact": the final answer, compared as text."""
+"""Verifier "exact", which compares the final answer as text."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from oversharp.diagnostics.verifiers.reading.sentences import goes_on
 from oversharp.diagnostics.verifiers.reading.stated import box_doubt
 
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
-#: Characters of an answer that is remembered once it is tidied, and of the end of a response from its last box on:
-#: responses repeat them a lot.
+#: Longest answer whose cleaned form is cached, and longest end of a response (from its last box on) that is cached, in
+#: characters: responses repeat them often.
 _SHORT, _SHORT_END = 32, 48
 
 
 def exact_answer(text: str, *, prompt: str = "") -> str | None:
-    r"""The final answer of a response as text; None if the response states none.
+    r"""Return the final answer of a response as text; None if it states none.
 
-    Of what follows closed thoughts, the first of these that is there: the last ``\boxed{…}``; the last
+    Searches what follows closed thoughts for these, in this order: the last ``\boxed{…}``; the last
     ``<answer>…</answer>``; the last line that starts with ``####``; the line after the last label ("answer is",
     "Answer:"); the last line. Markdown, dollars, special tokens and a full stop around it are removed and whitespace is
     collapsed; letter case stays.
@@ -47,7 +47,7 @@ def exact_answer(text: str, *, prompt: str = "") -> str | None:
 
 
 def _extract_answer(part: str) -> tuple[str | None, AnswerStyle]:
-    """The answer of the part of a response that states it, and how it is stated."""
+    """Return the answer in the final part of a response, and how it is stated."""
     start = part.rfind("\\boxed{")
     if start >= 0 and len(part) - start <= _SHORT_END:
         closed = _closed_box(part[start:])
@@ -62,9 +62,9 @@ def _extract_answer(part: str) -> tuple[str | None, AnswerStyle]:
 
 
 def labelled_line(text: str) -> str | None:
-    """The line after the last label of an answer, without Markdown; None without a label.
+    """Return the line after the last answer label, without Markdown; None without a label.
 
-    "" where nothing follows the label, or where the response goes on after it and breaks off.
+    Returns "" if nothing follows the label, or if the response continues after that line and is truncated.
 
     >>> labelled_line("**Answer:** Paris"), labelled_line("**Answer:**"), labelled_line("Paris")
     ('Paris', '', None)
@@ -81,7 +81,7 @@ def _last_line(text: str) -> str | None:
 
 
 _BULLETS = tuple("->*+•#")
-#: Where an answer may stand, in this order.
+#: Where the answer is searched, in this order.
 _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (last_boxed, "boxed"),
     (tagged_answer, "tagged"),
@@ -94,7 +94,7 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
 
 @lru_cache(maxsize=1 << 16)
 def _closed_box(end: str) -> tuple[str | None] | None:
-    r"""The answer in the box that a response ends with; None where the last ``\boxed`` is not closed."""
+    r"""Return the answer in the box that ends a response; None if the last ``\boxed`` is not closed."""
     content = last_boxed(end)
     return None if content is None else (_tidy(content),)
 
@@ -113,7 +113,7 @@ _gold_answer = lru_cache(maxsize=1 << 16)(exact_answer)
 
 
 class ExactVerifier:
-    """Correct if the final answer and the gold are the same text under the rules of ``exact_answer``.
+    """Accepts a response whose ``exact_answer`` is the same text as the gold's.
 
     >>> problem = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="exact")
     >>> ExactVerifier().grade([(problem, "Answer: Paris.")])[0].correct
@@ -123,14 +123,14 @@ class ExactVerifier:
     name = "exact"
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the gold holds no answer."""
+        """Raise ``ProblemError`` if the gold contains no answer."""
         if exact_answer(problem.gold) is None:
             raise ProblemError("the answer is blank; give the text that a correct response ends with")
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order.
+        """Return one grade per (problem, response text), in order.
 
-        A blank response is ``parse_fail``, one whose last boxes are alternatives or lie in each other ``ambiguous``.
+        A blank response is ``parse_fail``. A response whose last boxes are alternatives or nested is ``ambiguous``.
         """
         return [self._grade(problem, text) for problem, text in items]
 

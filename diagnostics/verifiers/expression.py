@@ -1,4 +1,4 @@
-"""Verifier "expression": the response is an arithmetic expression with a given value."""
+"""Verifier "expression", for arithmetic expressions with a given value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
 from oversharp.diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
 from oversharp.diagnostics.verifiers.reading.responses import answer_text
 
-#: Longest expression read. With at most 12 digits a number, values stay below 1,600 bits: nothing can explode.
+#: Longest accepted expression. With at most 12 digits per number, values stay below 1,600 bits.
 MAX_TOKENS = 128
 MAX_DIGITS = 12
 ALL_OPERATORS = "+-*/"
@@ -24,7 +24,7 @@ class ExpressionError(ValueError):
 
 
 def tokenize(text: str) -> list[str]:
-    """Numbers, operators and brackets of ``text``.
+    """Split ``text`` into numbers, operators and brackets. Raises ``ExpressionError`` for anything else.
 
     >>> tokenize("6*7 + 12")
     ['6', '*', '7', '+', '12']
@@ -47,7 +47,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def evaluate(tokens: Sequence[str], *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
-    """Exact rational value of an arithmetic expression, split by ``tokenize``, under the usual precedence.
+    """Return the exact rational value of an expression split by ``tokenize``, with the usual precedence.
 
     Grammar: non-negative integers, the binary ``operators``, round brackets if ``brackets``. No signs, no powers.
     Raises ``ExpressionError`` for anything else and ``ZeroDivisionError`` where a divisor is zero.
@@ -100,12 +100,12 @@ def _allowed(operator: str, operators: str) -> str:
 
 
 class ExpressionVerifier:
-    r"""Correct if the expression has the gold's value and obeys the rules in ``problem.meta``.
+    r"""Accepts an expression that has the gold's value and obeys the rules in ``problem.meta``.
 
-    ``meta`` may hold ``numbers`` (each must be used exactly once), ``operators`` (default ``+-*/``) and ``brackets``
-    (default true). The expression is the content of the last ``\boxed{…}`` or ``<answer>…</answer>`` where there is
-    one, else the whole response; nothing else may stand beside it. Answer and mode are its tokens joined by single
-    spaces, so that spacing never splits a mode.
+    ``meta`` may contain ``numbers`` (each must be used exactly once), ``operators`` (default ``+-*/``) and ``brackets``
+    (default true). The expression is the content of the last ``\boxed{…}`` or ``<answer>…</answer>``, else the whole
+    response; any other text makes it ``parse_fail``. Answer and mode are its tokens joined by single spaces, so that
+    spacing never splits a mode.
 
     >>> rules = {"numbers": [6, 7, 12]}
     >>> problem = Problem(task="t", prompt="6 7 12 = 54 :", gold="54", verifier="expression", meta=rules)
@@ -121,11 +121,11 @@ class ExpressionVerifier:
         _rules(problem)
 
     def guess_share(self, problem: Problem) -> float | None:
-        """0 where the numbers are given: an expression that uses them is a solution. Else the value alone will do."""
+        """Return 0 if the numbers are given: an expression that uses them is a solution. None otherwise."""
         return None if _rules(problem)[0] is None else 0.0
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order; a response that is no expression is ``parse_fail``."""
+        """Return one grade per (problem, response text), in order; without an expression it is ``parse_fail``."""
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:
@@ -158,7 +158,7 @@ def _target(problem: Problem) -> Fraction:
 
 
 def _rules(problem: Problem) -> tuple[list[int] | None, str, bool]:
-    """Sorted numbers (None: any), operators, and whether brackets may stand."""
+    """Return the sorted numbers (None: any), the operators, and whether brackets are allowed."""
     meta = problem.meta
     numbers, operators, brackets = meta.get("numbers"), meta.get("operators", ALL_OPERATORS), meta.get("brackets", True)
     if numbers is not None:

@@ -1,4 +1,4 @@
-"""Cheap, pure rules that find the final answer in a response. Nothing here parses mathematics."""
+"""Cheap, pure rules that extract the final answer from a response, without parsing mathematics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
-#: Headings of Markdown that begin with four hashes too: "#### Step 10: check", "#### Final Answer".
+#: Markdown headings, which may begin with four hashes too: "#### Step 10: check", "#### Final Answer".
 _HEADING = re.compile(
     r"[\s*_]*(?:(?:step|case|part|section|problem|question|example|stage|phase|method|approach"
     r"|sub-?problem)\s+"
@@ -17,9 +17,9 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
-#: Two letters in a row, or one of another script; Greek letters are mathematics.
+#: Two letters in a row, or a letter of another script; Greek letters are mathematics.
 _WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹¼-¾⅐-⅞]")
-#: The field of an answer in JSON, or in what Python prints, with its value: text, a list or a word.
+#: The answer field in JSON or a printed Python dict, with its value: text, a list or a word.
 _JSON_ANSWER = re.compile(
     r"""[{,]\s*["'](?:final[ _]?)?answer["']\s*:\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
     r"""|\[(?P<list>[^\[\]]*)\]|(?P<bare>[^\s,{}\[\]"']+))\s*[,}]""",
@@ -30,7 +30,7 @@ _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "*
 
 
 def collapse_whitespace(text: str) -> str:
-    """Strip, and turn every run of whitespace into one space.
+    """Strip, and replace every run of whitespace with a single space.
 
     >>> collapse_whitespace("  6 *\\t7\\n")
     '6 * 7'
@@ -39,9 +39,9 @@ def collapse_whitespace(text: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last ``\boxed{…}`` whose braces balance; None if there is none.
+    r"""Return the content of the last ``\boxed{…}`` whose braces balance; None if there is none.
 
-    One pass, so that a response stuck in a loop of open boxes costs no more than its length.
+    Makes one pass, so a response that loops over open boxes takes linear time.
 
     >>> last_boxed(r"\boxed{3}, no: \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
@@ -54,7 +54,7 @@ def last_boxed(text: str) -> str | None:
     plain = _PLAIN_BOX.match(text, start)
     if plain is not None:
         return plain[1].strip()
-    # the last box is nearly always closed; only when it is cut short does an earlier one count
+    # the last box is nearly always closed; an earlier one counts only if it is truncated
     content = _last_closed_box(text[start:])
     return content if content is not None else _last_closed_box(text)
 
@@ -74,7 +74,7 @@ def _last_closed_box(text: str) -> str | None:
 
 
 def tagged_answer(text: str) -> str | None:
-    """Content of the last ``<answer>…</answer>``; None if there is none.
+    """Return the content of the last ``<answer>…</answer>``; None if there is none.
 
     >>> tagged_answer("<think>1+1</think> <answer> 2 </answer>")
     '2'
@@ -90,7 +90,9 @@ def tagged_answer(text: str) -> str | None:
 
 
 def hash_answer(text: str) -> str | None:
-    """Return the rest of the last line that starts with ``####`` and is no heading; GSM8K ends its solutions so.
+    """Return the rest of the last line that starts with ``####`` and is no heading.
+
+    GSM8K solutions end with such a line.
 
     >>> hash_answer("6 + 7 = 13\\n#### 13"), hash_answer("#### Step 2: add")
     ('13', None)
@@ -128,13 +130,13 @@ def json_answer(text: str) -> str | None:
 
 
 def last_line(text: str) -> str | None:
-    """The last line that is not blank; None for a blank text."""
+    """Return the last line that is not blank; None for a blank text."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else None
 
 
 def unwrap(text: str) -> str:
-    r"""Remove dollars, brackets of math mode, bold marks and the full stop around a whole answer.
+    r"""Remove dollars, math-mode brackets, bold marks and the full stop around a whole answer.
 
     >>> unwrap("**$7$**."), unwrap(r"\(x+1\)"), unwrap("3.5")
     ('7', 'x+1', '3.5')
@@ -155,7 +157,7 @@ def unwrap(text: str) -> str:
 
 
 def looks_like_formula(text: str) -> bool:
-    r"""Whether ``text`` is mathematics without prose: no word outside a LaTeX command, in any script.
+    r"""Return whether ``text`` is mathematics without prose: no word outside a LaTeX command.
 
     >>> [looks_like_formula(text) for text in ("7", r"2\sqrt{3}", r"5 \text{ cm}", "7 pears", "")]
     [True, True, True, False, False]

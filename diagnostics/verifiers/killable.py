@@ -1,7 +1,7 @@
-"""Worker processes that can be killed: one call that hangs costs its own timeout and nothing else.
+"""Worker processes that can be killed, so that a call that hangs costs only its own timeout.
 
-Why not signals or futures: SIGALRM does not interrupt big-integer work in C and needs the main thread;
-``Future.result(timeout)`` gives up waiting but leaves the worker hung. Killing the process always works.
+Signals and futures would not work: SIGALRM does not interrupt big-integer work in C and needs the main thread;
+``Future.result(timeout)`` stops waiting but leaves the worker hung. Killing the process always works.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from oversharp.diagnostics.records.errors import VerifierError
 
 R = TypeVar("R")
 
-#: Calls handed to the pool ahead of the results read: enough to keep workers busy, bounded in memory.
+#: Most calls submitted to the pool without a result: enough to keep workers busy, with bounded memory.
 CALLS_IN_FLIGHT = 512
-#: A call whose worker dies is tried again, as the death may have had another cause (the out-of-memory killer).
+#: Attempts of a call whose worker dies; the cause may be external (the out-of-memory killer).
 TRIES = 3
-#: Seconds beyond its time after which the oldest call in flight shows that the pool itself is stuck.
+#: Seconds past the timeout of the oldest call after which the pool counts as stuck.
 STALL_S = 60.0
-#: Address space of one worker: a tower of powers must not take the machine down before its time is up.
+#: Address space of one worker: a tower of powers must not exhaust the machine's memory before it times out.
 WORKER_MEMORY_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome(Generic[R]):
-    """What became of one call: its ``value``, or the ``reason`` why there is none."""
+    """Result of one call: its ``value``, or the ``reason`` why there is none."""
 
     value: R | None
     state: Literal["ok", "timeout", "error"]
@@ -74,7 +74,7 @@ class KillablePool:
         self._started: Semaphore
 
     def map(self, function: Callable[..., R], calls: Sequence[tuple[object, ...]]) -> list[Outcome[R]]:
-        """``function(*call)`` for every call, in order. ``function`` and its values must pickle."""
+        """Return ``function(*call)`` for every call, in order. ``function`` and its values must pickle."""
         outcomes: list[Outcome[R]] = []
         in_flight: deque[_Ticket[R]] = deque()
         for call in calls:
@@ -85,7 +85,7 @@ class KillablePool:
         return outcomes
 
     def close(self) -> None:
-        """End the workers. The pool starts afresh if it is used again."""
+        """End the workers. They start again if the pool is used again."""
         if self._finalizer is not None:
             self._finalizer()
         self._pool = self._finalizer = None
@@ -101,7 +101,7 @@ class KillablePool:
                 future: Future[R] = self._pool.schedule(
                     timed, args=(self.timeout_s, function, call), timeout=self.timeout_s
                 )
-            except RuntimeError:  # pebble gives a pool up when workers die while they have nothing to do
+            except RuntimeError:  # pebble closes a pool whose workers die while idle
                 self.close()
             else:
                 return _Ticket(pool=self._pool, function=function, call=call, future=future)
@@ -109,7 +109,7 @@ class KillablePool:
 
     def _start(self) -> ProcessPool:
         # forkserver: no fork of a process that holds torch threads, and a killed worker is replaced by a fork of
-        # a server that has the module imported already (milliseconds instead of a second).
+        # a server that has already imported the module (milliseconds instead of a second).
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([self._module])
         _start_server()
@@ -122,7 +122,7 @@ class KillablePool:
         )
 
     def _await_workers(self, pool: ProcessPool) -> None:
-        # asking whether it is active starts the workers; it is not where they die
+        # reading pool.active starts the workers; it is false if they die
         waits_until = time.monotonic() + STALL_S
         for _ in range(self._workers):
             while pool.active and not self._started.acquire(timeout=0.1):
@@ -137,7 +137,7 @@ class KillablePool:
                 ticket = self._submit(ticket.function, ticket.call)
             try:
                 error = ticket.future.exception(timeout=2 * self.timeout_s + STALL_S)
-            except TimeoutError:  # nothing moves: a worker was killed while it held the lock on the queue
+            except TimeoutError:  # no progress: a worker was killed while it held the queue's lock
                 self.close()
                 error = BrokenProcessPool("the pool stalled")
             if not isinstance(error, ProcessExpired | BrokenProcessPool):
@@ -161,7 +161,7 @@ class KillablePool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ticket(Generic[R]):
-    """A call under way, and the pool that has it."""
+    """A submitted call, and its pool."""
 
     pool: ProcessPool
     function: Callable[..., R]
@@ -171,10 +171,10 @@ class _Ticket(Generic[R]):
 
 @contextmanager
 def stopped_later() -> Iterator[None]:
-    """What would stop the command, Ctrl-C or SIGTERM, does so after the block: its workers have started then.
+    """Defer Ctrl-C, SIGTERM and SIGHUP to the end of the block, when its workers have started.
 
-    A pool that is given up while a worker starts takes away the semaphores that the worker looks for, and the worker
-    would say a traceback. Starting takes a second or two. In other threads nothing is stopped, and nothing waits.
+    Abandoning a pool while a worker starts removes the semaphores that the worker opens, and the worker would print a
+    traceback. Starting takes a second or two. Does nothing outside the main thread, which alone gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -199,7 +199,7 @@ def stopped_later() -> Iterator[None]:
 
 
 def _start_server() -> None:
-    """Start the process that forks workers, deaf to Ctrl-C from its first moment: it is told by pipes when to end."""
+    """Start the fork server so that it ignores Ctrl-C from the start: closed pipes end it."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is None or threading.current_thread() is not threading.main_thread():
         forkserver.ensure_running()
@@ -217,11 +217,11 @@ def _stop(pool: ProcessPool) -> None:
 
 
 def prepare_worker(module: str, started: Semaphore) -> None:
-    """Runs once in every worker, before its first call: the worker has found all semaphores it looks for."""
+    """Prepare a worker before its first call. By now it has opened all of its semaphores."""
     started.release()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # scorers print; standard output may be somebody's JSON
-    warnings.simplefilter("ignore")  # the user's -W error must not turn into other grades
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # scorers print, and standard output may be JSON
+    warnings.simplefilter("ignore")  # the user's -W error must not change grades
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or hard > WORKER_MEMORY_BYTES:
@@ -230,10 +230,10 @@ def prepare_worker(module: str, started: Semaphore) -> None:
 
 
 def timed(timeout_s: float, function: Callable[..., R], call: tuple[object, ...]) -> R:
-    """Call in the worker, with a limit of CPU time as a second net.
+    """Run a call in the worker, with a limit on CPU time as a second safeguard.
 
-    The parent kills a worker that is late; but a parent that was itself killed cannot, and a worker deep in a
-    big-integer operation would burn a core for ever.
+    The parent kills a late worker. If the parent itself was killed, a worker in a big-integer operation would
+    otherwise occupy a core forever.
     """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

@@ -1,4 +1,4 @@
-"""Verifier "math": math-verify in worker processes that can be killed, behind rules on what states an answer."""
+"""Verifier "math", which extracts answers by rules and compares them with math-verify in killable workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verifiers.math_worker import MathVerdict
 
 WORKER_MODULE = "oversharp.diagnostics.verifiers.math_worker"
-#: Longer "answers" are runaway text; parsing them is where grammars explode.
+#: Longer "answers" are runaway text, on which parsing takes exponential time.
 MAX_ANSWER_CHARACTERS = 1000
 
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
@@ -37,7 +37,7 @@ _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})", re.ASCII)
 _INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", re.IGNORECASE)
 _MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)", re.ASCII)
 _CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
-#: A gold that is one number, with a sign of a currency or a unit.
+#: A gold that is a single number, with a currency sign or a unit.
 _SINGLE_NUMBER = re.compile(
     r"-?\s*\\?[$€£]?\s*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?P<decimals>\d+))?\s*(?:\\?%|\\text\s*\{[^{}\d]*\}"
     r"|[A-Za-z°][^\d,;]*)?",
@@ -45,14 +45,14 @@ _SINGLE_NUMBER = re.compile(
 )
 _YES_NO = ("yes", "no", "true", "false")
 _LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
-#: Why a gold cannot be compared by value though it is one: no worker finishes with it.
+#: Reason for comparing a mathematical gold as text: no worker parses it within the time limit.
 TOO_SLOW = "math-verify does not finish reading it"
 _COMPARED_AS_TEXT = (NO_MATHEMATICS, TOO_SLOW)
 _NOTHING_STATED = "no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response"
 _PERCENT = re.compile(r"(.*[\d}\])$])\s*\\%", re.DOTALL)
-#: Degrees at the end, as of an angle or a temperature; the scale is compared by ``verdict_on_form``.
+#: Degrees at the end, of an angle or a temperature; ``verdict_on_form`` compares the scale.
 _DEGREES = re.compile(r"(?<=[\d}])\^\\circ\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK]?\s*\}?\s*$")
-#: A gold such as 3 million, whose word no grader may drop as a unit.
+#: A gold such as 3 million, whose word must not be dropped as a unit.
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALED = re.compile(rf"^(-?[\d.,]+)\s*\\text\s*\{{\s*({'|'.join(_SCALES)})\s*\}}$", re.IGNORECASE)
 #: The unit of a quantity that an equation states.
@@ -60,17 +60,17 @@ _UNIT_OF_SIDE = re.compile(r"(?<=[A-Za-z}])(\s*=\s*-?[\d.,]+)\s*\\(?:text|mathrm
 _ABOUT = re.compile(r"\\(?:approx|simeq)(?![A-Za-z])|≈")
 
 
-#: The arguments of ``math_worker.judge``, each in a box: gold, answer, the gold that names a correct answer, and the
-#: value that the response calls about equal to the answer.
+#: The arguments of ``math_worker.judge``, each in a box: gold, answer, the gold whose key a correct answer gets, and
+#: the value that the response states as approximately equal to the answer.
 Comparison: TypeAlias = tuple[str, str, str, str | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gold:
-    """A gold as it is compared: ``answer`` without a box, ``words`` where it is text.
+    """A parsed gold: ``answer`` without a box, ``words`` if it is text.
 
-    ``n_decimals``: digits behind the point where the gold is a single number, else None.
-    ``values`` are the formulas of which an answer must equal one, ``boxed`` is the first of them for math-verify.
+    ``n_decimals``: digits after the decimal point if the gold is a single number, else None.
+    ``values``: alternative formulas; an answer must equal one of them. ``boxed``: the first of them for math-verify.
     """
 
     answer: str
@@ -84,9 +84,9 @@ class Gold:
 
 @lru_cache(maxsize=1 << 16)
 def gold_of(gold: str) -> Gold:
-    r"""Read a gold, as a response is read: one that is a whole solution counts by what it states.
+    r"""Parse a gold by the rules for responses: a gold may be a whole solution that states the answer.
 
-    Bare, math-verify would read ``2\sqrt{3}`` as 2 and ``x^2+1`` not at all.
+    The gold is boxed because math-verify reads a bare ``2\sqrt{3}`` as 2 and cannot read a bare ``x^2+1``.
 
     >>> gold_of(r"Thus \boxed{x^2+1}.").boxed, gold_of("$5$").boxed, gold_of("Paris").words
     ('\\boxed{x^2+1}', '\\boxed{5}', 'paris')
@@ -113,7 +113,7 @@ def _write_scale(match: re.Match[str]) -> str:
 
 
 def _gold_text(gold: str) -> str:
-    """What a gold states: its boxes, what follows ####, a label or "A:", or all of it."""
+    """Return the answer in a gold: its boxes, what follows ####, a label or "A:", else the whole text."""
     gold = with_plain_boxes(gold.strip())
     statement = boxes(gold) if "\\boxed" in gold else None
     if statement is not None:
@@ -132,10 +132,10 @@ def _without_percent(value: str) -> str:
 
 
 def comparisons(gold: Gold, value: str) -> Iterator[Comparison]:
-    r"""Every comparison of which one must come out equal for ``value`` to be right.
+    r"""Yield the comparisons to make; ``value`` is right if any of them is equal.
 
-    A percentage is its number and a hundredth of it, unless both sides are percentages. "a \approx b" states both,
-    if they are about equal.
+    A percentage is compared as its number and as a hundredth of it, unless both sides are percentages. "a \approx b"
+    states both values if they are approximately equal.
 
     >>> [pair[:2] for pair in comparisons(gold_of("1/8"), r"12.5\%")]
     [('\\boxed{1/8}', '\\boxed{\\frac{12.5}{100}}'), ('\\boxed{1/8}', '\\boxed{12.5}')]
@@ -164,16 +164,16 @@ def _by_percent(right: str, answer: str) -> tuple[tuple[str, str], ...]:
     return ((right, answer),)
 
 
-#: How often a gold is asked of that takes too long: mostly the machine had other work, and a gold that was called
-#: unreadable for that would be compared as text, another problem than yesterday's.
+#: Attempts to parse a gold that times out: usually the machine was busy, and a gold reported as unparsed would be
+#: compared as text, so that its grades would differ from run to run.
 _CHECKS = 3
 
 
 @lru_cache(maxsize=1 << 16)
 def boxed(answer: str, *, algebra: bool = False) -> str:
-    r"""An answer as math-verify is to read it: in a box; ``4e5``, ``3 1/2`` and ``infinity`` as mathematics has them.
+    r"""Return an answer in a box for math-verify; ``4e5``, ``3 1/2`` and ``infinity`` become LaTeX.
 
-    ``algebra``: the gold ends in a variable, so that a last letter is none of a unit.
+    ``algebra``: the gold ends in a variable, so a last letter is not a unit.
 
     >>> boxed("4e5"), boxed("-infinity"), boxed("6t", algebra=True)
     ('\\boxed{4 \\times 10^{5}}', '\\boxed{-\\infty}', '\\boxed{6(t)}')
@@ -190,20 +190,21 @@ def boxed(answer: str, *, algebra: bool = False) -> str:
 
 
 class MathVerifier:
-    r"""Grades mathematics: ``reading.stated.read`` finds what a response states, math-verify compares it with the gold.
+    r"""Grades mathematics: ``reading.stated.read`` extracts the answer, math-verify compares it with the gold.
 
-    What states no single value (negated, compared, a range, alternatives that are not all right, taken back) is
-    ``ambiguous``. Words are compared as text, times, dates and numbers to a base by their parts; two different units,
-    and a set with a tuple, differ. docs/grading.md has the rules.
+    A response without a single value (negated, compared, a range, alternatives that are not all right, withdrawn) is
+    ``ambiguous``. Words are compared as text; times, dates and numbers to a base by their parts. Different units
+    differ, and so do a set and a tuple. docs/grading.md has the rules.
 
-    Each distinct (gold, answer) pair is verified once in the life of the verifier, whatever the number of samples.
+    Each distinct (gold, answer) pair is verified only once, whatever the number of samples.
     The answer is a canonical key: the gold's for a correct answer, else an exact rational, 12 significant digits or
-    sympy's normal form; mode and answer are the same. No answer, or one that math-verify cannot read, is
-    ``parse_fail``; one that takes longer than ``timeout_s`` (wall seconds) is ``timeout`` and its own text the answer.
+    sympy's normal form; mode and answer are the same. A missing answer, or an answer that math-verify cannot parse, is
+    ``parse_fail``. A comparison that takes longer than ``timeout_s`` (wall seconds) is ``timeout``, with the answer's
+    text as the answer.
 
     Limits, all math-verify's: an equation states its right side; the tuple (1, 2) and the open interval are the same.
 
-    Use as a context manager, or ``close()`` it: worker processes start at the first pair.
+    Use as a context manager, or call ``close()``: worker processes start at the first pair.
     """
 
     name = "math"
@@ -225,14 +226,14 @@ class MathVerifier:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes; they start afresh if the verifier is used again."""
+        """End the worker processes; they start again if the verifier is used again."""
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the gold says that there is none, is too long or has no value."""
+        """Raise ``ProblemError`` if the gold is a placeholder such as "None", is too long or has no value."""
         gold = gold_of(problem.gold)
         if _PLAIN_NUMBER.fullmatch(gold.answer):
-            return  # certain without asking a worker, and most golds are of this kind
+            return  # valid without asking a worker; most golds are plain numbers
         if len(gold.boxed) > MAX_ANSWER_CHARACTERS:
             raise ProblemError(f"the answer has {len(gold.boxed)} characters; give the final answer alone")
         why = "it says that there is no answer" if says_nothing(gold.answer) else self._fault(gold)
@@ -252,7 +253,7 @@ class MathVerifier:
         return TOO_SLOW if outcome.state == "timeout" else outcome.reason if outcome.value is None else outcome.value
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order; pairs that were verified before cost no worker."""
+        """Return one grade per (problem, response text), in order; known pairs need no worker."""
         asked = [(gold_of(problem.gold), _find_answer(problem, text)) for problem, text in items]
         new = dict.fromkeys(pair for pair in asked if pair not in self._known)
         self._verify(
@@ -265,16 +266,16 @@ class MathVerifier:
         ]
 
     def _remember(self, pair: tuple[Gold, Stated]) -> Grade:
-        """Responses repeat what they state far more often than their texts."""
+        """Grade a pair and cache the grade: answers repeat far more often than response texts."""
         grade = self._grade(*pair)
         grade = self._known[pair] = replace(grade, style=pair[1].style, lenient=grade.correct)
         return grade
 
     def _mark_lenient(self, grade: Grade) -> Grade:
-        """The grade of a response that the lenient reader alone accepts."""
+        """Return the grade of a response that only the lenient reader accepts."""
         lenient_grade = self._lenient.get(id(grade))
         if lenient_grade is None:
-            # the grade is kept, so that nothing else gets its identity
+            # self._known keeps the grade alive, so its id is not reused
             lenient_grade = self._lenient[id(grade)] = replace(grade, lenient=True)
         return lenient_grade
 
@@ -290,7 +291,7 @@ class MathVerifier:
         for reading in _readings(gold, stated)[1:] if not grade.correct else ():
             if (other := self._grade_by_rules(gold, reading)).correct:
                 return other
-        # what stands there letter by letter as in the gold is right, also where nothing can read it
+        # the same text as the gold is right, even if it cannot be parsed
         may_compare_text = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
         if may_compare_text and any(
             same_notation(gold.answer, statement) for statement in (stated.text or "", stated.sentence)
@@ -338,7 +339,7 @@ class MathVerifier:
         return _make_grade(outcome.value.answer_key, stated, correct=outcome.value.correct)
 
     def _grade_doubtful(self, gold: Gold, stated: Stated) -> Grade:
-        """Right where every alternative is, or where the list of them is what the gold lists."""
+        """Grade alternatives: right if every one is right, or if their list equals the list in the gold."""
         grades = [self._judge_value(gold, value, stated) for value in stated.values]
         if grades and all(
             grade.correct and verdict_on_form(gold.answer, value) is not False
@@ -353,14 +354,14 @@ class MathVerifier:
 
 
 class StrictMathVerifier(MathVerifier):
-    """The same, but a response that puts different contents into boxes, wherever, is ambiguous."""
+    """Like ``MathVerifier``, but a response with boxes of different contents is always ambiguous."""
 
     name = "math_strict"
     one_box = True
 
 
 def _find_answer(problem: Problem, text: str) -> Stated:
-    """What a response states, and why it states nothing."""
+    """Return the answer that a response states, or why it states none."""
     stated = read(answer_text(text, prompt=problem.prompt))
     if stated.text is not None or stated.why or not (marks_thoughts(text) or opens_thoughts(problem.prompt)):
         return stated
@@ -372,7 +373,7 @@ def _find_answer(problem: Problem, text: str) -> Stated:
 
 
 def _readings(gold: Gold, stated: Stated) -> tuple[Stated, ...]:
-    """What a response states, and the same with a decimal comma where the gold is a single number."""
+    """Return the stated answer and, if the gold is a single number, its reading with a decimal comma."""
     if gold.n_decimals is None or len(stated.values) != 1 or stated.doubt or stated.text is None:
         return (stated,)
     value = other_reading(stated.values[0], is_european=stated.is_european, decimals=gold.n_decimals)
@@ -383,7 +384,7 @@ def _readings(gold: Gold, stated: Stated) -> tuple[Stated, ...]:
 
 
 def _is_notation(gold: str) -> bool:
-    """Whether a gold is a formula that can be compared as it is written, where math-verify cannot read it."""
+    """Return whether a gold is a formula that can be compared as text if math-verify cannot parse it."""
     written = "\\" in gold and looks_like_formula(gold) and gold.count("{") == gold.count("}")
     return written and any(sign.isalnum() for sign in re.sub(r"\\[A-Za-z]+", "", gold))
 

@@ -1,4 +1,4 @@
-"""The part of the "math" verifier that runs inside killable workers: the one module that imports math-verify."""
+"""Worker side of the "math" verifier; the only module that imports math-verify."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from sympy import Basic, MatrixBase
 
 from oversharp.diagnostics.verifiers.reading.texts import NO_MATHEMATICS
 
-# Timeouts are off on purpose (the pool kills a late worker), and math-verify would warn of it on every start.
+# Timeouts are off because the pool kills a late worker; math-verify would log a warning at every start.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 Parsed: TypeAlias = "Basic | MatrixBase | str"
 
-# What is compared stands in a box; the first match counts (as in TRL's reward).
+# Both sides are boxed; the first match counts (as in TRL's reward).
 _BOXED = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 
-# what sympy raises on expressions that it cannot handle
+# exceptions that sympy raises on expressions that it cannot handle
 _SYMPY_STUMBLES = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
-#: What holds one of these is no point: (1, 2) may be one, and 1 < x < 2 is none.
+#: With one of these, an expression is an interval; (1, 2) alone may be a point.
 _SURELY_INTERVAL = re.compile(r"[\[\]]|\\infty")
 #: Beyond this, numbers are compared by 12 significant digits instead of exactly.
 _MAX_EXACT_BITS = 512
 _MAX_EXPANDED_POWER = 12
-#: Digits to which exact numbers are computed where they are irrational.
+#: Digits to which exact irrational numbers are computed.
 _EXACT_DIGITS = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MathVerdict:
-    """``answer_key`` is None where nothing could be parsed."""
+    """Result of a comparison. ``answer_key`` is None if the answer could not be parsed."""
 
     correct: bool
     answer_key: str | None
 
 
 def judge(gold: str, candidate: str, named: str | None = None, about: str | None = None) -> MathVerdict:
-    r"""Whether ``candidate`` equals ``gold``, and the canonical key of its answer.
+    r"""Compare ``candidate`` with ``gold``, and compute the canonical key of its answer.
 
-    ``named`` is the form of the gold whose key a correct answer gets, ``gold`` itself where it is None. ``about`` is
-    what the response calls about equal to ``candidate``: an answer that differs from it by more than 1 % is wrong.
+    ``named``: the form of the gold whose key a correct answer gets; None for ``gold`` itself. ``about``: the value
+    that the response states as approximately equal; a candidate that differs from it by more than 1 % is wrong.
 
-    Gold comes first: math-verify is not symmetric. A correct answer gets the gold's key, any other its own: keys
-    never come from comparing answers with each other, because equality in math-verify is not transitive
+    The gold is the first argument because math-verify is not symmetric. A correct answer gets the gold's key, any
+    other its own key. Answers are not compared with each other, because equality in math-verify is not transitive
     (½ = 50 %, 50 % = 50, ½ ≠ 50).
 
     >>> judge(r"\boxed{1/2}", r"\boxed{50\%}"), judge(r"\boxed{7}", r"\boxed{\frac{10}{4}}").answer_key
@@ -78,16 +78,17 @@ def judge(gold: str, candidate: str, named: str | None = None, about: str | None
     if equal_as_complex_numbers(gold_parsed[0], parsed[0]):
         return MathVerdict(correct=True, answer_key=gold_key)
     key = _safe_key(parsed[0], candidate)
-    # one class must not hold both correct and wrong answers
+    # a key must not contain both correct and wrong answers
     return MathVerdict(correct=False, answer_key=f"{key} (other form)" if key == gold_key else key)
 
 
 def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
-    """Whether math-verify would certainly say "not equal", without its symbolic simplification (5–20 ms a pair).
+    """Return whether two expressions are certainly unequal, without symbolic simplification.
 
-    Two expressions that differ by more than its rounding at one point are not identical. The point has positive
-    integers for the variables, where identities hold under any assumption about them; percentages, sets, relations
-    and single symbols, which math-verify compares in ways of its own, are left to it, and so is all doubt.
+    This saves math-verify's simplification (5–20 ms a pair). Two expressions that differ at one point by more than
+    its rounding are not identical. The variables get positive integers, for which identities hold under any
+    assumption. Returns False for percentages, sets, relations and single symbols, for which math-verify has special
+    rules, and in every doubtful case.
 
     >>> x = sympy.Symbol("x")
     >>> clearly_different([2 * x + 1], [x + 2]), clearly_different([(x + 1) ** 2], [x**2 + 2 * x + 1])
@@ -112,7 +113,9 @@ def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
 
 
 def contradicts_itself(answer: Parsed) -> bool:
-    """Whether an answer holds an equation of numbers that differ by more than 1 %: it states its right side, as 1 = 2.
+    """Return whether an answer contains an equation of numbers that differ by more than 1 %, such as 1 = 2.
+
+    Without this check the answer would count by its right side.
 
     >>> contradicts_itself(sympy.Eq(1, 2, evaluate=False)), contradicts_itself(sympy.Eq(sympy.Symbol("x"), 2))
     (True, False)
@@ -123,7 +126,9 @@ def contradicts_itself(answer: Parsed) -> bool:
 
 
 def rounded_away(gold: Parsed, answer: Parsed) -> bool:
-    """Whether two small numbers are equal only because math-verify compares six decimals; a thousandth is allowed.
+    """Return whether two small numbers are equal only because math-verify compares six decimals.
+
+    A relative difference of up to 0.001 is allowed.
 
     >>> rounded_away(sympy.Float("3e-7"), sympy.Float("1e-7"))
     True
@@ -137,7 +142,9 @@ def rounded_away(gold: Parsed, answer: Parsed) -> bool:
 
 
 def equal_as_complex_numbers(gold: Parsed, answer: Parsed) -> bool:
-    """Whether two expressions are the same number if i is the imaginary unit, which math-verify takes for a variable.
+    """Return whether two expressions are the same number with i as the imaginary unit.
+
+    math-verify treats i as a variable.
 
     >>> i = sympy.Symbol("i")
     >>> equal_as_complex_numbers(sympy.Integer(-1), i**2), equal_as_complex_numbers(i, 2 * i)
@@ -157,9 +164,9 @@ def equal_as_complex_numbers(gold: Parsed, answer: Parsed) -> bool:
 
 
 def exactly_different(gold: Parsed, answer: Parsed) -> bool:
-    """Whether two exact numbers differ, however little: math-verify compares six decimals.
+    """Return whether two exact numbers differ by any amount; math-verify compares six decimals.
 
-    False where one of them is a decimal, has a variable, or has no value that can be computed.
+    False if either is a decimal, has a variable, or has no value that can be computed.
 
     >>> exactly_different(sympy.Rational(1, 10**400), sympy.Rational(1, 10**500))
     True
@@ -190,7 +197,7 @@ def _is_far(answer: Parsed, about: list[Parsed]) -> bool:
 
 
 def _differ(left: Basic, right: Basic, share: float) -> bool:
-    """Whether two numbers differ by more than ``share`` of the larger; False where one has a variable or no value."""
+    """Return whether two numbers differ by more than ``share`` of the larger; False with a variable or no value."""
     try:
         if left.free_symbols or right.free_symbols:
             return False
@@ -201,7 +208,7 @@ def _differ(left: Basic, right: Basic, share: float) -> bool:
 
 
 def gold_fault(gold: str) -> str:
-    r"""Why a gold cannot be compared with anything, "" if it can.
+    r"""Return why a gold cannot be compared with answers, "" if it can.
 
     >>> gold_fault(r"\boxed{2\sqrt{3}}"), gold_fault(r"\boxed{foo!@#}"), gold_fault(r"\boxed{1/0}")
     ('', 'math-verify finds no mathematics in it', 'it has no value')
@@ -226,7 +233,7 @@ def _parse_gold(gold: str) -> tuple[Parsed, ...]:
 
 
 def _safe_key(answer: Parsed, source: str) -> str:
-    """A verdict must not be lost because sympy stumbles over the label: the source text serves as well."""
+    """Return the canonical key, or the source text if sympy fails, so that the verdict is not lost."""
     try:
         return canonical_key(answer)
     except _SYMPY_STUMBLES:
@@ -234,9 +241,9 @@ def _safe_key(answer: Parsed, source: str) -> str:
 
 
 def canonical_key(answer: Parsed) -> str:
-    """A string that equal answers share: exact where rational, else 12 digits, else the normal form of sympy.
+    """Return a string that equal answers share: exact if rational, else 12 digits, else sympy's normal form.
 
-    Depends on the answer alone, never on what else was graded or in which order.
+    Depends on the answer alone, not on other graded answers or their order.
 
     >>> canonical_key(sympy.Rational(6, 4)), canonical_key(sympy.sqrt(12)), canonical_key(sympy.sympify("(x+1)**2"))
     ('3/2', '3.46410161514', 'x**2 + 2*x + 1')
@@ -247,10 +254,10 @@ def canonical_key(answer: Parsed) -> str:
         rows = [", ".join(canonical_key(entry) for entry in answer.row(row)) for row in range(answer.rows)]
         return "[" + "; ".join(rows) + "]"
     if isinstance(answer, sympy.Eq) and isinstance(answer.lhs, sympy.Symbol):
-        return canonical_key(answer.rhs)  # "x = 5" answers what "5" answers
+        return canonical_key(answer.rhs)  # "x = 5" is the same answer as "5"
     if isinstance(answer, sympy.Set | sympy.Tuple) and answer.args:
         keys = [canonical_key(part) for part in answer.args]
-        if type(answer).__name__ == "FiniteSet":  # math-verify brings its own subclass of sympy's
+        if type(answer).__name__ == "FiniteSet":  # math-verify has a separate subclass of sympy's
             keys.sort()
             return keys[0] if len(keys) == 1 else "{" + ", ".join(keys) + "}"
         return f"{type(answer).__name__}({', '.join(keys)})"
@@ -263,7 +270,7 @@ def canonical_key(answer: Parsed) -> str:
 
 
 def _exact_value(number: Basic) -> Fraction | None:
-    """Value of a rational expression, None if it is irrational, symbolic or too large to be worth it."""
+    """Return the value of a rational expression; None if it is irrational, symbolic or too large."""
     if isinstance(number, sympy.Rational):
         return Fraction(int(number.p), int(number.q))
     if isinstance(number, sympy.Float):
@@ -292,7 +299,7 @@ def _combine_exact(operation: Basic, left: Fraction, right: Fraction) -> Fractio
 
 
 def _expands_cheaply(expression: Basic) -> bool:
-    """Expanding (x + 1)**1000000 would cost the whole timeout for the sake of a label."""
+    """Return whether expanding is cheap: (x + 1)**1000000 would use up the timeout for a label."""
     return isinstance(expression, sympy.Expr) and all(
         isinstance(power.exp, sympy.Integer) and abs(power.exp) <= _MAX_EXPANDED_POWER
         for power in expression.atoms(sympy.Pow)

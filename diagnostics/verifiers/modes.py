@@ -1,4 +1,4 @@
-"""Verifier "modes": every accepted response is listed with the problem."""
+"""Verifier "modes", for problems that list every accepted response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 
 
 class ModesVerifier:
-    """A response is correct if and only if it is one of ``problem.modes``, up to whitespace.
+    """Accepts a response if and only if it is in ``problem.modes``, up to whitespace.
 
     Answer and mode are the response itself: the listed mode where it matches, else the response with its
     whitespace collapsed. An empty response is ``parse_fail``.
@@ -28,11 +28,11 @@ class ModesVerifier:
             raise ProblemError('the verifier "modes" needs "modes", the list of every accepted response')
 
     def guess_share(self, problem: Problem) -> float:
-        """0: what is listed is correct by definition."""
+        """Return 0: every listed response is correct by definition."""
         return 0.0
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order; an empty response is ``parse_fail``."""
+        """Return one grade per (problem, response text), in order; an empty response is ``parse_fail``."""
         listed: dict[int, dict[str, str]] = {}
         grades = []
         for problem, text in items:

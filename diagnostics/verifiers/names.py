@@ -1,4 +1,4 @@
-"""What those who grade are called where people read it."""
+"""Names of verifiers and recorded rewards, as messages and reports print them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from oversharp.diagnostics.records.types import COUNTS_ALONE
 
-#: ``verifier`` of grades that a tool gave begins with this; the tool's name follows.
+#: Prefix of ``verifier`` for grades that another tool recorded; the tool's name follows.
 RECORDED = "recorded:"
 
 
 def grader_name(verifier: str) -> str:
-    """A verifier by its name, the reward of another tool in words.
+    """Return a verifier's name; the recorded reward of another tool is written in words.
 
     >>> grader_name("math"), grader_name("recorded:verl"), grader_name("recorded:counts")
     ('math', 'the reward that verl recorded', 'the imported counts')
@@ -24,7 +24,7 @@ def grader_name(verifier: str) -> str:
 
 
 def listed_graders(verifiers: Sequence[str]) -> str:
-    """Verifiers by name, as part of a sentence.
+    """Return verifiers' names joined with commas and "and".
 
     >>> listed_graders(["choice", "exact", "math"]), listed_graders([])
     ('choice, exact and math', 'an unnamed grader')
@@ -34,7 +34,7 @@ def listed_graders(verifiers: Sequence[str]) -> str:
 
 
 def correct_means(verifiers: Sequence[str]) -> str:
-    """What makes a response correct, as part of a sentence.
+    """Return a clause that states when a response counts as correct.
 
     >>> correct_means(("exact", "math"))
     'correct is what exact and math accepted'

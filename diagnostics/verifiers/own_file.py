@@ -1,15 +1,15 @@
-"""Code of the user's own as a verifier: ``--verifier reward.py:function``.
+"""Verifier for a function in the user's file: ``--verifier reward.py:function``.
 
-    def function(response, answer):      # and prompt, meta, if it names them
+    def function(response, answer):      # and prompt, meta, if it has such parameters
         return float(response.strip() == answer)
 
-It returns the reward, a number or True and False, or the reward and the final answer; 1 is correct. Where it raises,
-takes too long or ends its process, that response alone is not graded. Worker processes (``own_workers``) load the file
-and call it. Only a flag names a file: a name in a problem file or in a store loads nothing.
+The function returns the reward (a number or a bool; 1 is correct), or the reward and the final answer. If it raises,
+takes too long or ends its process, only that response is not graded. Worker processes (``own_workers``) load the file
+and call the function. Only a flag can load a file; a name in a problem file or in a store loads nothing.
 
-The name is the file's without its folder, the function's, and the hash of the file, as ``reward.py:function@3f2a…``:
-changed code is another verifier. The workers load the content that was hashed, even if the file has changed since. The
-modules that the file imports are not part of the hash.
+The verifier's name consists of the file's name without its folder, the function's name and the file's hash:
+``reward.py:function@3f2a…``. Changed code is a different verifier. The workers load the content that was hashed, even
+if the file has changed since. Modules that the file imports are not part of the hash.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HASH_DIGITS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """A function that the user named, and its workers, which stay warm between the parts of an audit."""
+    """A function that the user named, and its workers, which are kept between the stages of an audit."""
 
     spec: str
     file: Path
@@ -44,12 +44,12 @@ class _Named:
     asked: tuple[str, ...]
 
 
-#: What the user of this process named by a flag, by the verifier's name. Nothing else is ever loaded.
+#: Functions that the user named by a flag, by verifier name. No other file is loaded.
 _NAMED: dict[str, _Named] = {}
 
 
 def is_own(given: str) -> bool:
-    """Whether this names a function in a file, and not a verifier that is installed.
+    """Return whether ``given`` is FILE.py:function, and not the name of an installed verifier.
 
     >>> is_own("math"), is_own("code/reward.py:grade"), is_own("reward.py:grade@3f2a00112233")
     (False, True, True)
@@ -58,18 +58,18 @@ def is_own(given: str) -> bool:
 
 
 def pinned(given: str) -> str:
-    """The same with the hash of the file's content, which must be the one named if one is.
+    """Return ``given`` with the hash of the file's content.
 
-    Raises ``ConfigError`` for a file that cannot be read, or has changed.
+    Raises ``ConfigError`` for a file that cannot be read, or that differs from a hash in ``given``.
     """
     return _pin_spec(given)[0]
 
 
 def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
-    """The name of the verifier, which can be made from here on in this process. ``limits`` None: those it had before.
+    """Load a function and return its verifier's name, valid in this process. ``limits`` None: its previous limits.
 
-    Raises ``ConfigError`` as ``pinned``, for a file that cannot be loaded, and for a function that is not there or asks
-    for something else than ``ARGUMENTS``.
+    Raises ``ConfigError`` as ``pinned`` does, for a file that cannot be loaded, and for a function that is missing or
+    has a required parameter that is not in ``ARGUMENTS``.
     """
     spec, source = _pin_spec(given)
     path, function, code = _split_spec(spec)
@@ -87,7 +87,7 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
 
 
 class OwnFileVerifier:
-    """Grades by a function of a file that the user named. Raises ``ConfigError`` for a name that no flag gave."""
+    """Grades with a function in the user's file. Raises ``ConfigError`` for a name that no flag gave."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -101,9 +101,9 @@ class OwnFileVerifier:
         self._was_called = False
 
     def check_gold(self, problem: Problem) -> None:
-        """Call the function once, with an answer as the response.
+        """Call the function once, with the first problem's answer as the response.
 
-        Raises ``ConfigError`` if it raises: not this problem's answer is at fault, and no other will do.
+        Raises ``ConfigError`` if the call fails: the fault is in the function, not in this problem.
         """
         if self._was_called:
             return
@@ -116,9 +116,9 @@ class OwnFileVerifier:
             )
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order.
+        """Return one grade per (problem, response text), in order.
 
-        ``error`` where the function raises or ends its process, ``timeout`` where it takes too long.
+        ``error`` if the function raises or ends its process, ``timeout`` if it takes too long.
         """
         outcomes = self._named.workers.map([self._call(problem, text) for problem, text in items])
         return [_grade(text, outcome) for (_, text), outcome in zip(items, outcomes, strict=True)]
@@ -139,7 +139,7 @@ def _grade(text: str, outcome: Outcome[Reward]) -> Grade:
 
 
 def _pin_spec(given: str) -> tuple[str, bytes]:
-    """The spec with the hash, and the content that has it."""
+    """Return the spec with the file's hash, and the file's content."""
     path, function, code = _split_spec(given)
     try:
         source = read_small(path)
@@ -159,7 +159,7 @@ def _split_spec(given: str) -> tuple[Path, str, str | None]:
 
 
 def _load_arguments(workers: GraderPool, spec: str) -> tuple[str, ...]:
-    """The arguments that the function takes of those there are."""
+    """Return the names in ``ARGUMENTS`` that the function takes."""
     loaded = workers.load()
     if "asked" in loaded:
         return tuple(loaded["asked"])

@@ -1,4 +1,4 @@
-"""JSON for what a generator's entry holds: tuples and non-string keys survive the way to the store and back."""
+"""JSON encoding of a generator's entry that preserves tuples and non-string keys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 
 def pack(value: Any) -> Any:
-    """JSON-ready copy of a generator's entry; tuples and non-string keys survive, as scorers tell them apart.
+    """Return a JSON-ready copy of a generator's entry.
 
-    Raises ``TypeError`` for anything else that JSON does not know.
+    Tuples and non-string keys are preserved, because scorers distinguish them from lists and strings.
+
+    Raises ``TypeError`` for anything else that JSON cannot represent.
 
     >>> pack({"size": (3, 4), "moves": {1: "up"}})
     {'size': {'#tuple': [3, 4]}, 'moves': {'#items': [[1, 'up']]}}
@@ -25,14 +27,14 @@ def pack(value: Any) -> Any:
         return {"#items": [[pack(key), pack(part)] for key, part in value.items()]}
     if isinstance(value, str):
         return str.__str__(value)  # NumPy's strings are a subclass
-    # type(), not isinstance(): an enum that is also an int would come back as a plain int
+    # type(), not isinstance(): an enum that is also an int would be restored as a plain int
     if value is None or type(value) in (int, bool) or (type(value) is float and math.isfinite(value)):
         return value
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
 
 
 def unpack(value: Any) -> Any:
-    """Inverse of ``pack``.
+    """Restore what ``pack`` encoded.
 
     >>> unpack(pack({"size": (3, 4), "moves": {1: "up"}}))
     {'size': (3, 4), 'moves': {1: 'up'}}

@@ -1,4 +1,4 @@
-"""Verifier "reasoning_gym": the scorer of the generator that made the problem."""
+"""Verifier "reasoning_gym", which scores with the generator that made the problem."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WORKER_MODULE = "oversharp.diagnostics.verifiers.reasoning_gym_worker"
 
 
 class ReasoningGymVerifier:
-    """Reward is the score in [0, 1] that the problem's own generator gives; correct means 1.
+    """Rewards a response with the score in [0, 1] of the problem's generator; correct means 1.
 
-    ``problem.meta`` holds ``generator`` and ``entry`` (packed), so that stored responses can be graded again without
+    ``problem.meta`` contains ``generator`` and ``entry`` (packed), so that stored responses can be graded again without
     generating anything. The answer is the text in the last ``<answer>…</answer>``, else the whole response; answer
     and mode are that text with its whitespace collapsed. A scorer that raises is state ``error``, one that takes
     longer than ``timeout_s`` (wall seconds) is ``timeout``: its worker process is killed.
@@ -39,11 +39,11 @@ class ReasoningGymVerifier:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes; they start afresh if the verifier is used again."""
+        """End the worker processes; they start again if the verifier is used again."""
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the problem does not carry its generator's name and entry."""
+        """Raise ``ProblemError`` if the problem lacks its generator's name or entry."""
         if not isinstance(problem.meta.get("generator"), str) or not isinstance(problem.meta.get("entry"), Mapping):
             raise ProblemError(
                 'the verifier "reasoning_gym" needs the generator\'s own entry; '
@@ -51,7 +51,7 @@ class ReasoningGymVerifier:
             )
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order. Raises ``VerifierError`` without reasoning-gym."""
+        """Return one grade per (problem, response text), in order. Raises ``VerifierError`` without reasoning-gym."""
         if find_spec("reasoning_gym") is None:
             raise VerifierError("reasoning-gym is not installed; run: pip install reasoning-gym")
         from oversharp.diagnostics.verifiers.reasoning_gym_worker import score

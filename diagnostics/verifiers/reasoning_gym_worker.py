@@ -1,4 +1,4 @@
-"""The part of the "reasoning_gym" verifier that runs inside killable workers."""
+"""Worker side of the "reasoning_gym" verifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oversharp.diagnostics.verifiers.packing import unpack
 
 
 def score(generator: str, answer: str, packed_entry: Any) -> float:
-    """The generator's own score of ``answer``, nominally in [0, 1].
+    """Return the generator's score of ``answer``, nominally in [0, 1].
 
     >>> score("chain_sum", "5", {"question": "2 + 3 =", "answer": "5", "metadata": {}})
     1.0

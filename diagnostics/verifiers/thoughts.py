@@ -1,4 +1,4 @@
-"""Verifiers "NAME_thoughts": a box in a model's thoughts counts where nothing is stated behind them."""
+"""Verifiers "NAME_thoughts", which accept a box in a model's thoughts if no answer follows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIX = "_thoughts"
 
 
 class ThoughtsVerifier:
-    r"""Grades as ``verifier`` does, and once more by the last box in the thoughts of a response that states nothing.
+    r"""Grades like ``verifier``, and falls back to the last box in the thoughts of a response without an answer.
 
     >>> from oversharp.diagnostics.verifiers.exact import ExactVerifier
     >>> problem = Problem(task="t", prompt="6 * 7", gold="42", verifier="exact_thoughts")
@@ -27,7 +27,7 @@ class ThoughtsVerifier:
         self._verifier = verifier
 
     def close(self) -> None:
-        """End the worker processes, if the verifier has some."""
+        """End the worker processes, if the verifier has any."""
         close = getattr(self._verifier, "close", None)
         if close is not None:
             close()
@@ -37,12 +37,12 @@ class ThoughtsVerifier:
         self._verifier.check_gold(problem)
 
     def guess_share(self, problem: Problem) -> float | None:
-        """Of wrong responses, the share that is accepted by luck; None where that is not known."""
+        """Return the share of wrong responses that is accepted by luck; None if unknown."""
         known = getattr(self._verifier, "guess_share", None)
         return None if known is None else known(problem)
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order."""
+        """Return one grade per (problem, response text), in order."""
         grades = list(self._verifier.grade(items))
         boxed = {
             position: (replace(problem, prompt=""), thoughts)
@@ -56,6 +56,6 @@ class ThoughtsVerifier:
 
 
 def _boxed_thoughts(problem: Problem, text: str) -> str:
-    """The thoughts of a response, "" where they hold no box."""
+    """Return the thoughts of a response, "" if they contain no box."""
     thoughts = final_part(text, prompt=problem.prompt).thoughts or ""
     return thoughts if "\\boxed" in thoughts else ""

@@ -1,1 +1,1 @@
-"""Runs a function of the user's file in worker processes that stay warm and can be killed."""
+"""Reused, killable worker processes for a function in the user's file."""

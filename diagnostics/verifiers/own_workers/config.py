@@ -1,4 +1,4 @@
-"""Settings of graders that are functions in files of the user's. One field is the flag, the TOML key and its text."""
+"""Settings of graders in the user's files. Each field defines a flag, its TOML key and its help text."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class GraderConfig:
 
     @property
     def grader_limits(self) -> GraderLimits:
-        """The same as the verifier takes it."""
+        """The settings as ``GraderLimits``."""
         return GraderLimits(
             timeout_s=self.grader_timeout, memory_gib=self.grader_memory_gib, workers=self.grader_workers
         )
 
 
 def require_limits(limits: GraderLimits) -> None:
-    """Raise ``ConfigError`` for limits that nothing can be graded in."""
+    """Raise ``ConfigError`` for limits outside their valid ranges."""
     for flag, value in (("--grader-timeout", limits.timeout_s), ("--grader-memory-gib", limits.memory_gib)):
         if not (math.isfinite(value) and 0 < value < 2**20):
             raise ConfigError(f"{flag} {value:g}: must be above 0 and below 1048576")

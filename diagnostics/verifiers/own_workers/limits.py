@@ -1,4 +1,4 @@
-"""Limits of a grader that is a function in a file of the user's."""
+"""Limits of a grader function in the user's file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class GraderLimits:
     """Wall seconds per response, memory of one process in GiB, and processes that grade at the same time.
 
-    One process by default: a function may write to a file of one name, count in a variable or load a model.
+    One process by default: the function may write to a fixed file, keep state in a variable or load a model.
     """
 
     timeout_s: float = 30.0

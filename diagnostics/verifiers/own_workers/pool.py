@@ -1,8 +1,8 @@
-"""Worker processes for a function of the user's file: warm between calls, killed when a call is late.
+"""Worker processes for a function in the user's file: reused between calls, killed when a call times out.
 
-A worker answers its calls one after the other, each in a separate reply: a message holds many calls, and the call that
-hangs is still known. Calls that were not answered when a worker ended are asked again. Each worker is a new Python
-process, not a fork: the user's file finds no other package imported, and the function may start processes.
+A message contains many calls. A worker answers them in order, each in a separate reply, so that the call that hangs is
+known. Calls without an answer when a worker ends are repeated. Each worker is a new Python process, not a fork, so the
+user's file sees no imported packages of ours, and the function may start processes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.own_workers.process import GraderProcess, await_any
 from oversharp.diagnostics.verifiers.own_workers.worker import OUT_OF_MEMORY
 
-#: Limits of one message: calls, and seconds that they take at the mean speed so far.
+#: Limits of one message: number of calls, and seconds that they take at the average speed so far.
 MOST_CALLS, MESSAGE_S = 256, 0.2
-#: Loading a file and the first call may load a model. Their limit: a multiple of the limit of a call, and its minimum.
+#: Time limit of loading and of the first call, which may load a model: multiple of a call's limit, and its minimum.
 LOAD_LIMITS, LEAST_LOAD_S = 4, 20.0
 #: Seconds for a worker to exit (and run the file's ``atexit`` functions) before it is killed.
 END_S = 5.0
-#: Workers that may die in the same call before it is an error.
+#: Number of workers that must die in the same call before it is an error.
 MOST_DEATHS = 2
 
 #: Reward and final answer of one call.
@@ -37,7 +37,7 @@ Reward = tuple[float, str | None]
 
 
 class GraderPool:
-    """The worker processes of one function. They start when first needed, and end with this process or ``close()``.
+    """The worker processes of one function. They start on first use, and end with this process or ``close()``.
 
     ``name`` and ``path`` are used in messages. Threads may share a pool: its calls are serialized.
     """
@@ -52,14 +52,14 @@ class GraderPool:
             "memory_bytes": int(limits.memory_gib * (1 << 30)),
         }
         self._load_s = max(LEAST_LOAD_S, LOAD_LIMITS * limits.timeout_s)
-        self._slowest_first_s: float | None = None  # of the workers' first calls that were answered
+        self._slowest_first_s: float | None = None  # among the answered first calls of all workers
         self._mean_s: float | None = None
         self._workers: list[GraderProcess] = []
         self._lock = threading.Lock()
         weakref.finalize(self, _end, self._workers, os.getpid())
 
     def load(self) -> Mapping[str, Any]:
-        """Start a worker; its reply: ``asked``, the arguments that the function takes, or why it cannot be used."""
+        """Start a worker; return its reply: ``asked`` (the function's arguments), or why it cannot be used."""
         with self._lock:
             if not self._workers:
                 self._workers.append(self._start())
@@ -69,14 +69,14 @@ class GraderPool:
             return loaded
 
     def map(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome[Reward]]:
-        """What became of each call, in order; a call is the function's arguments by name.
+        """Return the outcome of each call, in order; a call is the function's arguments by name.
 
-        Raises ``VerifierError`` where the file cannot be loaded any more.
+        Raises ``VerifierError`` if the file can no longer be loaded.
         """
         with self._lock:
             try:
                 return _Round(self, calls).run()
-            except BaseException:  # replies that are still to come would be taken for those of the next calls
+            except BaseException:  # later replies would be matched with the next calls
                 _end(self._workers, os.getpid(), 0.0)
                 raise
 
@@ -86,7 +86,7 @@ class GraderPool:
             _end(self._workers, os.getpid())
 
     def limit_s(self, worker: GraderProcess) -> float:
-        """Seconds for the next call of a worker: its first one may have a model to load."""
+        """Return the time limit of a worker's next call in seconds; its first call may load a model."""
         if worker.n_answered:
             return self.limits.timeout_s
         if self._slowest_first_s is None:
@@ -94,7 +94,7 @@ class GraderPool:
         return self.limits.timeout_s + 2 * self._slowest_first_s
 
     def answered(self, worker: GraderProcess, took_s: float) -> None:
-        """Learn from a call how long others take."""
+        """Update the estimated durations of calls from an answered call."""
         if worker.n_answered == 0:
             self._slowest_first_s = max(took_s, self._slowest_first_s or 0.0)
         else:
@@ -102,11 +102,11 @@ class GraderPool:
         worker.n_answered += 1
 
     def calls_per_message(self) -> int:
-        """Many where calls are cheap; few where they are slow, for another worker may be idle by then."""
+        """Return the number of calls per message: few if calls are slow, so that no worker is idle at the end."""
         return 1 if self._mean_s is None else max(1, min(MOST_CALLS, int(MESSAGE_S / max(self._mean_s, 1e-6))))
 
     def staffed(self, n_calls: int) -> list[GraderProcess]:
-        """The workers, as many as ``n_calls`` can use; in place of those that ended while idle there are new ones."""
+        """Return as many workers as ``n_calls`` can use; workers that ended while idle are replaced."""
         for worker in [worker for worker in self._workers if not worker.calls and worker.has_ended()]:
             self.dismiss(worker)
         while len(self._workers) < min(self.limits.workers, n_calls):
@@ -114,19 +114,19 @@ class GraderPool:
         return list(self._workers)
 
     def replaced(self, worker: GraderProcess) -> GraderProcess:
-        """A new worker in place of an idle one."""
+        """Replace an idle worker by a new one, and return it."""
         self._workers.remove(worker)
         worker.end(END_S)
         self._workers.append(self._hire())
         return self._workers[-1]
 
     def dismiss(self, worker: GraderProcess, wait_s: float = 0.0) -> int:
-        """End a worker and all that it has started; its exit code."""
+        """End a worker and the processes that it started; return its exit code."""
         self._workers.remove(worker)
         return worker.end(wait_s)
 
     def cannot_go_on(self, why: str) -> VerifierError:
-        """The error of a file that could be loaded and cannot any more."""
+        """Return the error of a file that could be loaded earlier and now cannot."""
         return VerifierError(f"{self._place} {why}; it could be loaded before")
 
     def _hire(self) -> GraderProcess:
@@ -142,7 +142,7 @@ class GraderPool:
             worker.begin(self._load_s)
             worker.send({**self._task, "sys_path": sys.path}, self._load_s)
             worker.loaded = self._await_loading(worker)
-        except OSError:  # it ended before it read the message
+        except OSError:  # the process ended before it read the message
             worker.loaded = {"fault": f"ends its process as it is loaded ({_ending(worker.end())})"}
         except BaseException:
             worker.end()
@@ -164,19 +164,19 @@ class GraderPool:
 
 
 class _Round:
-    """Calls on their way through the workers."""
+    """One batch of calls distributed over the workers."""
 
     def __init__(self, pool: GraderPool, calls: Sequence[Mapping[str, Any]]) -> None:
         self._pool, self._calls = pool, calls
         self._outcomes: dict[int, Outcome[Reward]] = {}
         self._queue = deque(range(len(calls)))
-        #: Calls under way when a worker ended that had answered others: each is to be the first of a new worker.
+        #: Calls that were running when a worker that had answered others ended; each is retried first in a new worker.
         self._alone: deque[int] = deque()
         self._n_deaths: Counter[int] = Counter()
-        self._n_refusals = 0  # workers that took no message, one after the other
+        self._n_refusals = 0  # consecutive workers that accepted no message
 
     def run(self) -> list[Outcome[Reward]]:
-        """Ask all calls, and wait for what becomes of them."""
+        """Send all calls and return their outcomes."""
         while len(self._outcomes) < len(self._calls):
             workers = self._pool.staffed(len(self._calls) - len(self._outcomes))
             for worker in workers:
@@ -211,7 +211,7 @@ class _Round:
                 raise self._pool.cannot_go_on(f"ends its process between calls ({_ending(code)})") from None
 
     def _collect_replies(self, worker: GraderProcess) -> None:
-        has_ended = worker.has_ended()  # before reading: then all that it said is read
+        has_ended = worker.has_ended()  # checked before reading, so that all of its replies are read
         replies = worker.replies()
         took_s = (time.monotonic() - worker.since) / max(1, len(replies))
         for reward, text, left in replies:
@@ -236,7 +236,7 @@ class _Round:
             self._outcomes[place] = Outcome(value=(reward, text), state="ok")
 
     def _lose(self, worker: GraderProcess, why: str | None) -> None:
-        """The worker has died. Its call is to blame if it was the first one, or if another worker dies of it too."""
+        """Handle a dead worker. Its call failed if it was the worker's first, or if it kills a second worker."""
         place = self._requeue(worker)
         code = self._pool.dismiss(worker, END_S)
         self._n_deaths[place] += 1
@@ -249,7 +249,7 @@ class _Round:
             self._alone.append(place)
 
     def _give_up(self, worker: GraderProcess) -> None:
-        """The call under way is late. If a thread of another call may have held it up, it is asked again alone."""
+        """Handle a call past its deadline. If an earlier call left a thread running, retry it in a new worker."""
         place, limit_s = self._requeue(worker), worker.limit_s
         self._pool.dismiss(worker)
         if worker.left_threads and worker.n_answered:
@@ -258,7 +258,7 @@ class _Round:
             self._outcomes[place] = Outcome(value=None, state="timeout", reason=f"no result within {limit_s:g} s")
 
     def _requeue(self, worker: GraderProcess) -> int:
-        """The call under way; those behind it return to the queue."""
+        """Return the running call and put the calls after it back into the queue."""
         place = worker.calls.popleft()
         self._queue.extendleft(reversed(worker.calls))
         worker.calls.clear()
@@ -272,10 +272,10 @@ def _ending(code: int) -> str:
 
 
 def _end(workers: list[GraderProcess], owner: int, wait_s: float = END_S) -> None:
-    if os.getpid() != owner:  # a fork of the process that they belong to
+    if os.getpid() != owner:  # this is a fork of the process that owns them
         return
     for worker in workers:
-        worker.socket.close()  # all of them know at the same time
+        worker.socket.close()  # all workers notice at the same time
     for worker in workers:
         worker.end(wait_s)
     workers.clear()

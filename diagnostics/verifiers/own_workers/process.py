@@ -1,4 +1,4 @@
-"""One worker process of an own-file verifier, as its parent sees it."""
+"""The parent's handle on one worker process of an own-file verifier."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from typing import Any
 
 from oversharp.diagnostics.verifiers.own_workers import worker
 
-#: Seconds between looks at whether a process has ended: a process that it forked may hold its socket open.
+#: Seconds between checks whether a process has ended: a forked child may keep its socket open.
 POLL_S = 0.25
 
 
 @dataclass(kw_only=True, eq=False)
 class GraderProcess:
-    """A process that answers one call after the other. ``calls`` are the calls that it has not answered yet, in order.
+    """A process that answers calls one at a time. ``calls`` are its unanswered calls, in order.
 
-    ``since`` and ``deadline`` (monotonic seconds) are of the first of them, the call under way, which may take
-    ``limit_s``. ``left_threads``: the call before it left a thread behind.
+    ``since``, ``limit_s`` and ``deadline`` (monotonic seconds) concern the first of them, the running call.
+    ``left_threads``: an earlier call left a thread running.
     """
 
     process: subprocess.Popen[bytes]
@@ -45,35 +45,35 @@ class GraderProcess:
 
     @classmethod
     def start(cls) -> GraderProcess:
-        """A process that waits for its first message."""
+        """Start a process that waits for its first message."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                # -P: the folder of the script has a math.py
+                # -P keeps the script's folder off sys.path: it contains a math.py
                 [sys.executable, "-P", worker.__file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the parent's business, and the group is killed as a whole
+                start_new_session=True,  # the parent handles Ctrl-C and kills the whole group
             )
         return cls(process=process, socket=ours)
 
     @property
     def deadline(self) -> float:
-        """When the call under way is late."""
+        """When the running call times out, in monotonic seconds."""
         return self.since + self.limit_s
 
     def begin(self, limit_s: float) -> None:
-        """From now on the first call is under way."""
+        """Start the clock of the first call."""
         self.since, self.limit_s = time.monotonic(), limit_s
 
     def send(self, message: object, timeout_s: float) -> None:
-        """Raises ``OSError`` where the process has ended, or takes nothing for ``timeout_s``."""
+        """Send a message. Raises ``OSError`` if the process has ended, or reads nothing for ``timeout_s``."""
         content = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         self.socket.settimeout(timeout_s)
         self.socket.sendall(len(content).to_bytes(worker.LENGTH_BYTES, "big") + content)
 
     def replies(self) -> list[Any]:
-        """The replies that have come, without waiting."""
+        """Return the replies received so far, without waiting."""
         self.socket.setblocking(False)
         try:
             while part := self.socket.recv(1 << 16):
@@ -88,23 +88,23 @@ class GraderProcess:
         for line in lines:
             try:
                 replies.append(json.loads(line))
-            except ValueError:  # written by other code: what comes after it cannot be trusted either
+            except ValueError:  # written by other code, so later bytes cannot be trusted either
                 self._is_closed = True
                 break
         return replies
 
     def has_ended(self) -> bool:
-        """Whether the process has ended, or cannot be talked to any more."""
+        """Return whether the process has ended or its connection is unusable."""
         return self._is_closed or self._has_exited()
 
     def _has_exited(self) -> bool:
-        # without reaping: until then its number is no other process's
+        # without reaping, so that no other process gets its id
         return self._exit_code is not None or (
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         )
 
     def end(self, wait_s: float = 0.0) -> int:
-        """End the process, after ``wait_s`` seconds in which it may end itself, and all of its group; its exit code."""
+        """End the process and its group after a grace period of ``wait_s`` seconds; return its exit code."""
         if self._exit_code is not None:
             return self._exit_code
         self.socket.close()
@@ -119,6 +119,6 @@ class GraderProcess:
 
 
 def await_any(workers: list[GraderProcess]) -> None:
-    """Wait until one of them has something to say, is late, or may have ended."""
+    """Wait until a worker has sent a reply, is past its deadline, or may have ended."""
     until = min(grader.deadline for grader in workers)
     wait([grader.socket for grader in workers], min(POLL_S, max(0.0, until - time.monotonic())))

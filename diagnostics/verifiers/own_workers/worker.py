@@ -1,9 +1,10 @@
-"""The worker process of an own-file verifier: loads the user's file and answers calls of its function.
+"""The worker process of an own-file verifier: it loads the user's file and calls its function.
 
-The pool runs this file by its path, so it imports the standard library only. Requests are pickled, each after its
-length. Replies are JSON, one per line: the parent never unpickles bytes that the user's code could have written.
+The pool runs this file by its path, so it imports only the standard library. Requests are pickled, each preceded by
+its length. Replies are JSON, one per line, because the parent must not unpickle bytes that the user's code could have
+written.
 
-File descriptor 1 becomes standard error, for subprocesses of the grader too: standard output belongs to the command.
+File descriptor 1 is redirected to standard error, for subprocesses too: standard output belongs to the command.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-#: Names of the arguments that a function may have.
+#: Names of the arguments that a function may take.
 ARGUMENTS = ("response", "answer", "prompt", "meta")
-#: Longest answer and reason that are kept, in characters.
+#: Longest stored answer and reason, in characters.
 MAX_ANSWER_CHARACTERS, MAX_REASON_CHARACTERS = 1000, 200
-#: Reply after which the worker ends: the call needed more memory than there is, and what it left behind is not known.
+#: Flag of a reply after which the worker ends: the call ran out of memory, and left the process in an unknown state.
 OUT_OF_MEMORY = 2
 LENGTH_BYTES = 8
 
@@ -38,7 +39,7 @@ _MODULE_PREFIX = "oversharp_verifier_"
 
 
 class _UnusableFileError(Exception):
-    """The file cannot be loaded, or its function cannot be called; with the reply that says why."""
+    """The file cannot be loaded or its function cannot be called; ``reply`` gives the reason."""
 
     def __init__(self, **reply: object) -> None:
         super().__init__()
@@ -46,8 +47,8 @@ class _UnusableFileError(Exception):
 
 
 def main(descriptor: int) -> None:
-    """Serve one parent: load the file that its first message names, then answer until it closes the socket."""
-    with contextlib.suppress(AttributeError):  # Linux alone has it: a call that hangs as the parent dies is killed
+    """Serve one parent: load the file in its first message, then answer calls until it closes the socket."""
+    with contextlib.suppress(AttributeError):  # Linux only: kills a hanging call when the parent dies
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = socket.socket(fileno=descriptor)
     parent.set_inheritable(False)
@@ -78,7 +79,7 @@ def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) 
             reply = _call_function(function, call)
             if os.getpid() != process_id:  # the function forked, and this is the child
                 os._exit(0)
-            # the function left a thread behind, which may slow down the next call, or end it
+            # a thread that the function left running may slow down or break the next call
             reply[2] = reply[2] or int(threading.active_count() > n_threads)
             _send(parent, reply)
             if reply[2] == OUT_OF_MEMORY:
@@ -86,18 +87,18 @@ def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) 
 
 
 def _call_function(function: Callable[..., Any], call: Mapping[str, Any]) -> list[Any]:
-    """Reward, answer and 0; None for the reward and the reason where the function raises or gives something else."""
+    """Return [reward, answer, 0], or [None, reason, flag] if the function raises or returns no reward."""
     try:
         reward, answer = _parse_result(function(**call))
     except MemoryError as error:
         return [None, _reason(error, function), OUT_OF_MEMORY]
-    except BaseException as error:  # noqa: BLE001 - code of the user, which may raise SystemExit too
+    except BaseException as error:  # noqa: BLE001 - the user's code, which may raise SystemExit too
         return [None, _reason(error, function), 0]
     return [reward, None if answer is None else storable(answer, MAX_ANSWER_CHARACTERS), 0]
 
 
 def _parse_result(given: Any) -> tuple[float, str | None]:
-    """Reward and final answer. Raises ``TypeError`` or ``ValueError`` for anything else."""
+    """Split a result into reward and final answer. Raises ``TypeError`` or ``ValueError`` if it has none."""
     reward, answer = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if isinstance(reward, Mapping | str | bytes) or reward is None or not (answer is None or isinstance(answer, str)):
         raise TypeError(f"gave {type(reward).__name__}, not a number, or a number and a text")
@@ -108,7 +109,9 @@ def _parse_result(given: Any) -> tuple[float, str | None]:
 
 
 def storable(text: str, most: int) -> str:
-    """The first ``most`` characters, without what a store cannot hold: half a surrogate pair, a null character.
+    """Return the first ``most`` characters; those that a store rejects become "?".
+
+    A store rejects half a surrogate pair and a null character.
 
     >>> storable("a\\x00b\\ud800c", 4)
     'a?b?'
@@ -117,9 +120,9 @@ def storable(text: str, most: int) -> str:
 
 
 def _reason(error: BaseException, function: Callable[..., Any] | None = None) -> str:
-    """Type, message and line in one line. The message may be anything: its ``__str__`` is the user's too.
+    """Return type, message and line number of an error, on one line. Its ``__str__`` may be the user's code.
 
-    Without a line that raised, the line where ``function`` begins: it has returned something that is no reward.
+    If no line of the file raised, the line where ``function`` begins: it returned something that is no reward.
     """
     try:
         message = " ".join(str(error).split())
@@ -133,7 +136,7 @@ def _reason(error: BaseException, function: Callable[..., Any] | None = None) ->
 
 
 def _where(error: BaseException) -> str:
-    """The line of the user's file that raised, where it is known."""
+    """Return the line of the user's file that raised, "" if unknown."""
     lines, trace = [], error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_MODULE_PREFIX):
@@ -148,11 +151,11 @@ def _load_module(path: str, source: bytes) -> ModuleType:
     if spec is None:
         raise _UnusableFileError(fault="is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     try:
-        # the loader would read a file that may have changed since it was hashed
+        # the loader would read the file again, which may have changed since it was hashed
         exec(compile(source, path, "exec"), vars(module))
-    except BaseException as error:  # code of the user, as above
+    except BaseException as error:  # the user's code, as above
         raise _UnusableFileError(fault=f"cannot be loaded ({_reason(error)})") from error
     return module
 
@@ -166,10 +169,10 @@ def _find_function(module: ModuleType, name: str) -> Callable[..., Any]:
 
 
 def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The arguments that it takes, of those there are."""
+    """Return the names in ``ARGUMENTS`` that the function takes."""
     try:
         taken = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError) as error:  # some functions of C have none
+    except (TypeError, ValueError) as error:  # some C functions have no signature
         raise _UnusableFileError(fault=f"cannot be called ({_reason(error)})") from error
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken):
         return ARGUMENTS
@@ -183,7 +186,7 @@ def _redirect_stdout() -> None:
     with contextlib.suppress(OSError):  # a command without standard error
         os.dup2(2, 1)
     if sys.stdout is not None:
-        # output before a kill is not lost in a buffer, and printing half a surrogate pair does not raise
+        # a kill loses no buffered output, and printing half a surrogate pair does not raise
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
 
@@ -192,7 +195,7 @@ def _send(parent: socket.socket, reply: object) -> None:
 
 
 def _receive(parent: socket.socket) -> Any:
-    """The next message; None where the parent has closed the socket."""
+    """Return the next message; None if the parent has closed the socket."""
     length = _receive_exactly(parent, LENGTH_BYTES)
     content = None if length is None else _receive_exactly(parent, int.from_bytes(length, "big"))
     return None if content is None else pickle.loads(content)

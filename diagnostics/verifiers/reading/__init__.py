@@ -1,1 +1,1 @@
-"""What a response states as its answer, and in which form: pure rules on text, before any mathematics is parsed."""
+"""Pure text rules that extract the answer that a response states, before mathematics is parsed."""

@@ -1,4 +1,4 @@
-"""The boxes of a response: the last one counts, unless it is joined with others or lies in one."""
+"""The boxes of a response. The last box counts, unless it is joined with others or nested."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
-#: A box whose content has braces in one another at most: \boxed{\frac{1}{2}}, \boxed{\{1, 2\}}.
+#: A box whose content has at most one level of braces: \boxed{\frac{1}{2}}, \boxed{\{1, 2\}}.
 _PLAIN = re.compile(r"\\boxed\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\}", re.DOTALL)
 _SPACES = re.compile(r"\s|\\[ ,;!]|\\(?:left|right|displaystyle)(?![A-Za-z])|\\(?=[dt]frac)[dt]")
-#: What stands between boxes that are one statement: marks of mathematics, "x =", and a word or sign that joins.
+#: Text between boxes that form a single statement: math delimiters, "x =", and a joining word or sign.
 _JOINER = re.compile(
     r"(?:[\s$.,;()\[\]]|\\[()\[\], ;]|\\(?:quad|qquad|text|mathrm|,)|[{}])*"
     r"(?P<word>or|and/or|and|to|through|versus|vs|,|;|/|-|–|—|\||\\?&|\\(?:lor|land|vee|wedge|mid)(?![A-Za-z]))?"
@@ -22,7 +22,7 @@ _FRAME = re.compile(r"\\(?:fbox|framebox|tboxed|bbox|mathbox|fcolorbox\{[^{}]*\}
 _UNBRACED = re.compile(
     r"\\boxed\s*(?![\s{])(-?\d+(?:,\d{3})*(?:\.\d+)?|[A-Za-z](?![A-Za-z])|\\[dt]?frac\{[^{}]*\}\{[^{}]*\})"
 )
-#: Longest text between two boxes that is looked at, and most boxes of one statement.
+#: Longest text between two joined boxes, and most boxes of a single statement.
 _MOST_BETWEEN, _MOST_JOINED = 60, 9
 #: Characters after a box in which a later statement may contradict it.
 _MOST_AFTER = 2000
@@ -30,11 +30,11 @@ _MOST_AFTER = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
-    r"""Contents of the last ``\boxed{}`` and of those that are one statement with it, in order.
+    r"""Contents of the last ``\boxed{}`` and of the boxes that are joined with it, in order.
 
-    ``joiner`` is what joins them, "" for a single one. ``nested``: the last lies in another box that holds more.
-    ``n_different`` counts the different contents of all closed boxes, spaces apart. ``before`` and ``after`` are the
-    texts around the statement.
+    ``joiner`` is the word or sign between them, "" for a single box. ``nested``: the last box is inside another box
+    with more content. ``n_different`` counts the different contents of all closed boxes, ignoring spaces. ``before``
+    and ``after`` are the texts around the statement.
     """
 
     contents: tuple[str, ...]
@@ -54,7 +54,7 @@ class _Box:
 
 
 def boxes(text: str) -> Boxes | None:
-    r"""What the boxes of a response state; None without a closed one.
+    r"""Return the statement in the boxes of a response; None without a closed box.
 
     >>> boxes(r"So \boxed{1} or \boxed{2}.").contents, boxes(r"\boxed{1} Hence \boxed{2}").contents
     (('1', '2'), ('2',))
@@ -63,7 +63,7 @@ def boxes(text: str) -> Boxes | None:
     """
     first = text.find("\\boxed")
     plain = _PLAIN.match(text, first) if first >= 0 and text.find("\\boxed", first + 6) < 0 else None
-    # nearly always there is a single box without braces
+    # most responses have a single box with simple braces
     closed_boxes = [_Box(first, first + 7, plain.end() - 1, False)] if plain else _find_closed(text, first)
     if not closed_boxes:
         return None
@@ -102,7 +102,7 @@ def with_plain_boxes(text: str) -> str:
 
 
 def n_different_boxes(text: str) -> int:
-    r"""How many different contents the closed boxes of a response have.
+    r"""Return the number of different contents of the closed boxes of a response.
 
     >>> n_different_boxes(r"\boxed{1}, \boxed{ 1} and \boxed{2}"), n_different_boxes("none")
     (2, 0)
@@ -111,13 +111,13 @@ def n_different_boxes(text: str) -> int:
     if first < 0:
         return 0
     if text.find("\\boxed", first + 6) < 0 and _PLAIN.match(text, first) is not None:
-        return 1  # nearly always: no need to build the record
+        return 1  # most responses; avoids building the record
     statement = boxes(text)
     return statement.n_different if statement else 0
 
 
 def _find_closed(text: str, first: int) -> list[_Box]:
-    """Closed boxes in order, one pass; of a box in a box that holds nothing else, the inner one alone."""
+    """Return closed boxes in order, in one pass; a box that contains only another box is left out."""
     closed_boxes: list[_Box] = []
     opened: list[tuple[int, int] | None] = []  # start of \boxed and of its content; None for any other brace
     for match in _BRACE.finditer(text, first) if first >= 0 else ():

@@ -1,4 +1,4 @@
-"""Forms of answers that mathematics alone gets wrong: times, dates, numbers to a base, brackets, infinite ends."""
+"""Answer forms that math-verify compares wrongly: times, dates, numbers to a base, brackets, infinite ends."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _BASE = re.compile(
     rf"\(?(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?\s*(?:_\s*\{{?|\(?(?:in\s+)?base)\s*\(?(?P<base>\d{{1,2}}"
     rf"|{'|'.join(_BASES)})\)?\}}?\)?",
 )
-#: Hexadecimal, binary and octal as programs write them, and numbers with dots as addresses and versions have them, one
-#: or several; and what stands before or around them.
+#: One or several hexadecimal, binary or octal literals, or dotted numbers such as addresses and versions; and the text
+#: before or around them.
 _ONE_CODE = r"-?0x[0-9a-f]+|-?0b[01]+|-?0o[0-7]+|[0-9]+(?:\.[0-9]+){2,}(?:/\d+)?"
 _CODE = re.compile(rf"(?:{_ONE_CODE})(?:,(?:{_ONE_CODE}))*")
 _AROUND_CODE = re.compile(r"^[a-z]=|\\(?:texttt|mathtt)\{|[{}]")
@@ -55,7 +55,7 @@ _ENDLESS = re.compile(r"\[\s*-\s*(?:\\infty|∞)|(?:\\infty|∞)\s*\]")
 
 
 def verdict_on_form(gold: str, answer: str) -> bool | None:
-    r"""Whether the answer is right, where its form or the gold's alone decides; None: mathematics decides.
+    r"""Return whether the answer is right, if its form or the gold's decides; None: mathematics decides.
 
     >>> verdict_on_form("10:30", "1/3"), verdict_on_form("101_2", "101_3"), verdict_on_form("(1,2)", r"\{1,2\}")
     (False, False, False)
@@ -84,7 +84,7 @@ def verdict_on_form(gold: str, answer: str) -> bool | None:
 
 
 def is_form(gold: str) -> bool:
-    """Whether a gold is a time, a date, a number to a base, a code or amounts in several units: no mathematics.
+    """Return whether a gold is a time, a date, a number to a base, a code or amounts in several units.
 
     >>> is_form("4:30 p.m."), is_form("2023-01-05"), is_form("101_2"), is_form("0x1F"), is_form("3:4")
     (True, True, True, True, False)
@@ -104,7 +104,7 @@ def _clock(text: str) -> re.Match[str] | None:
 
 @lru_cache(maxsize=4096)
 def _time(text: str) -> tuple[int, int, int, str] | None:
-    """Hour, minute, second and "a", "p" or ""; None for what may be a ratio in lowest terms."""
+    """Return hour, minute, second and "a", "p" or ""; None for a possible ratio in lowest terms."""
     match = _clock(text)
     if match is None or (match[2] is None and match[4] is None):
         return None
@@ -116,7 +116,7 @@ def _time(text: str) -> tuple[int, int, int, str] | None:
 
 
 def _judge_plain_number(gold: str, answer: str) -> bool | None:
-    """A ratio and a number to another base than ten are no plain number; a full hour is."""
+    """A ratio and a number to a base other than ten differ from a plain number; a full hour may equal it."""
     if _INTEGER.fullmatch(gold) is None:
         return None
     time, number = _time(answer), _base(answer)
@@ -151,7 +151,7 @@ def _as_24_hours(time: tuple[int, int, int, str]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=4096)
 def _date(text: str) -> tuple[str, ...] | None:
-    """Year, month and day as far as they are named; of 3/4/2021 nobody knows which is the month."""
+    """Return the given parts of year, month and day; the month in 3/4/2021 is ambiguous."""
     plain = _plain(text).rstrip(".")
     if (match := _ISO_DATE.fullmatch(plain)) is not None:
         return match[1], str(int(match[2])), str(int(match[3]))
@@ -200,7 +200,7 @@ def _code(text: str) -> str | None:
 
 
 def _judge_code(gold: str, answer: str) -> bool | None:
-    """For math-verify 0x1F is a product with 0, and so is every address that has a 0 in it."""
+    """math-verify treats 0x1F, and every address with a 0, as a product with 0."""
     right, stated = _code(gold), _code(answer)
     return None if right is None and stated is None else right == stated
 
@@ -215,7 +215,7 @@ def _judge_amounts(gold: str, answer: str) -> bool | None:
 
 
 def _judge_ratio(gold: str, answer: str) -> bool | None:
-    """Ratios of three numbers and more: math-verify divides the first by all others, whatever their order."""
+    """Compare ratios of at least three numbers: math-verify divides the first by all others in any order."""
     right, stated = _ratio(gold), _ratio(answer)
     if right is None and stated is None:
         return None
@@ -235,13 +235,13 @@ def _ratio(text: str) -> tuple[Fraction, ...] | None:
 
 
 def _judge_digits(gold: str, answer: str) -> bool | None:
-    """Numbers side by side are no number, which math-verify makes of them, but for groups of three digits."""
+    """Reject numbers separated by spaces, which math-verify joins, except groups of three digits."""
     apart = _SIDE_BY_SIDE.fullmatch(answer.strip()) is not None and not _GROUPED.fullmatch(answer.strip())
     return False if apart and not _SIDE_BY_SIDE.fullmatch(gold.strip()) else None
 
 
 def _judge_list(gold: str, answer: str) -> bool | None:
-    """Lists of as many plain numbers have each of them as often: for math-verify 1, 2, 2 is the set of 1, 1, 2."""
+    """Compare equally long lists with repeated numbers: math-verify treats 1, 2, 2 as the set of 1, 1, 2."""
     right, stated = _numbers(gold), _numbers(answer)
     if right is None or stated is None or len(right) != len(stated) or len(set(right)) == len(right):
         return None
@@ -257,13 +257,13 @@ def _numbers(text: str) -> tuple[Fraction, ...] | None:
 
 def _judge_brackets(gold: str, answer: str) -> bool | None:
     if _ENDLESS.search(_bare(answer)) and not _ENDLESS.search(_bare(gold)):
-        return False  # no interval of real numbers holds infinity
+        return False  # no interval of real numbers contains infinity
     right, stated = brackets(gold), brackets(answer)
     return False if right is not None and stated is not None and "{}" in (right, stated) and right != stated else None
 
 
 def _judge_dots(gold: str, answer: str) -> bool | None:
-    """A list that goes on is not one of the members that it names: math-verify leaves dots out."""
+    """Distinguish a list with dots from a list without them: math-verify ignores dots."""
     goes_on = [re.search(r"[,:+].*\\ldots|\\ldots.*[,:+]", typeset(text)) is not None for text in (gold, answer)]
     return False if goes_on[0] != goes_on[1] else None
 
@@ -273,7 +273,7 @@ def _bare(text: str) -> str:
 
 
 def as_union(text: str) -> str | None:
-    r"""Write alternative inequalities of one variable as a union of intervals; None for any other text.
+    r"""Write alternative inequalities of a single variable as a union of intervals; None for other text.
 
     >>> as_union(r"x<2 \text{ or } x \ge 3"), as_union("0 < x < 1 or x > 3"), as_union("x<2"), as_union("x<2 or y>3")
     ('(-\\infty,2)\\cup[3,\\infty)', '(0,1)\\cup(3,\\infty)', None, None)
@@ -303,7 +303,7 @@ def _interval(part: re.Match[str]) -> str:
 
 
 def brackets(text: str) -> str | None:
-    r"""The brackets around a whole list, as "()", "[)" or "{}"; None without, or where they do not belong together.
+    r"""Return the brackets around a whole list, such as "()", "[)" or "{}"; None without a matching pair.
 
     >>> brackets(r"\left(1, 2\right]"), brackets(r"\{1, 2\}"), brackets("(1+x)(2,3)"), brackets("(12)")
     ('(]', '{}', None, None)

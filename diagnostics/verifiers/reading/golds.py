@@ -1,4 +1,4 @@
-"""Golds with several accepted answers: one text that lists them, as data sets and dumps write it."""
+"""Golds that list several accepted answers in one text, as data sets and dumps do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GoldList = Literal["any", "all"]
 
 
 def any_of(golds: Sequence[str]) -> str:
-    """Return the gold that accepts any of ``golds``: the text itself of a single one, else a JSON list.
+    """Return a gold that accepts any of ``golds``: the text of a single gold, else a JSON list.
 
     >>> any_of(["1/2", "0.5"]), any_of(["42"]), accepted_golds(any_of(["1/2", "0.5"]))
     ('["1/2", "0.5"]', '42', ('1/2', '0.5'))
@@ -24,9 +24,9 @@ def any_of(golds: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def accepted_golds(gold: str) -> tuple[str, ...]:
-    """Return the golds of which a correct response states one; a gold that lists nothing is itself.
+    """Return the alternatives that a gold lists; a gold that is no list is returned as it is.
 
-    A list of JSON or of Python counts if all its members are texts: ``[1, 2]`` is an interval.
+    A JSON or Python list counts if all its members are strings: ``[1, 2]`` is an interval.
 
     >>> accepted_golds("['a', 'b']"), accepted_golds("[1, 2]"), accepted_golds('["7"]'), accepted_golds("7")
     (('a', 'b'), ('[1, 2]',), ('7',), ('7',))
@@ -49,7 +49,7 @@ def accepted_golds(gold: str) -> tuple[str, ...]:
 
 
 def all_of(gold: str) -> str:
-    """Return the gold that demands every member of a list.
+    """Return a gold that requires every member of a list.
 
     >>> all_of('["1", "2"]'), all_of("7")
     ('1, 2', '7')

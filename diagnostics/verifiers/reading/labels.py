@@ -1,4 +1,4 @@
-r"""Announcements: how a response labels its answer, by language, and the line that follows the label."""
+r"""Answer labels by language, and the line that follows a label."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from oversharp.diagnostics.verifiers.reading.languages.announcements import ANNOUNCEMENTS, DOUBTS, OPTIONS, Announcement
 from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 
-#: Marks of Markdown and quotes between a label and what links it with its value.
+#: Markdown marks and quotes between a label and the link to its value.
 _M = r"[*_`~\"'”’»\])]*"
 #: A colon of any script, an equals sign, an arrow, or a dash between spaces.
 _COLON = rf"\s*{_M}\s*(?:[:：=＝]|->|→|⇒|\s[–—-]\s)"
 
 
-#: Words before a label, in its sentence, that take back what it announces: "it is false that the answer is".
+#: Words before a label, in its sentence, that withdraw the answer: "it is false that the answer is".
 _DISCLAIMED = re.compile(
     r"\b(?:false|not true|untrue|doubt|wrong|incorrect|mistaken\w*|suppose|assume|assuming|whether|if|unless|said"
     r"|says"
@@ -22,22 +22,22 @@ _DISCLAIMED = re.compile(
     re.IGNORECASE,
 )
 
-#: What golds begin with where a data set keeps the form of a solution: "A: 18", "# 18".
+#: Start of a gold whose data set keeps the form of a solution: "A: 18", "# 18".
 GOLD_LEAD = re.compile(r"\s*(?:A\s*:\s*|#{1,6}\s+)(?=\S)")
 
-#: What begins the conclusion in "A is wrong, so the answer is B".
+#: Start of the conclusion in "A is wrong, so the answer is B".
 _CONCLUDED = re.compile(r",\s*(?:so|hence|thus|therefore|but)\b", re.IGNORECASE)
 _FENCE = re.compile(r"\s*`{3,}\w*\s*")
-#: What closes a label's marks; marks right before a value open those of the value.
+#: Closing marks of a label, and its link; marks right before a value belong to the value.
 _LEADING = re.compile(r"[ \t]*(?:[*_`~]+(?=[\s:：]))?[ \t]*[:：]?[ \t]*(?:(?:[-=]>|=|→|⇒|➜|➔)[ \t]*)?")
-#: What precedes a label that has a line of its own: "## The final answer".
+#: Text before a label on a separate line: "## The final answer".
 _OWN_LINE = re.compile(r"[\s>#*_`•\-–\d.)]*(?:(?:the|my|your|our|final|correct|so|thus)\s+)*", re.IGNORECASE)
 _REST_OF_OWN_LINE = re.compile(r"[*_`\s]*(?=\n)")
-#: Candidates of one noun that are looked at from the end; responses stuck in a loop repeat their label.
+#: Most occurrences of a noun that are checked from the end; responses in a loop repeat their label.
 _MOST_CANDIDATES = 40
 _DISPLAYED = ((re.compile(r"\s*\\\["), "\\]"), (re.compile(r"\s*\$\$"), "$$"))
 _BRACKETS = (("(", ")"), ("[", "]"))
-#: Characters at the end of a response in which labels of languages other than English are searched: there are many.
+#: Number of characters at the end that are searched for the many labels of languages other than English.
 _OTHER_TAIL = 400
 #: Short labels, which count only at the start of a line; "A:" may begin a list of options.
 _SHORT_LABEL = re.compile(
@@ -52,9 +52,9 @@ _NAMED_VALUE = re.compile(
     r"\s*[:=–-]\s*[*_]*[$\\( ]*-?\d",
     re.IGNORECASE,
 )
-#: Characters at the end in which labels such as "Ans:" are searched.
+#: Number of characters at the end that are searched for labels such as "Ans:".
 _SHORT_TAIL = 120
-#: Lines after a label of which the first that is no mark holds the value.
+#: Most lines that are read after a label; the first line with text contains the value.
 _LINES_AHEAD = 4
 
 
@@ -88,7 +88,7 @@ def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
 
 
 def _by_stem(nouns: tuple[_Noun, ...]) -> tuple[tuple[str, tuple[_Noun, ...]], ...]:
-    """Group nouns by three letters that they share: most responses hold none, and fewer searches show it."""
+    """Group nouns by three shared letters, so that fewer searches show that a response has none."""
     groups, left = [], list(nouns)
     while left:
         stems = [noun.noun[start : start + 3] for noun in left for start in range(max(1, len(noun.noun) - 2))]
@@ -101,18 +101,18 @@ def _by_stem(nouns: tuple[_Noun, ...]) -> tuple[tuple[str, tuple[_Noun, ...]], .
 _ENGLISH_NOUNS = _nouns(tuple(entry for entry in ANNOUNCEMENTS if entry.language == "English"))
 _OTHER_NOUNS = _nouns(tuple(entry for entry in ANNOUNCEMENTS if entry.language != "English"))
 _OTHER_STEMS = _by_stem(_OTHER_NOUNS)
-#: The nouns that a response in ASCII can hold.
+#: The nouns that a response in ASCII can contain.
 _ASCII_STEMS = _by_stem(tuple(noun for noun in _OTHER_NOUNS if noun.noun.isascii()))
 _OPTION_NOUNS = _nouns(OPTIONS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Labelled:
-    """What follows the last label of a response: ``line`` without marks, and ``stop``, where it ends in the text.
+    """The line after the last label of a response: ``line`` without marks, and ``stop``, its end in the text.
 
-    ``is_named_list``: the line is the first of several that each name a value.
-    ``is_english``: the label is English, so that a comma in a number groups digits.
-    ``is_doubted``: words of the label's language, not English, negate, compare or offer alternatives.
+    ``is_named_list``: the line is the first of several lines that each name a value.
+    ``is_english``: the label is English, so a comma in a number groups digits.
+    ``is_doubted``: words in a language other than English negate, compare or offer alternatives.
     """
 
     line: str
@@ -125,8 +125,8 @@ class Labelled:
 def labelled(text: str, *, options: bool = False) -> Labelled | None:
     r"""Find the last announcement of an answer and the line, or displayed formula, that follows it.
 
-    Returns None where there is no label. ``line`` is "" where nothing but marks follows. ``options``: the answer may
-    be announced as an option too.
+    Returns None without a label. ``line`` is "" if only marks follow. ``options``: the answer may also be announced as
+    an option.
 
     >>> labelled("The answer is: 7 pears.").line, labelled("### Answer\n\n**73**").line, labelled("We do not know.")
     ('7 pears.', '73', None)
@@ -136,7 +136,7 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
     lowered = text.lower()
     is_ascii = text.isascii()
     if not is_ascii and len(lowered) != len(text):
-        lowered = text  # a letter whose lower case is two: positions would not agree
+        lowered = text  # a letter whose lower case has two characters shifts positions
     start, label = -1, None
     for noun in (*_ENGLISH_NOUNS, *_OPTION_NOUNS) if options else _ENGLISH_NOUNS:
         if noun.noun in lowered:
@@ -153,7 +153,7 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
                         start, label = stop, noun
     if label is None:
         end = lowered[-_SHORT_TAIL:]
-        has_link = ":" in end or "=" in end  # a character is found faster than a word
+        has_link = ":" in end or "=" in end  # searching a character is faster than searching a word
         may_be_short = "ans." in end or (has_link and ("ans" in end or "result" in end or "a:" in end))
         may_be_short = may_be_short and not options
         return _short_label(text) if may_be_short else None
@@ -175,7 +175,7 @@ def _short_label(text: str) -> Labelled | None:
 
 
 def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
-    """Where the last label with this noun ends, -1 without one that ends after ``after``."""
+    """Return the end of the last label with this noun; -1 if no label ends after ``after``."""
     position = len(text)
     for _ in range(_MOST_CANDIDATES):
         position = lowered.rfind(noun.noun, 0, position)
@@ -193,7 +193,7 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
 
 
 def _sentence_before(text: str, position: int) -> str:
-    """What precedes a label in its sentence, at most 80 characters."""
+    """Return the text before a label in its sentence, at most 80 characters."""
     before = text[max(0, position - 80) : position]
     find = before.rfind
     before = before[max(find("."), find("!"), find("?"), find(";"), find("\n")) + 1 :]
@@ -231,5 +231,5 @@ def _without_ending(line: str, endings: str) -> str:
 
 
 def _ends_unopened(line: str) -> bool:
-    """Whether a line ends with a bracket that was opened before its label."""
+    """Return whether a line ends with a bracket that was opened before its label."""
     return any(line.endswith(right) and line.count(left) < line.count(right) for left, right in _BRACKETS)

@@ -1,8 +1,8 @@
-r"""A second, deliberately lenient reader: a guard against answer styles that the verifiers do not know.
+r"""A deliberately lenient reader, which detects answer styles that the verifiers do not recognize.
 
-It looks for the gold where the last number, the last expression or the last letter of a response stands, whatever the
-words around it are. It accepts too much: its share alone says nothing. How far it lies above the verifier's, and
-whether that gap moved while pass@k fell, tells a change of style from a loss.
+It compares the gold with the last number, expression or letter of a response, whatever the words around it. It accepts
+too much, so its accuracy alone is not meaningful. The gap between its accuracy and the verifier's, and the change of
+that gap while pass@k fell, distinguish a change of style from a loss.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 from oversharp.diagnostics.verifiers.reading.notation import notation_key, typeset
 from oversharp.diagnostics.verifiers.reading.signs import with_point
 
-#: Characters at the end of a response that are looked at.
+#: Number of characters at the end of a response that are searched.
 _TAIL, _SHORT_TAIL = 200, 40
 _NUMBER = re.compile(
     r"(?:(?<!\d)[-−])?(?:(?:\d{1,3}(?:[,\u00a0\u202f ]\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII
 )
-#: Characters of which ``_NUMBER`` consists.
+#: Characters that occur in ``_NUMBER``.
 _IN_NUMBERS = "0123456789.,/-− \t\n\r\f\v\u00a0\u202f"
 _LAST_NUMBER = re.compile(rf"(?:{_NUMBER.pattern})\Z", re.ASCII)
 _LAST_TOKEN = re.compile(r"(?<![\d.,])([-−]?)(\d[\d.,'’]*\d)\Z", re.ASCII)
@@ -43,7 +43,7 @@ class _Gold:
     is_percentage: bool
     key: str
     words: str
-    #: Texts of which one stands in every response that is accepted: most wrong responses hold none.
+    #: Every accepted response contains one of these; most wrong responses contain none.
     needles: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ def _gold(gold: str) -> _Gold:
 
 
 def _digits_of(number: Fraction) -> tuple[str, ...]:
-    """The last digits of every way to write a number: whole, in groups of three, as decimal, fraction or percentage."""
+    """Return the last digits of a number as integer, digit groups, decimal, fraction and percentage."""
     endings = set()
     for value in (abs(number), 100 * abs(number), abs(number) / 100):
         if value.denominator == 1:
@@ -85,7 +85,7 @@ def _value(text: str) -> Fraction | None:
 
 
 def accepts_mathematics(gold: str, text: str) -> bool:
-    r"""Whether the last number or expression of a response is the gold.
+    r"""Return whether the last number or expression of a response is the gold.
 
     >>> accepts_mathematics("73", "So **73** residents in all."), accepts_mathematics("73", "72 or so")
     (True, False)
@@ -101,9 +101,9 @@ def accepts_mathematics(gold: str, text: str) -> bool:
         return not wanted.needles and wanted.words != "" and _ends_with(tail, wanted.words)
     if wanted.number is not None:
         end = len(tail.rstrip(_NO_DIGITS))
-        if end and not ("0" <= tail[end - 1] <= "9"):  # a letter or sign outside ASCII ends the response
+        if end and not ("0" <= tail[end - 1] <= "9"):  # a non-ASCII character ends the response
             end = _LAST_DIGIT.search(tail).end() if _HAS_DIGIT.search(tail) else 0  # type: ignore[union-attr]
-        start = len(tail[:end].rstrip(_IN_NUMBERS))  # searching for the start is most of the expression's time
+        start = len(tail[:end].rstrip(_IN_NUMBERS))  # searching for the start takes most of the regex's time
         last = _LAST_NUMBER.search(tail, max(start, end - 40), end)
         if last is not None and _is_number(wanted, _value(last[0]), tail[end : end + 3]):
             return True
@@ -122,7 +122,7 @@ def accepts_mathematics(gold: str, text: str) -> bool:
 
 
 def _other_value(tail: str, last: re.Match[str]) -> Fraction | None:
-    """The last number of a tail, read with a decimal comma or points between groups of digits."""
+    """Parse the last number of a tail with a decimal comma, or with points between groups of digits."""
     if "." not in last[0] and tail[max(0, last.start() - 1) : last.start()] not in (",", ".", "'", "’"):
         return None
     token = _LAST_TOKEN.search(tail, max(0, last.start() - 20), last.end())
@@ -139,7 +139,7 @@ def _is_number(wanted: _Gold, number: Fraction | None, after: str) -> bool:
 
 
 def accepts_letter(gold: str, text: str) -> bool:
-    """Whether the last letter that stands alone in a response is the gold's.
+    """Return whether the last single letter of a response is the gold's.
 
     >>> accepts_letter("C", "I would go with **C** here"), accepts_letter("C", "A or B")
     (True, False)
@@ -158,7 +158,7 @@ def _gold_letter(gold: str) -> str:
 
 
 def accepts_text(gold: str, text: str) -> bool:
-    """Whether a response ends with the gold, letter case and marks apart.
+    """Return whether a response ends with the gold, ignoring letter case and marks.
 
     >>> accepts_text("Paris", "So my guess is **paris**."), accepts_text("Paris", "Paris or Rome")
     (True, False)

@@ -1,4 +1,4 @@
-r"""Markdown around labels and values: marks that are no part of an answer."""
+r"""Removal of Markdown marks around labels and answers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _SPANS = (
 )
 #: Without one of these, or a sign outside ASCII, a line holds no marks.
 _MAY_HOLD_MARKS = re.compile(r"[*_`~#\"']|[^\x00-\x7f]")
-#: Characters of a line beyond which it is runaway text, and left as it is.
+#: Longer lines, in characters, are runaway text and are not changed.
 _LONGEST_LINE = 4000
-#: What a line may begin with: a quote, a bullet, a heading.
+#: Markdown at the start of a line: a quote, a bullet, a heading.
 _LINE_START = re.compile(r"\s*(?:(?:>|[-+•‣▪▶]|\*(?!\*)|#{1,6}|➤|👉|\d{1,2}[.)](?=\s+\*\*))[ \t]+|>)+")
 _CLOSING_MARKS = "*_`#~"
 _CLOSED_LATE = re.compile(r"(?<=[^\s\\*_`])[*_`]+([.!]+)$")
 #: Symbols that belong to an answer.
 _SIGNS_OF_ANSWERS = frozenset("°℃℉№")
-#: Ends of proofs, and characters that show nothing.
+#: End-of-proof signs, and invisible characters.
 _MORE_ORNAMENTS = frozenset("∎■□▪▫●\ufe0f\ufeff")
 _QUOTES = (('"', '"'), ("“", "”"), ("‘", "’"), ("'", "'"), ("«", "»"), ("「", "」"), ("『", "』"))
 
 
 def without_marks(line: str, *, bullet: bool = False) -> str:
-    r"""A line without Markdown: emphasis, code, quotes and ornaments at its ends. Mathematics is left as it is.
+    r"""Remove emphasis, code marks, quotes and ornaments from a line. Mathematics is not changed.
 
-    ``bullet`` removes what starts a line of a list too; a minus before a number looks the same.
+    ``bullet`` also removes a list bullet at the start, which looks like a minus before a number.
 
     >>> without_marks("**73** ✅"), without_marks("73**"), without_marks("2**3*4"), without_marks("`x_1`")
     ('73', '73', '2**3*4', 'x_1')
@@ -58,7 +58,7 @@ def without_marks(line: str, *, bullet: bool = False) -> str:
 
 
 def _without_ornaments(line: str) -> str:
-    """Without check marks and other symbols at the ends."""
+    """Remove check marks and other symbols from both ends."""
     start, stop = 0, len(line)
     while start < stop and _is_ornament(line[start]):
         start += 1
@@ -74,7 +74,7 @@ def _is_ornament(sign: str) -> bool:
 
 
 def _without_open_marks(line: str) -> str:
-    """Without marks at one end that nothing closes: the label took their other half, as of "**Answer: 7**."."""
+    """Remove unpaired marks from the ends; their other half belongs to the label, as in "**Answer: 7**."."""
     if (stop := _CLOSED_LATE.search(line)) is not None:
         line = line[: stop.start()] + stop[1]
     line = line.lstrip("*`~") if line[:1] in "*`~" else line

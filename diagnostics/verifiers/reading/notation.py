@@ -1,7 +1,7 @@
-r"""How people write the same mathematics: one table of rewrites with an example each, applied before math-verify.
+r"""Tables of rewrites that unify mathematical notation before math-verify; each rewrite has an example.
 
-``TYPOGRAPHY`` concerns how an answer looks: it is applied to every gold and to every stated answer before anything
-else reads them. ``NOTATION`` turns what programs and people write into LaTeX that math-verify reads.
+``TYPOGRAPHY`` removes differences in appearance: it is applied to every gold and every stated answer before all other
+rules. ``NOTATION`` turns the notation of programs and people into LaTeX that math-verify parses.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-#: Commands that set words; the content is text.
+#: Commands for text; the content is words.
 _TEXT_COMMANDS = "textnormal|textup|textsf|textsc|textsl|textmd|textit|textbf|textrm|emph|mbox|hbox"
-#: Commands that change the look of mathematics; the content is what counts.
+#: Commands that change the appearance of mathematics; only the content counts.
 _LOOKS = "mathsf|mathbf|mathtt|mathit|mathnormal|boldsymbol|bm|pmb|underline|uline|ensuremath|mathstrut"
-#: Switches: they change the look of all that follows.
+#: Switches, which change the appearance of all following text.
 _SWITCHES = (
     "displaystyle|textstyle|scriptstyle|bfseries|itshape|rmfamily|sffamily|bf|it|sf|tt|rm|cal|tiny|scriptsize"
     "|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge|boldmath|limits|nolimits"
@@ -29,7 +29,7 @@ _GROUP = r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """One rule: every match of ``pattern`` becomes ``to``. ``example``: an answer before and after the whole table."""
+    """A rule: each match of ``pattern`` becomes ``to``. ``example``: an answer before and after the whole table."""
 
     name: str
     pattern: str
@@ -38,7 +38,7 @@ class Rewrite:
 
 
 def _constant(match: re.Match[str]) -> str:
-    """An upright letter, apart from a command before it."""
+    """Return an upright letter, separated from a command before it."""
     before = match.string[: match.start()]
     return f" {match[1]}" if re.search(r"\\[A-Za-z]+$", before) else match[1]
 
@@ -58,7 +58,7 @@ def _environment(match: re.Match[str]) -> str:
 
 
 def _interval(match: re.Match[str]) -> str:
-    """An interval with brackets that are turned outward where it is open."""
+    """Rewrite an interval whose open ends are marked by reversed brackets."""
     left, right = match["left"], match["right"]
     if (left, right) == ("[", "]"):
         return match[0]
@@ -237,7 +237,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
 
 
 def _replace_calls(answer: str, name: str, opening: str, closing: str) -> str:
-    """``name(…)`` with balanced brackets becomes ``opening … closing``; unbalanced ones are left."""
+    """Replace ``name(…)`` with balanced brackets by ``opening … closing``; unbalanced brackets stay."""
     pattern = re.compile(rf"(?<![A-Za-z\\])\\?{name}\s*\(")
     position = 0
     while (match := pattern.search(answer, position)) is not None:
@@ -355,21 +355,21 @@ def _compile(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | C
 
 
 _TYPOGRAPHY, _NOTATION = _compile(TYPOGRAPHY), _compile(NOTATION)
-#: Without one of these no rule of ``TYPOGRAPHY`` changes an answer: a cheap test, as most answers need none.
+#: Without one of these no rule of ``TYPOGRAPHY`` changes an answer; a cheap test, since most answers need no rule.
 _LOOKS_OTHER = re.compile(
     r"[\\%~{]|^\s*\]|\[\s*$|^\s*-?[A-Z][A-Za-z]{0,2}[.\s]*\$?\s*\d|\s\([^()=]*=|[^\x00-\x7f]|^\s*[-=]?[=>]|\d(?:st"
     r"|nd|rd"
     r"|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$",
     re.IGNORECASE,
 )
-#: Longer "answers" are runaway text, and left as they are.
+#: Longer "answers" are runaway text and are not changed.
 _LONGEST = 2000
 _PLAIN = re.compile(r"-?\d+|[A-Za-z]", re.ASCII)
 
 
 @lru_cache(maxsize=1 << 16)
 def typeset(answer: str) -> str:
-    r"""Apply ``TYPOGRAPHY``: an answer as it counts, whatever it looks like.
+    r"""Apply ``TYPOGRAPHY``, which removes differences in appearance.
 
     >>> typeset(r"\textcolor{red}{\bf 12.5\,\%}"), typeset(r"\mathrm{e}^2"), typeset("135°")
     ('12.5\\%', 'e^2', '135^\\circ')
@@ -385,7 +385,7 @@ def typeset(answer: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def as_latex_notation(answer: str) -> str:
-    r"""Apply ``NOTATION``: an answer as math-verify reads it.
+    r"""Apply ``NOTATION``, which writes an answer as LaTeX for math-verify.
 
     >>> as_latex_notation("(1 + sqrt(5))/2"), as_latex_notation("2**4"), as_latex_notation("exp(2)")
     ('(1 + \\sqrt{5})/2', '2^{4}', 'e^{2}')
@@ -406,7 +406,7 @@ def as_latex_notation(answer: str) -> str:
 
 
 def same_notation(left: str, right: str) -> bool:
-    r"""Whether two answers are the same text, once both are written alike.
+    r"""Return whether two answers have the same ``notation_key``.
 
     >>> same_notation(r"a \equiv 1 \pmod 4", r"a\equiv1\pmod{4}"), same_notation("42 43", "4243")
     (True, False)
@@ -416,7 +416,9 @@ def same_notation(left: str, right: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def notation_key(answer: str) -> str:
-    r"""An answer in one spelling: rewritten, without spaces but between two numbers, without braces around one token.
+    r"""Return an answer in canonical spelling.
+
+    Rewrites are applied, spaces are kept only between two numbers, and braces around a single character are removed.
 
     >>> notation_key(r"x^{2} + 1"), notation_key("x**2+1")
     ('x^2+1', 'x^2+1')
@@ -431,7 +433,7 @@ def notation_key(answer: str) -> str:
 
 
 def _without_braces(answer: str) -> str:
-    """Without braces around the whole."""
+    """Remove braces around the whole answer."""
     while answer.startswith("{") and answer.endswith("}"):
         depth = 0
         for position, sign in enumerate(answer):

@@ -1,4 +1,4 @@
-r"""Which part of a response states an answer: what follows closed thoughts, without special tokens at the end."""
+r"""Thoughts and the final part of a response, which alone may state the answer."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _SPECIAL = re.compile(
     r"|start_of_turn|end_of_turn|end_of_utterance)>|\[(?:/INST|INST|EOS|PAD|SEP|/ASSISTANT)\]|<unused\d+>))+\s*\Z",
     re.IGNORECASE,
 )
-#: Tokens behind which another turn begins.
+#: Tokens after which another turn begins.
 _END_OF_TURN = re.compile(
     r"<\|(?:im_end|eot_id|endoftext|end_of_text|eom_id|return)\|>|</s>|<end_of_turn>|<｜end▁of▁sentence｜>|<eos>"
 )
 #: Decimal digits of Arabic, Persian, Devanagari, Bengali, Thai and other scripts.
 _DIGITS_OF_SCRIPTS = re.compile(r"[٠-٩۰-۹०-९০-৯੦-੯૦-૯୦-୯௦-௯౦-౯೦-೯൦-൯๐-๙]")
 _ENDS_SPECIAL = (">", "]")
-#: Tags of HTML around an answer; those of blocks begin a line.
+#: HTML tags around an answer; block tags begin a new line.
 _INLINE_TAGS = re.compile(r"</?(?:b|strong|i|em|u|span|mark|ins|font|code|big)(?:\s[^<>]*)?>", re.IGNORECASE)
 _BLOCK_TAGS = re.compile(r"</?(?:p|div|center|section|h[1-6]|li|ul|ol)(?:\s[^<>]*)?>|<br\s*/?>", re.IGNORECASE)
 
@@ -47,7 +47,7 @@ _BLOCK_TAGS = re.compile(r"</?(?:p|div|center|section|h[1-6]|li|ul|ol)(?:\s[^<>]
 class FinalPart:
     """The part of a response that may state its answer.
 
-    ``text`` is that part, "" if there is none. ``thoughts`` is the rest without delimiters, None where the response
+    ``text`` is that part, "" if there is none. ``thoughts`` is the rest without delimiters, None if the response
     marks no thoughts. ``is_unfinished``: the thoughts were opened and never closed.
     """
 
@@ -57,7 +57,7 @@ class FinalPart:
 
 
 def without_special_tokens(text: str) -> str:
-    """Remove what follows the first end-of-turn token, and the special tokens that a response ends with.
+    """Remove everything after the first end-of-turn token, and special tokens at the end.
 
     >>> without_special_tokens("Answer: C<|im_end|>\\n"), without_special_tokens("x <y>")
     ('Answer: C', 'x <y>')
@@ -71,14 +71,14 @@ def without_special_tokens(text: str) -> str:
         text = text[: turn.start()]
     if not text.rstrip().endswith(_ENDS_SPECIAL):
         return text
-    # the expression would try every position of a long response
+    # searching a long response from its start would be slow
     start = max(0, len(text) - 400)
     match = _SPECIAL.search(text, start)
     return text if match is None else text[: match.start()]
 
 
 def marks_thoughts(text: str) -> bool:
-    """Whether a response holds a delimiter of thoughts."""
+    """Return whether a response contains a delimiter of thoughts."""
     if "<" in text and _DELIMITER.search(text) is not None:
         return True
     return ("]" in text and "THINK]" in text) or (not text.isascii() and "think▷" in text)
@@ -86,7 +86,7 @@ def marks_thoughts(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def opens_thoughts(prompt: str) -> bool:
-    r"""Whether a prompt ends with an opening delimiter.
+    r"""Return whether a prompt ends with an opening delimiter.
 
     >>> opens_thoughts("6 * 7?\n<think>\n"), opens_thoughts("Use <think> tags.")
     (True, False)
@@ -96,7 +96,7 @@ def opens_thoughts(prompt: str) -> bool:
 
 
 def answer_text(text: str, *, prompt: str = "") -> str:
-    r"""Return the text of ``final_part`` without tags of HTML, with every frame around an answer as ``\boxed{…}``.
+    r"""Return the final part of a response without HTML tags, with every frame written as ``\boxed{…}``.
 
     >>> answer_text(r"<think>\boxed{41}</think> So \boxed 42.<|im_end|>")
     ' So \\boxed{42}.'
@@ -105,7 +105,7 @@ def answer_text(text: str, *, prompt: str = "") -> str:
         return with_plain_boxes(text)  # neither tags nor special tokens nor delimiters of thoughts
     if not text.isascii():
         text = with_plain_digits(text)
-    if "<" in text and "</" in text:  # one character is found ten times as fast as two
+    if "<" in text and "</" in text:  # searching one character is ten times as fast as two
         text = _BLOCK_TAGS.sub("\n", _INLINE_TAGS.sub("", text))
     has_thoughts = marks_thoughts(text) or opens_thoughts(prompt)
     return with_plain_boxes(final_part(text, prompt=prompt).text if has_thoughts else without_special_tokens(text))
@@ -123,8 +123,8 @@ def with_plain_digits(text: str) -> str:
 def final_part(text: str, *, prompt: str = "") -> FinalPart:
     r"""Split a response into its thoughts and the part that states its answer.
 
-    A closing delimiter without an opening one closes thoughts that the prompt opened; a ``prompt`` that ends with an
-    opening delimiter has opened them.
+    A closing delimiter without an opening one closes thoughts that the prompt opened. A ``prompt`` that ends with an
+    opening delimiter opens thoughts.
 
     >>> final_part("<think>41?</think> It is 42.<|im_end|>").text, final_part("6 * 7 = 42").text
     (' It is 42.', '6 * 7 = 42')
@@ -140,7 +140,7 @@ def final_part(text: str, *, prompt: str = "") -> FinalPart:
     start = closed.end() if closed is not None else 0
     reopened = _OPENING.search(text, start)
     if reopened is not None:
-        # an empty part before the thoughts states nothing; after closed thoughts it may
+        # the text before the reopened thoughts may state the answer
         thoughts = _without_delimiters(text[:start] + text[reopened.end() :])
         return FinalPart(text=text[start : reopened.start()], thoughts=thoughts, is_unfinished=True)
     if closed is None:

@@ -1,4 +1,4 @@
-"""Answers in words: where the value stands in a sentence, and what makes a sentence state no single value."""
+"""Answers in words: the value in a sentence, and the words that leave no single value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.verifiers.reading.languages.words import (
 )
 from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 
-#: Mathematics between words: what stands between dollars or brackets of LaTeX without a longer word, and commands.
+#: Mathematics between words: LaTeX commands, and text between math delimiters that contains no long word.
 _MATH = re.compile(
     r"\$(?!\d[^$]*[A-Za-z]{3})(?:\\.|[^$\\])+\$|\\\(.+?\\\)|\\\[.+?\\\]"
     r"|\\(?:begin|end|text|mathrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+",
@@ -24,9 +24,9 @@ _SHORT_WORDS = (
     "or|to|is|of|in|at|as|by|if|on|an|we|he|it|so|be|do|no|am|pm|up|vs|ft|cm|mm|km|kg|lb|oz|hr|yd|mi"
     "|us|sq|cu|rs|kr|ca|al|fl"
 )
-#: Letters of other scripts are words, but for Greek ones and those that sign a degree, an angstrom or an ohm.
+#: Letters of other scripts are words, except Greek letters and the signs of degree, angstrom and ohm.
 _OTHER_SCRIPTS = r"[^\W\d_A-Za-zͰ-Ͽºª°¼-¾⅐-⅞]"
-#: Letters with marks, but for the three that equal "i" and "s" where letter case is ignored.
+#: Letters with marks, except the three that equal "i" or "s" if letter case is ignored.
 _ACCENTED = "À-ÖØ-öø-įĲ-žƀ-ɏ"
 _WORD = re.compile(
     rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?"
@@ -35,7 +35,7 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 _END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|[。！？।۔]|\n")
-#: What follows one of these gives reasons: it may compare and negate as it likes.
+#: Words that begin a reason, in which comparisons and negations have no effect.
 _REASON = re.compile(
     r"\b(?:because|since|(?<!well )as(?! well as\b)|which|so|given|where|when|namely|hence|therefore|thus)\b",
     re.IGNORECASE,
@@ -72,7 +72,7 @@ _AND_NUMBER = re.compile(
     re.IGNORECASE,
 )
 _RANGES = frozenset(["between", "from", "anywhere", "somewhere"])
-#: A value right after one of these is a part of what is said, not what is said.
+#: A value right after one of these words is a part of a description, not the answer.
 _PARTS = frozenset(
     str.split("""
 but except excluding unlike besides without of than to and or no minus negative plus times twice thrice double
@@ -125,7 +125,7 @@ _WITHDRAWN = re.compile(
     re.IGNORECASE,
 )
 
-#: A relative clause that takes the value back: "4, which is wrong".
+#: A clause that withdraws the value: "4, which is wrong".
 _DENIED = re.compile(
     r"\b(?:which|but (?:that|this|it))(?:['’]s|\s+(?:is|was|must be|seems|looks|would be))\s+(?:\w+\s+)?(?:wrong"
     r"|incorrect|false|impossible"
@@ -165,13 +165,13 @@ _NEXT_VALUE = re.compile(
     re.IGNORECASE,
 )
 
-#: How a response begins to doubt the answer that it just gave.
+#: Words with which a response begins to reconsider its answer.
 _THINKS_AGAIN = re.compile(
     r"\W*(?:but|wait|hmm+|however|hold on|alternatively|actually|or maybe|maybe|perhaps|no,"
     r"|let me (?:re|double|think|check))\b",
     re.IGNORECASE,
 )
-#: From a formula in a subject to the value: "… of the triangle is".
+#: Text from a formula in the subject to the value: "… of the triangle is".
 _VERB_BETWEEN = re.compile(
     r"[\s$).\]\\}]*(?:[^\W\d]+\W+){0,6}?(?:is|are|equals?|be)(?:\s+(?:thus|then|therefore|equal to))?\W*"
 )
@@ -180,7 +180,7 @@ _MOST_LAST_LINE = 60
 
 NEGATED, COMPARED, RANGED = "negated", "compared", "a range"
 ONE_OF_SEVERAL, SEVERAL, PART = "one of several", "several values", "part of a description"
-#: What the tables of languages report.
+#: Doubts by the names that the language tables return.
 _CHANGES = {
     "": "",
     "part": PART,
@@ -193,10 +193,11 @@ _CHANGES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sentence:
-    """What a sentence states: ``values`` as formulas, and ``doubt``, why they are no single answer; "" if they are.
+    """The answer in a sentence.
 
-    ``stated`` is the value with the words after it, as units are, or the sentence where there is doubt; ``clause`` is
-    the sentence and ``rest`` what follows it.
+    ``values``: formulas. ``doubt``: why they are no single answer; "" if they are. ``stated``: the value with the words
+    after it, such as units, or the whole sentence if there is a doubt. ``clause``: the sentence. ``rest``: the text
+    after it.
     """
 
     values: tuple[str, ...]
@@ -207,7 +208,7 @@ class Sentence:
 
 
 def sentence(text: str) -> Sentence:
-    """Read what follows "the answer is": one sentence.
+    """Parse the sentence that follows "the answer is".
 
     >>> sentence("18 dollars a day").values, sentence("not 42").doubt, sentence("42 or 41").values
     (('18',), 'negated', ('42', '41'))
@@ -260,7 +261,7 @@ def sentence(text: str) -> Sentence:
 
 
 def _without_aside(clause: str) -> str:
-    """A clause without what stands in brackets at its end, where that only explains the value: "7 (5 red, 2 green)"."""
+    """Remove brackets at the end of a clause if they only explain the value: "7 (5 red, 2 green)"."""
     aside = _ASIDE.search(clause)
     if aside is None or _HAS_DIGIT.search(clause, 0, aside.start()) is None:
         return clause
@@ -275,7 +276,7 @@ def _without_aside(clause: str) -> str:
 
 
 def _doubt_within(text: str, value: str) -> str:
-    """Why a run that begins with a number holds more than it: "4 a 5", "4 R 3"."""
+    """Return the doubt if a run contains more than its first number: "4 a 5", "4 R 3"."""
     number = _FIRST_NUMBER.match(text)
     if number is None or "=" in value:
         return ""
@@ -286,7 +287,7 @@ def _doubt_within(text: str, value: str) -> str:
 
 
 def _doubt_of_names(lead: str, tail: str) -> str:
-    """Return ``SEVERAL`` where a further value with a name follows: "length 4, width 7", "Alice: 4, Bob: 7"."""
+    """Return ``SEVERAL`` if another named value follows: "length 4, width 7", "Alice: 4, Bob: 7"."""
     reason = _REASON.search(tail)
     before_reason = tail[: reason.start()] if reason else tail
     if _NAMED_NEXT.search(before_reason) is not None:
@@ -296,7 +297,7 @@ def _doubt_of_names(lead: str, tail: str) -> str:
 
 
 def doubt_before(lead: str) -> str:
-    """Why a value after these words is not what is stated; "" if it is.
+    """Return why the value after these words is not the answer; "" if it is.
 
     >>> doubt_before("greater than"), doubt_before("half of"), doubt_before("a total of"), doubt_before("Tom has")
     ('compared', 'part of a description', '', '')
@@ -314,7 +315,7 @@ def doubt_before(lead: str) -> str:
 
 
 def doubt_after(tail: str) -> str:
-    """Why these words take back the value before them; "" if they do not.
+    """Return why the value before these words is no single answer; "" if it is.
 
     >>> doubt_after(" or 41"), doubt_after(" to 50"), doubt_after(" squared"), doubt_after(" since 42 is not 41")
     ('one of several', 'a range', 'part of a description', '')
@@ -333,7 +334,7 @@ def doubt_after(tail: str) -> str:
 
 
 def withdrawn(after: str) -> bool:
-    """Whether what follows an answer takes it back in so many words.
+    """Return whether the text after an answer explicitly withdraws it.
 
     >>> withdrawn(". Wait, no, it is 43."), withdrawn(". Let me check that.")
     (True, False)
@@ -342,7 +343,7 @@ def withdrawn(after: str) -> bool:
 
 
 def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
-    """Which run is the value: the one behind the verb where a formula is in the subject ("the largest $n$ is 34")."""
+    """Return the index of the value's run: after the verb if the subject has a formula ("the largest $n$ is 34")."""
     reason = _REASON.search(clause)
     for position, (left, right) in enumerate(itertools.pairwise(runs)):
         between = clause[left[1] : right[0]]
@@ -355,10 +356,10 @@ def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
 
 
 def goes_on(rest: str, after: str) -> bool:
-    """Whether a response goes on after an answer in prose, and is not finished or thinks again.
+    """Return whether a response continues after its answer and is unfinished, or reconsiders the answer.
 
-    ``rest`` follows the sentence of the answer on its line, ``after`` is what follows the line. A short last line
-    without a full stop, as "Confidence: 90%", finishes a response too.
+    ``rest`` follows the answer's sentence on its line; ``after`` follows that line. A short last line without a full
+    stop, such as "Confidence: 90%", finishes a response too.
 
     >>> goes_on(" But maybe it is", ""), goes_on(" This is what was asked.", ""), goes_on("", "Confidence: 90%")
     (True, False, False)
@@ -374,18 +375,18 @@ def goes_on(rest: str, after: str) -> bool:
 
 
 def _is_called(clause: str, start: int) -> bool:
-    """Whether the value is what a function of a program is called with: print(42)."""
+    """Return whether the value is an argument of a function call in code: print(42)."""
     return re.search(r"\w\w\($", clause[: start + 1] if clause[start] == "(" else clause[:start]) is not None or (
         re.search(r"\w\w\(\s*['\"]", clause[:start]) is not None
     )
 
 
 def _is_ordinal(value: str, tail: str) -> bool:
-    """Whether the value counts what follows: the 42nd prime."""
+    """Return whether the value is an ordinal that counts the next word: the 42nd prime."""
     return re.search(r"\d(?:st|nd|rd|th)$", value) is not None and _COUNTED.match(tail) is not None
 
 
-#: What an ordinal counts; a day or a floor is named by its number.
+#: A word that an ordinal counts. A day or a floor is named by its number, so it is excluded.
 _COUNTED = re.compile(
     r"\s*(?!(?:day|grade|floor|place|position|month|week|year|row|column|person|century|of)s?\b)[A-Za-z]{3,}",
     re.IGNORECASE,
@@ -393,7 +394,7 @@ _COUNTED = re.compile(
 
 
 def _is_share(value: str, tail: str) -> bool:
-    """Whether the value is a share of a number: 20% of 50. Of what is counted, it is an answer: 20% of all pears."""
+    """Return whether the value is a share of a number, as 20% of 50; "20% of all pears" is an answer."""
     return value.endswith("%") and re.match(r"\s*of\s+[$\\(]*\d", tail) is not None
 
 
@@ -406,7 +407,7 @@ def _first(text: str, *rules: tuple[re.Pattern[str], str]) -> str:
 
 
 def _formulas(clause: str) -> list[tuple[int, int]]:
-    """Where mathematics stands between the words: runs that hold a digit, a command of LaTeX or a pair of dollars."""
+    """Return the spans between words that contain a digit, a LaTeX command or math delimiters."""
     masked = _MATH.sub(lambda match: "\\" + " " * (len(match[0]) - 1), clause)
     bounds = [0, *(edge for match in _WORD.finditer(masked) for edge in match.span()), len(clause)]
     runs = zip(bounds[::2], bounds[1::2], strict=True)

@@ -1,4 +1,4 @@
-"""Signs that math-verify cannot read, as it can: ½, √2, x², full-width digits, repeating decimals, 1 000."""
+"""Rewrites of signs that math-verify cannot parse: ½, √2, x², full-width digits, repeating decimals, 1 000."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GROUPS = re.compile(r"-?\d{1,3}(?:(?:\s+|~|\\[,; ])\d{3})+(?:\.\d+)?", re.ASCII
 
 
 def as_latex(answer: str) -> str:
-    r"""An answer whose signs math-verify can read.
+    r"""Rewrite signs that math-verify cannot parse as LaTeX.
 
     >>> as_latex("４２"), as_latex("3½"), as_latex("2√3"), as_latex("x²"), as_latex(r"0.1\overline{6}")
     ('42', '3\\frac{1}{2}', '2\\sqrt{3}', 'x^{2}', '\\frac{1}{6}')
@@ -36,7 +36,7 @@ def as_latex(answer: str) -> str:
     return answer.replace(r"\varnothing", r"\emptyset")
 
 
-#: Numbers as languages other than English write them, and as India groups digits.
+#: Number formats of languages other than English, and Indian digit groups.
 _COMMA = re.compile(r"(?P<whole>\d+),(?P<part>\d+)", re.ASCII)
 _MAY_GROUP = re.compile(r"[1-9]\d{0,2}[,.]\d{3}", re.ASCII)
 _POINTS = re.compile(r"(?P<whole>[1-9]\d{0,2}(?:\.\d{3})+)(?:,(?P<part>\d+))?", re.ASCII)
@@ -51,7 +51,7 @@ def with_point(number: str, *, is_european: bool = False, decimals: int | None =
     """Return the other reading of a number: with a decimal comma, or with digits in groups; None without one.
 
     ``is_european``: the number has a label in a language other than English, or is in euros. Only then is "1.800" 1800,
-    and "1,234" 1.234, the latter only where ``decimals`` is 3, as many as the gold has.
+    and "1,234" 1.234, the latter only if ``decimals``, the number of decimals of the gold, is 3.
 
     >>> [with_point(text) for text in ("3,5", "1.234.567", "1.234,56", "12,34,567", "1,234", "1.800", "0,125", "3.5")]
     ['3.5', '1234567', '1234.56', '1234567', None, None, '0.125', None]
@@ -68,7 +68,7 @@ def with_point(number: str, *, is_european: bool = False, decimals: int | None =
 
 
 def other_reading(answer: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
-    """Return an answer that holds a single number with the other reading of ``with_point``; None without one.
+    """Return an answer with its single number replaced by ``with_point``; None without another reading.
 
     >>> other_reading("x = 3,5"), other_reading("4,5 kg"), other_reading("(3,5)"), other_reading("3, 5")
     ('x = 3.5', '4.5 kg', None, None)
@@ -84,7 +84,7 @@ def _fraction(sign: re.Match[str]) -> str:
 
 
 def _repeating(minus: str, whole: str, once: str, group: str, digit: str) -> str:
-    """0.1666… is (16 − 1) / 90."""
+    """Return a repeating decimal as a fraction: 0.1666… is (16 − 1) / 90."""
     again = group or digit
     value = Fraction(int(whole + once + again or 0) - int(whole + once or 0), (10 ** len(again) - 1) * 10 ** len(once))
     return f"{minus}{value}" if value.denominator == 1 else rf"{minus}\frac{{{value.numerator}}}{{{value.denominator}}}"

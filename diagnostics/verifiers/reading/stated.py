@@ -1,4 +1,4 @@
-"""What a response states as its answer: the value to compare, or why it states none, or not a single one."""
+"""The answer that a response states: the value to compare, or why there is none or no single one."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _CORRECTED = re.compile(
 )
 NESTED, WITHDRAWN = "a box in a box", "taken back in the words that follow"
 _MOST_ANNOUNCED = 200
-#: Characters after an answer in which words may take it back.
+#: Number of characters after an answer that are searched for words that withdraw it.
 _MOST_WITHDRAWING = 300
 _TEXTS = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox)\s*\{([^{}]*)\}")
 _AND_IN_TEXT = re.compile(r"\s*,?\s*\\text\s*\{\s*(?:,\s*)?and\s*\}\s*")
 _COMMAND = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
-#: Words in a box that no product of letters is; functions are mathematics.
+#: Words in a box, as opposed to products of letters; functions are mathematics.
 _FUNCTIONS = (
     "sqrt|sinh|cosh|tanh|arcsin|arccos|arctan|frac|infty|infinity|theta|alpha|beta|gamma|lambda|sigma|delta|omega"
 )
@@ -78,7 +78,7 @@ _LEAD_OF_BOX = re.compile(
     r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*(?:\s|text\{)\s*or|\beither\b[^.]*\bor)\s*$",
     re.IGNORECASE,
 )
-#: How words end that ``_LEAD_OF_BOX`` may match.
+#: Endings of text that ``_LEAD_OF_BOX`` may match; a fast test before the regex.
 _LEADS = tuple(
     str.split("""
 not n't n’t never neither cannot be been equal equals to the actually really simply just necessarily going answer ne neq
@@ -86,13 +86,13 @@ not n't n’t never neither cannot be been equal equals to the actually really s
 """)
 )
 _OPENED = re.compile(r"(?:[\s$({}\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
-#: A box that is a part of a formula; a dash before one may begin a line of a list, and units stand after it.
+#: A box inside a formula. A dash before a box may be a list bullet, and units may follow a box.
 _OPERATED_BEFORE = re.compile(
     r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?:^|(?<=[\s$(]))\d(?=\Z)|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{"
     r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
 )
 _OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/+]\s*\d)")
-#: Rules behind boxes, and the style that each stands for.
+#: Rules that apply without a box, and the style that each finds.
 _MARKED: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (tagged_answer, "tagged"),
     (hash_answer, "hashes"),
@@ -103,15 +103,15 @@ _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stated:
-    r"""What a response states.
+    r"""The answer that a response states.
 
     ``values``: formulas, without a box, that must all equal the gold. ``doubt``: why this is no single answer, "" if it
-    is one; even then it is right where there are values that all do, as in "1/2 or 0.5". ``listed``: the same as one
-    list, right where the gold is that list. ``text``: that whose form, unit and words count; None where there is
-    no answer; ``sentence``: the words around it. ``n_boxed``: different contents of boxes. ``why``: why there is no
-    answer, where that is not simply that none is announced. ``style``: how the answer is stated.
-    ``is_european``: its label is in a language other than English, or it is in euros, so that a comma may be a decimal
-    one.
+    is; with a doubt the answer is right if there are values and all equal the gold, as in "1/2 or 0.5". ``listed``: the
+    values as one list, which is right if the gold is that list. ``text``: the answer whose form, unit and words are
+    compared; None without an answer. ``sentence``: the words around it. ``n_boxed``: number of different contents of
+    boxes. ``why``: why there is no answer, "" if none is announced. ``style``: how the answer is stated.
+    ``is_european``: the label is in a language other than English, or the answer is in euros, so that a comma may be
+    a decimal comma.
     """
 
     values: tuple[str, ...]
@@ -130,12 +130,12 @@ _IN_PROSE = Stated(values=(), text=None, style="prose")
 
 
 def read(text: str) -> Stated:
-    r"""Read the answer of a response.
+    r"""Extract the answer from a response.
 
-    The first of these that is there: the last ``\boxed{…}``, with those that are joined with it; the last
+    Searches for these, in this order: the last ``\boxed{…}``, with the boxes that are joined with it; the last
     ``<answer>…</answer>``; the last line that starts with ``####``; what follows the last label ("answer is",
     "Answer:", in the languages of ``labels.ANNOUNCEMENTS``), if the response ends there or is finished; the whole
-    response if it is one line of nothing but mathematics. Numbers in prose are not answers. ``text`` is the part of the
+    response if it is a single line of only mathematics. Numbers in prose are not answers. ``text`` is the part of the
     response that may state its answer (``responses.final_part``).
 
     >>> read(r"so \boxed{3}. No: \boxed{4}").values, read("The answer is **7**.").values
@@ -167,7 +167,7 @@ def _read_label(announced: Labelled, text: str) -> Stated:
     if not line:
         return _make_unstated("nothing follows the label of the answer")
     if line.count("{") != line.count("}"):
-        # truncated: \frac{1}{2 could have become anything
+        # truncated: the end of \frac{1}{2 is unknown
         return _make_unstated("the response ends within the answer that it announces")
     if announced.is_doubted:
         return Stated(values=(), text=line, sentence=line, doubt=ONE_OF_SEVERAL, style="labelled")
@@ -209,7 +209,7 @@ def _read_boxes(statement: Boxes) -> Stated:
 
 
 def _is_contradicted(stated: Stated, after: str) -> bool:
-    """Whether a label or a line of hashes after a box states another number."""
+    """Return whether a label or a #### line after a box states another number."""
     if len(stated.values) != 1 or not any(map(str.isdigit, after)):
         return False
     value = _plain_number(stated.values[0])
@@ -233,7 +233,7 @@ def _plain_number(value: str) -> Fraction | None:
 
 
 def _lead(before: str) -> re.Match[str] | None:
-    """Words right before a box that take it back."""
+    """Find words right before a box that negate, compare or weaken it."""
     if not before.rstrip(" \n$({}[*:\\")[-12:].lower().endswith(_LEADS):
         return None
     return _LEAD_OF_BOX.search(_OPENED.sub("", re.split(r"[.!?]\s|\n", before)[-1]))
@@ -244,7 +244,7 @@ def _make_withdrawn(stated: Stated) -> Stated:
 
 
 def box_doubt(text: str) -> str:
-    r"""Why the boxes of a response state no single answer, whatever they hold; "" if they do, or there are none.
+    r"""Return why the boxes of a response state no single answer; "" if they do, or without boxes.
 
     >>> box_doubt(r"\boxed{A} or \boxed{B}"), box_doubt(r"\boxed{A}. No, \boxed{B}")
     ('one of several', '')
@@ -256,7 +256,7 @@ def box_doubt(text: str) -> str:
 
 
 def _join_boxes(statement: Boxes) -> Stated:
-    """Boxes that are one statement: alternatives, a range, or the parts of a list."""
+    """Join the boxes of a single statement: alternatives, a range, or the parts of a list."""
     parts = [_read_content(content, in_box=True) for content in statement.contents]
     stated = ", ".join(statement.contents)
     union = as_union(" or ".join(statement.contents)) if statement.joiner in ("or", "\\lor", "\\vee") else None
@@ -320,7 +320,7 @@ def _has_words_in_box(bare: str) -> bool:
 
 
 def gold_value(gold: str) -> str:
-    """The value of a gold that names what it counts; any other gold as it is.
+    """Return the value of a gold that also names what it counts; any other gold unchanged.
 
     >>> gold_value("350,000 pages"), gold_value("x^2 + 1")
     ('350,000', 'x^2 + 1')

@@ -1,4 +1,4 @@
-"""Golds that are words, and answers to them: compared as text, as by the verifier "exact"."""
+"""Golds that are words, and their answers, which are compared as text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname|mathbf|boldsymbol)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'’ ,.&()/-]*[A-Za-z.)]|[A-Za-z]")
 _OPTION = re.compile(r"(?:\(([A-Za-z])\)|([A-Z])(?:[).:]|$))(?:\s+(?!(?:or|and|nor)\b|[,/&]).*)?")
-#: Why a gold is refused that math-verify cannot read.
+#: Reason for refusing a gold that math-verify cannot parse.
 NO_MATHEMATICS = "math-verify finds no mathematics in it"
-#: Words that are mathematics when they stand alone.
+#: Words that are mathematics without further words.
 _MATHEMATICS = frozenset(
     str.split("""
 sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln exp sqrt max min gcd lcm mod det infinity
@@ -19,12 +19,12 @@ infty pi theta alpha beta gamma delta lambda sigma omega epsilon
 )
 _ARTICLE = re.compile(r"^(?:an?|the) (?=\S)")
 _SHORT = frozenset(["yes", "no", "odd", "all", "any", "even", "true", "neither", "none", "never"])
-#: What data sets write where they have no answer.
+#: Placeholders of data sets for a missing answer.
 _NO_GOLD = frozenset(["none", "null", "nan", "n/a", "na", "nil", "tbd", "unknown", "?", "-", "--", "[]"])
 
 
 def says_nothing(gold: str) -> bool:
-    """Whether a gold says that there is none.
+    """Return whether a gold is a placeholder for a missing answer.
 
     >>> [says_nothing(gold) for gold in ("None", "nan", "N/A", "no solution", "0")]
     [True, True, True, False, False]
@@ -34,10 +34,10 @@ def says_nothing(gold: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def text_gold(gold: str) -> str | None:
-    r"""A gold of words as it is compared; None for mathematics.
+    r"""Return a gold of words in the form that is compared; None for mathematics.
 
-    Words are what stands in ``\text{}`` without a digit, a single capital, and letters with a word of four or more or
-    a name; products of letters (``abc``, ``xy``) and functions are mathematics.
+    Words are the content of ``\text{}`` without a digit, a single capital, or letters that include a name or a word of
+    at least four letters. Products of letters (``abc``, ``xy``) and functions are mathematics.
 
     >>> text_gold("Paris"), text_gold(r"\text{(C)}"), text_gold("no solution"), text_gold("abc"), text_gold(r"\sin x")
     ('paris', 'C', 'no solution', None, None)
@@ -56,9 +56,9 @@ def text_gold(gold: str) -> str | None:
 
 @lru_cache(maxsize=1 << 14)
 def as_text(answer: str) -> str:
-    r"""An answer as it is compared with words: without LaTeX's wrapping, quotes, a full stop, and letter case.
+    r"""Normalize an answer for comparison as words: remove LaTeX wrapping, quotes, full stop and letter case.
 
-    A single letter keeps its case, and loses brackets and what follows them, as options of a question have it.
+    An option's letter keeps its case, and loses its brackets and the text after it.
 
     >>> as_text(r"\text{Evelyn}."), as_text("(C)"), as_text(r"\textbf{(C) }\ 12"), as_text("No  Solution")
     ('evelyn', 'C', 'C', 'no solution')

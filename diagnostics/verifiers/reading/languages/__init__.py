@@ -1,1 +1,1 @@
-"""Tables of words by language: how answers are announced, and what changes the number next to it."""
+"""Word tables by language: labels of answers, and words that change the number next to them."""

@@ -1,4 +1,4 @@
-"""How a response announces its answer, by language, and words after a label that leave no single answer."""
+"""Labels that announce an answer, by language, and words after a label that leave no single answer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """How one language announces an answer.
+    """Labels of answers in one language.
 
-    ``nouns`` are in lower case. ``between`` may stand between noun and link, ``links`` joins the noun with its value
-    as a colon does, ``bare``: the value may follow the noun at once. ``endings`` close the sentence behind the value.
-    ``example`` is a response and what it announces.
+    ``nouns`` are in lower case. ``between`` may occur between noun and link. ``links`` joins the noun with its value
+    like a colon. ``bare``: the value may follow the noun directly. ``endings`` close the sentence after the value.
+    ``example`` is a response and the answer that it announces.
     """
 
     language: str
@@ -252,7 +252,7 @@ DOUBTS = re.compile(
     re.IGNORECASE,
 )
 
-#: How answers to multiple-choice questions are announced besides: "the correct option is C".
+#: Additional labels of answers to multiple-choice questions: "the correct option is C".
 OPTIONS = (
     Announcement(
         language="English (options)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-#: Number, in any wrapping that LaTeX or Markdown leaves.
+#: A number with LaTeX or Markdown around it.
 _NUMBER = r"[\s$\\({}]*[-−]?\.?\d"
 
 #: Power of ten → words that multiply the number before them. "\w*" covers the endings of cases and plurals.
@@ -45,7 +45,7 @@ _SCALE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 
-#: Words that make the number after them negative; those that may also subtract from a value before them.
+#: Words that make the number after them negative; some may also subtract from a value before them.
 _NEGATIVE = (
     r"negative|negativ[oaen]?|négati(?:f|ve)|отрицательн\w+|negatif|ujemn\w+|マイナス|마이너스|음수|负|負|零下"
     r"|سالب|منفی|ऋण|ติดลบ"
@@ -56,7 +56,7 @@ _SIGN = re.compile(
     rf"(?P<opening>(?:\$|\\\(|\\text\s*\{{)?)\s*(?=[\d.]|\\[dt]?frac|\\sqrt)",
     re.IGNORECASE,
 )
-#: What may precede "minus" where it is a sign and subtracts nothing.
+#: Text that may precede "minus" as a sign, without subtraction.
 _BEFORE_SIGN = re.compile(
     r"(?:^|[:=(]|\b(?:is|are|was|be|equals?|à|igual a|égale? à|gleich|равн\w+|to|about|around|approximately|exactly"
     r"|es|est|è|é|ist|beträgt|είναι"
@@ -89,7 +89,7 @@ _OF = frozenset(
 de du des del della dello di do da dos das von vom aus van uit ur av af z ze из от od dari của
 """)
 )
-#: Words right before a number that operate on it, and those that compare with it.
+#: Words right before a number that operate on it or compare with it.
 _OPERATORS = re.compile(
     r"(?:根号|根號|平方根|루트|√|квадрат\w*|куб\w*|кор(?:ень|ня)|удвоенн\w+|числа|дважды|трижды|twice|zweimal"
     r"|dreimal|viermal|mal"
@@ -147,7 +147,7 @@ _OPERATIONS = (
 _UNIT = (
     r"(?:(?:cm|mm|dm|km|m|in|inch(?:es)?|ft|feet|foot|yards?|yd|met(?:er|re)s?|centimet(?:er|re)s|miles?|units?)\W+)"
 )
-#: "4 x 5" and "4 by 5", but no power of ten; other signs of a product only after a unit of length.
+#: "4 x 5" and "4 by 5", except powers of ten; other product signs count only after a unit of length.
 _DIMENSIONS = rf"(?:{_UNIT}?(?:x|by)\b(?!\s*10\s*(?:\^|\*\*))|{_UNIT}(?:×|\\times|\\cdot)(?![A-Za-z])){_NUMBER}"
 _TIME_UNITS = r"(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?|[ap]\.?m)\b"
 _RATIOS = (
@@ -188,7 +188,9 @@ _OTHERWISE = re.compile(
 
 
 def scale_after(tail: str) -> tuple[str, str, bool] | None:
-    """Return the factor, the word, and whether more of the number follows, for a tail that starts with a scale.
+    """Parse a scale such as "million" at the start of ``tail``; None without a scale.
+
+    Returns the factor, the word, and whether the number continues after it.
 
     >>> scale_after(" lakh"), scale_after("万"), scale_after("千克"), scale_after("万5千")
     (('10^{5}', 'lakh', False), ('10^{4}', '万', False), None, ('10^{4}', '万', True))
@@ -203,7 +205,7 @@ def scale_after(tail: str) -> tuple[str, str, bool] | None:
 
 
 def with_sign(clause: str) -> str:
-    """Write a word for "minus" before the first number as a sign.
+    """Replace a word for "minus" before the first number by a sign.
 
     >>> [with_sign(text) for text in ("negative 4", "minus $4$", "负5", "8 minus 3", "al menos 5")]
     ['-4', '$-4$', '-5', '8 minus 3', 'al menos 5']
