@@ -112,9 +112,9 @@ def in_thoughts(verifier: str) -> str:
 
 
 def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | None]:
-    r"""Return, for each problem, the share of wrong responses that ``verifier`` accepts by luck; None if unknown.
+    r"""Return each problem's share of wrong responses that ``verifier`` accepts by luck.
 
-    An unknown name, such as another tool's, raises nothing and gives None.
+    None if the share is unknown. An unknown verifier, such as another tool's, raises nothing and gives None.
 
     >>> options = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
     >>> guess_shares("choice", [options]), guess_shares("math", [options]), guess_shares("recorded:verl", [options])
@@ -214,6 +214,6 @@ def _variants(problem: Problem) -> tuple[Problem, ...]:
 
 
 def _best(grades: Sequence[Grade], of_first_gold: Grade) -> Grade:
-    """Return the first correct grade, with the first gold's answer; without a correct one, the first grade."""
+    """Return the first correct grade, with the first gold's answer; else the first grade."""
     right = next((grade for grade in grades if grade.correct), None)
     return grades[0] if right is None else replace(right, answer=of_first_gold.answer, mode=of_first_gold.mode)

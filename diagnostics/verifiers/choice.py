@@ -170,7 +170,7 @@ class ChoiceVerifier:
         return 1 / n_options if n_options > 1 else None
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """Return one grade per (problem, response text), in order; a response without a letter is ``parse_fail``."""
+        """Return one grade per (problem, response text), in order; ``parse_fail`` without a letter."""
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:

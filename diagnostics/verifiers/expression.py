@@ -64,7 +64,7 @@ def evaluate(tokens: Sequence[str], *, operators: str = ALL_OPERATORS, brackets:
 def _sum(tokens: Sequence[str], position: int, operators: str, brackets: bool) -> tuple[Fraction, int]:
     value, position = _product(tokens, position, operators, brackets)
     while position < len(tokens) and tokens[position] in ("+", "-"):
-        operator = _allowed(tokens[position], operators)
+        operator = _require_operator(tokens[position], operators)
         right, position = _product(tokens, position + 1, operators, brackets)
         value = value + right if operator == "+" else value - right
     return value, position
@@ -73,7 +73,7 @@ def _sum(tokens: Sequence[str], position: int, operators: str, brackets: bool) -
 def _product(tokens: Sequence[str], position: int, operators: str, brackets: bool) -> tuple[Fraction, int]:
     value, position = _atom(tokens, position, operators, brackets)
     while position < len(tokens) and tokens[position] in ("*", "/"):
-        operator = _allowed(tokens[position], operators)
+        operator = _require_operator(tokens[position], operators)
         right, position = _atom(tokens, position + 1, operators, brackets)
         value = value * right if operator == "*" else value / right
     return value, position
@@ -93,7 +93,7 @@ def _atom(tokens: Sequence[str], position: int, operators: str, brackets: bool) 
     raise ExpressionError(f"unexpected {token!r} where a number must stand")
 
 
-def _allowed(operator: str, operators: str) -> str:
+def _require_operator(operator: str, operators: str) -> str:
     if operator not in operators:
         raise ExpressionError(f"operator {operator!r} is not allowed here")
     return operator
@@ -116,7 +116,7 @@ class ExpressionVerifier:
     name = "expression"
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` unless the gold is a number and the rules in ``problem.meta`` are well formed."""
+        """Raise ``ProblemError`` unless the gold is a number and ``problem.meta`` has valid rules."""
         _target(problem)
         _rules(problem)
 
@@ -125,7 +125,7 @@ class ExpressionVerifier:
         return None if _rules(problem)[0] is None else 0.0
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """Return one grade per (problem, response text), in order; without an expression it is ``parse_fail``."""
+        """Return one grade per (problem, response text), in order; ``parse_fail`` without an expression."""
         return [self._grade(problem, text) for problem, text in items]
 
     def _grade(self, problem: Problem, text: str) -> Grade:

@@ -79,7 +79,7 @@ def tagged_answer(text: str) -> str | None:
     >>> tagged_answer("<think>1+1</think> <answer> 2 </answer>")
     '2'
     """
-    if "<" not in text:  # one character is found ten times as fast as two
+    if "<" not in text:  # searching one character is ten times as fast as two
         return None
     for opening, closing in (("<answer>", "</answer>"), ("<ANSWER>", "</ANSWER>"), ("<Answer>", "</Answer>")):
         end = text.rfind(closing)
@@ -106,7 +106,7 @@ def hash_answer(text: str) -> str | None:
 
 
 def json_answer(text: str) -> str | None:
-    r"""Return the value of the last field "answer" or "final_answer" of JSON in a response; None if there is none.
+    r"""Return the value of the last JSON field "answer" or "final_answer"; None if there is none.
 
     A list becomes its members, and ``null`` an empty text. Backslashes count once, escaped or not.
 

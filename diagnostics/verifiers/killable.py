@@ -53,10 +53,11 @@ class Outcome(Generic[R]):
 
 
 class KillablePool:
-    """Runs calls in worker processes; a call past ``timeout_s`` (wall seconds) loses its worker, not the batch.
+    """Runs calls in worker processes, and kills the worker of a call past ``timeout_s`` (wall seconds).
 
-    Workers start at the first ``map`` and import ``module`` once, outside the timed part. A call whose worker
-    died for another reason (killed from outside, out of memory) is tried again before it becomes an ``error``.
+    The other calls continue. Workers start at the first ``map`` and import ``module`` once, outside the timed part. A
+    call whose worker died for another reason (killed from outside, out of memory) is tried again before it becomes an
+    ``error``.
 
     ``timeout_s`` must be positive; ``workers`` defaults to the CPUs this process may use, at most 8.
     """

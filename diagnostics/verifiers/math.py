@@ -1,4 +1,4 @@
-"""Verifier "math", which extracts answers by rules and compares them with math-verify in killable workers."""
+"""Verifier "math": rules extract the answer, math-verify compares it in killable workers."""
 
 from __future__ import annotations
 
@@ -190,13 +190,13 @@ def boxed(answer: str, *, algebra: bool = False) -> str:
 
 
 class MathVerifier:
-    r"""Grades mathematics: ``reading.stated.read`` extracts the answer, math-verify compares it with the gold.
+    r"""Grades mathematics with math-verify, after ``reading.stated.read`` has extracted the answer.
 
     A response without a single value (negated, compared, a range, alternatives that are not all right, withdrawn) is
     ``ambiguous``. Words are compared as text; times, dates and numbers to a base by their parts. Different units
     differ, and so do a set and a tuple. docs/grading.md has the rules.
 
-    Each distinct (gold, answer) pair is verified only once, whatever the number of samples.
+    Each distinct (gold, answer) pair is verified only once, for any number of samples.
     The answer is a canonical key: the gold's for a correct answer, else an exact rational, 12 significant digits or
     sympy's normal form; mode and answer are the same. A missing answer, or an answer that math-verify cannot parse, is
     ``parse_fail``. A comparison that takes longer than ``timeout_s`` (wall seconds) is ``timeout``, with the answer's

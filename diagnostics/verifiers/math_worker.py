@@ -113,7 +113,7 @@ def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
 
 
 def contradicts_itself(answer: Parsed) -> bool:
-    """Return whether an answer contains an equation of numbers that differ by more than 1 %, such as 1 = 2.
+    """Return whether an answer equates numbers that differ by more than 1 %, as in 1 = 2.
 
     Without this check the answer would count by its right side.
 
@@ -197,7 +197,7 @@ def _is_far(answer: Parsed, about: list[Parsed]) -> bool:
 
 
 def _differ(left: Basic, right: Basic, share: float) -> bool:
-    """Return whether two numbers differ by more than ``share`` of the larger; False with a variable or no value."""
+    """Return whether two numbers differ by more than ``share`` of the larger; False if either has no value."""
     try:
         if left.free_symbols or right.free_symbols:
             return False
@@ -241,9 +241,10 @@ def _safe_key(answer: Parsed, source: str) -> str:
 
 
 def canonical_key(answer: Parsed) -> str:
-    """Return a string that equal answers share: exact if rational, else 12 digits, else sympy's normal form.
+    """Return a string that equal answers share.
 
-    Depends on the answer alone, not on other graded answers or their order.
+    It is exact if the answer is rational, else it has 12 digits, else it is sympy's normal form. Depends on the answer
+    alone, not on other graded answers or their order.
 
     >>> canonical_key(sympy.Rational(6, 4)), canonical_key(sympy.sqrt(12)), canonical_key(sympy.sympify("(x+1)**2"))
     ('3/2', '3.46410161514', 'x**2 + 2*x + 1')

@@ -66,10 +66,11 @@ def pinned(given: str) -> str:
 
 
 def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
-    """Load a function and return its verifier's name, valid in this process. ``limits`` None: its previous limits.
+    """Load a function and return its verifier's name, which is valid in this process.
 
-    Raises ``ConfigError`` as ``pinned`` does, for a file that cannot be loaded, and for a function that is missing or
-    has a required parameter that is not in ``ARGUMENTS``.
+    ``limits`` None: the function's previous limits, else the default. Raises ``ConfigError`` as ``pinned`` does, for a
+    file that cannot be loaded, and for a function that is missing or has a required parameter that is not in
+    ``ARGUMENTS``.
     """
     spec, source = _pin_spec(given)
     path, function, code = _split_spec(spec)

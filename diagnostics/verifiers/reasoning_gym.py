@@ -51,7 +51,10 @@ class ReasoningGymVerifier:
             )
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """Return one grade per (problem, response text), in order. Raises ``VerifierError`` without reasoning-gym."""
+        """Return one grade per (problem, response text), in order.
+
+        Raises ``VerifierError`` if reasoning-gym is not installed.
+        """
         if find_spec("reasoning_gym") is None:
             raise VerifierError("reasoning-gym is not installed; run: pip install reasoning-gym")
         from oversharp.diagnostics.verifiers.reasoning_gym_worker import score

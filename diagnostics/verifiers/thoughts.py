@@ -13,7 +13,7 @@ SUFFIX = "_thoughts"
 
 
 class ThoughtsVerifier:
-    r"""Grades like ``verifier``, and falls back to the last box in the thoughts of a response without an answer.
+    r"""Grades like ``verifier``; without an answer, the last box in the thoughts counts.
 
     >>> from oversharp.diagnostics.verifiers.exact import ExactVerifier
     >>> problem = Problem(task="t", prompt="6 * 7", gold="42", verifier="exact_thoughts")

@@ -1,4 +1,4 @@
-"""Worker processes for a function in the user's file: reused between calls, killed when a call times out.
+"""Worker processes for a function in the user's file, reused until a call times out.
 
 A message contains many calls. A worker answers them in order, each in a separate reply, so that the call that hangs is
 known. Calls without an answer when a worker ends are repeated. Each worker is a new Python process, not a fork, so the
@@ -37,9 +37,10 @@ Reward = tuple[float, str | None]
 
 
 class GraderPool:
-    """The worker processes of one function. They start on first use, and end with this process or ``close()``.
+    """The worker processes of one function.
 
-    ``name`` and ``path`` are used in messages. Threads may share a pool: its calls are serialized.
+    They start on first use, and end with this process or ``close()``. ``name`` and ``path`` are used in messages.
+    Threads may share a pool: its calls are serialized.
     """
 
     def __init__(self, *, name: str, path: str, source: bytes, function: str, limits: GraderLimits) -> None:

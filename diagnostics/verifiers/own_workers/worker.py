@@ -120,9 +120,10 @@ def storable(text: str, most: int) -> str:
 
 
 def _reason(error: BaseException, function: Callable[..., Any] | None = None) -> str:
-    """Return type, message and line number of an error, on one line. Its ``__str__`` may be the user's code.
+    """Return type, message and line number of an error, on one line.
 
-    If no line of the file raised, the line where ``function`` begins: it returned something that is no reward.
+    Its ``__str__`` may be the user's code. If no line of the file raised, the line where ``function`` begins: it
+    returned something that is no reward.
     """
     try:
         message = " ".join(str(error).split())

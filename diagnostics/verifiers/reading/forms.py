@@ -1,4 +1,4 @@
-"""Answer forms that math-verify compares wrongly: times, dates, numbers to a base, brackets, infinite ends."""
+"""Answer forms that math-verify compares wrongly, such as times, dates and numbers to a base."""
 
 from __future__ import annotations
 

@@ -108,8 +108,9 @@ _OPTION_NOUNS = _nouns(OPTIONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Labelled:
-    """The line after the last label of a response: ``line`` without marks, and ``stop``, its end in the text.
+    """The line after the last label of a response.
 
+    ``line``: its text without marks. ``stop``: its end in the response.
     ``is_named_list``: the line is the first of several lines that each name a value.
     ``is_english``: the label is English, so a comma in a number groups digits.
     ``is_doubted``: words in a language other than English negate, compare or offer alternatives.

@@ -1,6 +1,6 @@
 r"""A deliberately lenient reader, which detects answer styles that the verifiers do not recognize.
 
-It compares the gold with the last number, expression or letter of a response, whatever the words around it. It accepts
+It compares the gold with the last number, expression or letter of a response, with any words around it. It accepts
 too much, so its accuracy alone is not meaningful. The gap between its accuracy and the verifier's, and the change of
 that gap while pass@k fell, distinguish a change of style from a loss.
 """

@@ -12,7 +12,7 @@ _SPANS = (
     ("_", re.compile(r"(?<![\w)\]}\\_])(_{1,3})(?=[^\s_])(.{1,300}?)(?<=[^\s_])\1(?![\w{(])", re.DOTALL)),
     ("`", re.compile(r"(`{1,3})(?=[^`])(.{1,300}?)(?<=[^`])\1", re.DOTALL)),
 )
-#: Without one of these, or a sign outside ASCII, a line holds no marks.
+#: Without one of these or a non-ASCII character, a line contains no marks.
 _MAY_HOLD_MARKS = re.compile(r"[*_`~#\"']|[^\x00-\x7f]")
 #: Longer lines, in characters, are runaway text and are not changed.
 _LONGEST_LINE = 4000

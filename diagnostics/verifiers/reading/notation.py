@@ -29,7 +29,7 @@ _GROUP = r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """A rule: each match of ``pattern`` becomes ``to``. ``example``: an answer before and after the whole table."""
+    """A rule that replaces ``pattern`` by ``to``; ``example``: an answer before and after the whole table."""
 
     name: str
     pattern: str

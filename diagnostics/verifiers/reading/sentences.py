@@ -343,7 +343,7 @@ def withdrawn(after: str) -> bool:
 
 
 def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
-    """Return the index of the value's run: after the verb if the subject has a formula ("the largest $n$ is 34")."""
+    """Return the index of the value's run, which may follow a formula: "the largest $n$ is 34"."""
     reason = _REASON.search(clause)
     for position, (left, right) in enumerate(itertools.pairwise(runs)):
         between = clause[left[1] : right[0]]

@@ -1,4 +1,4 @@
-"""Rewrites of signs that math-verify cannot parse: ½, √2, x², full-width digits, repeating decimals, 1 000."""
+"""Rewrites of signs that math-verify cannot parse, such as ½, √2, x², full-width digits and 1 000."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OTHER_NUMBER = re.compile(
 
 
 def with_point(number: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
-    """Return the other reading of a number: with a decimal comma, or with digits in groups; None without one.
+    """Parse a number with a decimal comma or with digit groups; None if it cannot be read that way.
 
     ``is_european``: the number has a label in a language other than English, or is in euros. Only then is "1.800" 1800,
     and "1,234" 1.234, the latter only if ``decimals``, the number of decimals of the gold, is 3.

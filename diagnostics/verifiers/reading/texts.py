@@ -56,7 +56,7 @@ def text_gold(gold: str) -> str | None:
 
 @lru_cache(maxsize=1 << 14)
 def as_text(answer: str) -> str:
-    r"""Normalize an answer for comparison as words: remove LaTeX wrapping, quotes, full stop and letter case.
+    r"""Return an answer without LaTeX wrapping, quotes, full stop and letter case.
 
     An option's letter keeps its case, and loses its brackets and the text after it.
 

@@ -106,7 +106,7 @@ def protected(answer: str, *, algebra: bool) -> str:
 
 
 def is_quantity(answer: str) -> bool:
-    """Return whether an answer is a number with a known unit; a unit of one letter needs a space before it.
+    """Return whether an answer is a number with a known unit; one-letter units need a space before.
 
     >>> is_quantity("18 m"), is_quantity("18m"), is_quantity("18cm"), is_quantity("x m")
     (True, False, True, False)

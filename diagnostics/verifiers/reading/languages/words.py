@@ -1,7 +1,7 @@
 r"""Words next to a number that change its value, in the languages of ``announcements``.
 
 A number counts as an answer only if it is the whole value: "4 mille" is 4000, "racine de 4" is 2, "4 bis 5" is a range.
-These tables apply whatever the language of the label, because models mix languages.
+These tables apply to labels of every language, because models mix languages.
 """
 
 from __future__ import annotations
@@ -239,7 +239,9 @@ def changes_before(lead: str) -> str:
 
 
 def changes_after(tail: str) -> str:
-    """Return how the words after a number change it: "part", "range", "compared", "several", "one of several", or "".
+    """Return how the words after a number change it.
+
+    One of "part", "range", "compared", "several", "one of several" and "".
 
     >>> [changes_after(text) for text in (" hoch 2", "至5", " und 5", " oder 5", " Äpfel")]
     ['part', 'range', 'several', 'one of several', '']
