@@ -1,4 +1,4 @@
-"""Sizes of audits, what they cost, and the smallest that would find a loss. Nothing is read here."""
+"""Sizes of audits, their cost, and the smallest that would find a loss. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from oversharp.diagnostics.verdict.losses import Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power, window_size
 from oversharp.diagnostics.verdict.record import Remedy
 
-#: Problem sets of so many times the set's own size, where that is no more than ``MOST_PROBLEMS``.
+#: Sizes of problem sets as multiples of the set's own size, up to ``MOST_PROBLEMS`` problems.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
-#: ``settle`` goes further, for a dozen problems need many times as many before anything is said of others.
+#: Multiples in ``settle``: a dozen problems need many times as many for inference on the population.
 SETTLING_MULTIPLES = (1, 2, 4, 8, 16, 32)
 #: Samples per problem and checkpoint; the base has twice as many.
 SAMPLES = (64, 256, 1024)
-#: Simulated audits per design of ``settle``, where the power need not be known well.
+#: Simulated audits per design of ``settle``, where a rough power is enough.
 COARSE_RUNS = 100
-#: Simulated audits per design and loss; a power near what is wanted is then known to 2 points (one standard error).
-#: One that is plainly above or below takes fewer, until it is known to so much (95 %): sizes can still be compared.
+#: Simulated audits per design and loss: a power near the wanted one then has a standard error of 2 points. A power
+#: clearly above or below takes fewer, until its 95 % interval is within ``KNOWN_TO``, so that sizes can be compared.
 RUNS, KNOWN_TO = 400, 0.1
 _SEED = 20_260_101
 
 
 @dataclass(frozen=True, kw_only=True)
 class LawPower:
-    """Power for one loss, with its 95 % interval.
+    """Power for one kind of loss, with its 95 % interval.
 
-    ``runs`` is 0 where the power was not simulated: fewer problems found the loss every time already.
+    ``runs`` is 0 where the power was not simulated, because fewer problems already found the loss every time.
     """
 
     law: Law
@@ -44,9 +44,9 @@ class LawPower:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedAudit:
-    """One size of an audit: its power, and all the samples and tokens that would be drawn for it.
+    """One size of an audit: its power, and the number of its samples and tokens.
 
-    ``power`` is the less of those in ``by_law``, a planted loss each. pass@k is compared at k up to ``k_most``.
+    ``power`` is the smallest of those in ``by_law``, one per planted loss. pass@k is compared at k up to ``k_most``.
     """
 
     n_problems: int
@@ -63,9 +63,9 @@ class PlannedAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSizes:
-    """What audits of several sizes are worth against ``losses``, and what they cost.
+    """Power of audits of several sizes against ``losses``, and their cost.
 
-    ``tokens_per_sample`` is None where nobody knows it.
+    ``tokens_per_sample`` is None if unknown.
     """
 
     rates: BaseRates
@@ -74,7 +74,10 @@ class AuditSizes:
     tokens_per_sample: float | None
 
     def grid(self, n: int, n_checkpoints: int) -> list[PlannedAudit]:
-        """``n`` and ``SAMPLES`` of multiples of the own problems: by samples, then by problems, in ascending order."""
+        """Return audits with ``n`` and ``SAMPLES`` samples, for multiples of the own problems.
+
+        In ascending order, by samples, then by problems.
+        """
         audits: list[PlannedAudit] = []
         numbers = problem_numbers(self.rates.n_problems)
         for used_n in sorted({*SAMPLES, n}):
@@ -84,7 +87,11 @@ class AuditSizes:
         return audits
 
     def planned(self, design: Design, n_checkpoints: int, certain: dict[Law, Power] | None = None) -> PlannedAudit:
-        """One size. ``certain``: the laws that a smaller audit found every time; those that this one does are added."""
+        """Return one size.
+
+        ``certain`` contains the kinds of loss that a smaller audit found every time; those that this one finds every
+        time are added.
+        """
         by_law = tuple(self._by_law(loss, design, {} if certain is None else certain) for loss in self.losses)
         return PlannedAudit(
             n_problems=design.n_problems,
@@ -93,15 +100,15 @@ class AuditSizes:
             k_most=inference_ks(min(design.n, design.n_base))[-1],
             samples=samples_drawn(design, n_checkpoints),
             tokens=sampled_tokens(design, self.tokens_per_sample, n_checkpoints),
-            power=min(one.power for one in by_law),
+            power=min(row.power for row in by_law),
             by_law=by_law,
         )
 
     def _by_law(self, loss: Loss, design: Design, certain: dict[Law, Power]) -> LawPower:
         known = certain.get(loss.law)
-        # a number of problems' own generator: the same power whatever else is asked for, the same problems for every n
+        # one generator per number of problems: the power is independent of other requests, the problems of n
         rng = np.random.default_rng([_SEED, design.n_problems])
-        found = known or power(
+        estimate = known or power(
             self.rates,
             loss,
             design,
@@ -110,15 +117,15 @@ class AuditSizes:
             known_to=KNOWN_TO,
             rng=rng,
         )
-        if found.found == found.runs:
-            certain[loss.law] = found
-        low, high = found.interval()
+        if estimate.found == estimate.runs:
+            certain[loss.law] = estimate
+        low, high = estimate.interval()
         return LawPower(
             law=loss.law,
-            power=found.share,
+            power=estimate.share,
             low=low,
             high=high,
-            runs=0 if known else found.runs,
+            runs=0 if known else estimate.runs,
         )
 
 
@@ -134,15 +141,16 @@ def settle(
     k: int | None = None,
     wanted: float = 0.8,
 ) -> Remedy | None:
-    """The cheapest audit, no smaller than the one in hand, that finds a fall of pass@``k`` by ``drop``.
+    """Return the cheapest audit that finds a fall of pass@``k`` by ``drop``.
 
-    It finds a diffuse loss and a concentrated one with the wanted power each, as far as they can take that much.
+    It is no smaller than the given audit. It finds a diffuse loss and a concentrated one with the wanted power each, if
+    such a loss can take that much.
 
-    ``n`` and ``n_base`` are the samples per problem of one checkpoint and of the base in that audit. ``drop`` is a
-    probability; ``k`` by default half of the less of the two. The audit in hand itself is an answer: then such a fall
-    would most likely have been found. Coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits a
-    size, and none after the first that is enough. None where no size of the grid has the wanted power, the drop is more
-    than these problems can lose, or there is no problem or no checkpoint.
+    ``n`` and ``n_base`` are the samples per problem of one checkpoint and of the base in the given audit. ``drop`` is a
+    probability; ``k`` is half of the smaller of the two by default. The result may be the given audit: then it would
+    most likely have found such a fall. Coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits per
+    size, and none after the first that is enough. None if no size of the grid has the wanted power, these problems
+    cannot lose that much, or there is no problem or no checkpoint.
     """
     if not len(base_correct_P) or n_checkpoints < 1:
         return None
@@ -157,8 +165,8 @@ def settle(
         for used_n, used_n_base in samples
     ]
     for design in sorted(designs, key=lambda design: samples_drawn(design, n_checkpoints)):
-        found = (power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng) for loss in losses)
-        if all(one.share >= wanted for one in found):
+        powers = (power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng) for loss in losses)
+        if all(estimate.share >= wanted for estimate in powers):
             return Remedy(
                 drop=drop,
                 n_problems=design.n_problems,
@@ -170,7 +178,9 @@ def settle(
 
 
 def problem_numbers(own: int, multiples: Sequence[int] | None = None) -> list[int]:
-    """Sizes of the problem set that are considered for ``own`` problems, ascending; ``PROBLEM_MULTIPLES`` by default.
+    """Return the sizes of the problem set to consider for ``own`` problems, ascending.
+
+    ``PROBLEM_MULTIPLES`` by default.
 
     >>> problem_numbers(3_000)
     [3000, 6000, 12000]
@@ -179,7 +189,10 @@ def problem_numbers(own: int, multiples: Sequence[int] | None = None) -> list[in
 
 
 def audit_design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | None = None) -> Design:
-    """An audit of so many trained checkpoints; the base has twice their samples unless ``n_base`` says another."""
+    """Return an audit of ``n_checkpoints`` trained checkpoints.
+
+    The base has twice their samples by default.
+    """
     return Design(
         n_problems=n_problems,
         n=n,
@@ -189,10 +202,10 @@ def audit_design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | N
 
 
 def samples_drawn(design: Design, n_checkpoints: int) -> int:
-    """All the samples that such an audit draws."""
+    """Return the number of samples of such an audit."""
     return design.n_problems * (design.n * n_checkpoints + design.n_base)
 
 
 def sampled_tokens(design: Design, tokens_per_sample: float | None, n_checkpoints: int) -> float | None:
-    """All the tokens that such an audit samples; None where nobody knows how long a sample is."""
+    """Return the number of sampled tokens; None if the length of samples is unknown."""
     return None if tokens_per_sample is None else tokens_per_sample * samples_drawn(design, n_checkpoints)

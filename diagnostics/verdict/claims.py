@@ -1,4 +1,4 @@
-"""What a verdict was asked for, claim by claim: null hypothesis, p value, size, and what else would explain it."""
+"""Claims of a verdict: null hypothesis, p value, size, and other explanations."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ from oversharp.diagnostics.verdict.rule import (
 )
 
 HERE, LIKE_THESE = "these problems", "problems like these"
-#: Names of the claims that sentences ask for.
+#: Names of the claims that sentences use.
 FELL_HERE, FELL, A_CHECKPOINT = "pass@k fell here", "pass@k fell", "a checkpoint lost"
-#: … and those whose size is no change of pass@k: a share of problems, and a bound.
+#: Claims whose size is not a change of pass@k but a share of problems, or a bound.
 SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
 
 
 def claims_of(seen: SeenCounts, ruling: Ruling, size: Estimate, *, rng: np.random.Generator) -> Iterator[Claim]:
-    """All claims, those that the label rests on first. ``size`` is the largest fall over k, as a change."""
+    """Yield all claims, those that decide the label first.
+
+    ``size`` is the largest fall over k, as a change.
+    """
     otherwise = _otherwise(seen, ruling)
     here = Estimate(value=size.value, low=None, high=None)
     tests = (
@@ -105,7 +108,10 @@ def _claim(
 
 
 def _tail(seen: SeenCounts, otherwise: tuple[str, ...], rng: np.random.Generator) -> Claim:
-    """Pooled checkpoints have samples enough for k up to half of theirs, where single ones have not."""
+    """Return the claim about k above those of the verdict.
+
+    Pooled checkpoints have enough samples for k up to half of theirs; single ones do not.
+    """
     ks, k = [], 2 * seen.ks[-1]
     while 2 * k <= min(seen.total.n_base, seen.total.n_late):
         ks.append(k)
@@ -129,7 +135,7 @@ def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
         name=NO_FALL,
         null=f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
         scope=LIKE_THESE,
-        level=round(1 - MARGIN_CONFIDENCE, 12),  # 1 - .95 is no .05
+        level=round(1 - MARGIN_CONFIDENCE, 12),  # 1 - 0.95 is not exactly 0.05
         holds=holds,
         p=ruling.p_no_loss,
         size=None if ruling.least_change is None else Estimate(value=None, low=ruling.least_change, high=None),
@@ -138,25 +144,27 @@ def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
 
 
 def _otherwise(seen: SeenCounts, ruling: Ruling, *, of_checkpoints: bool = False) -> tuple[str, ...]:
-    """Causes that this very data leave open: of the window's fall, or of single checkpoints'.
+    """Return the causes that these data leave open, for the window or for single checkpoints.
 
-    Those of checkpoints count for the window too unless it fell and nothing explains that.
+    Those of checkpoints count for the window too, unless it fell and nothing explains that.
     """
     causes = {step.cause for step in ruling.steps}
     if not of_checkpoints:
         causes = {ruling.cause, ruling.modes_cause} | (set() if ruling.fell and ruling.cause is None else causes)
-    told = []
+    open_causes = []
     if "guessing" in causes:
-        told.append(CAUSES["guessing"])
+        open_causes.append(CAUSES["guessing"])
     if causes & {"format", "unread"}:
-        told.append("samples that were cut off, not parsed or out of the grader's time")
+        open_causes.append("samples that were cut off, not parsed or out of the grader's time")
     if seen.unread_of_window is None:
-        told.append("cut-off samples: nobody knows how they ended")
-    return tuple(told)
+        open_causes.append("cut-off samples: nobody knows how they ended")
+    return tuple(open_causes)
 
 
 def lost_problems(counts: PairedCounts, level: float) -> Bool[np.ndarray, " problem"]:
-    """Problems whose success rate surely fell: Fisher's exact test of each, one-sided, Holm over all of them.
+    """Return whether the success rate of each problem fell significantly.
+
+    One-sided Fisher's exact test of each, with Holm's correction over all of them.
 
     >>> counts = PairedCounts(base_P=np.array([40, 3]), late_P=np.array([0, 2]), n_base=64, n_late=64)
     >>> lost_problems(counts, 0.05).tolist()
@@ -170,9 +178,9 @@ def _p_of_problems(counts: PairedCounts) -> Float[np.ndarray, " problem"]:
 
 
 def error_of_fall(seen: SeenCounts, ruling: Ruling, k: int) -> float:
-    """Standard error of the change of pass@k by which it was called a loss, a probability.
+    """Return the standard error of the change of pass@k that decided the loss, a probability.
 
-    Over problems where the population key found it; else that of the samples of these very problems.
+    Over problems if the population key is significant; else over the samples of these problems.
     """
     if ruling.p_population <= KEY_LEVEL * seen.spent:
         change_G = by_cluster(mean_changes(seen.window, [k]), seen.cluster_P)[:, 0]
@@ -185,12 +193,12 @@ def error_of_fall(seen: SeenCounts, ruling: Ruling, k: int) -> float:
 
 
 def size_given_label(change: float, error: float) -> float:
-    """A change of pass@k that was called a loss, with what the calling adds to it taken away: shrunk by z² / (z² + 1).
+    """Return a change of pass@k that was called a loss, corrected for this selection.
 
-    Only clear falls are called a loss, and of several k the largest is printed, so that sizes look larger than they
-    are, the more the nearer they lie to their standard error ``error``. ``benchmarks/calibration/real_life.py``
-    measures what is left. (The law of normal numbers beyond the point where the keys see a fall takes away too much: 2
-    of 5 points.)
+    It is shrunk by z² / (z² + 1). Only clear falls are called a loss, and the largest of several k is printed, so sizes
+    look larger than they are, the more so the closer they are to their standard error ``error``.
+    ``benchmarks/calibration/real_life.py`` measures the remaining bias. (A normal distribution truncated at the point
+    where the keys detect a fall would subtract too much: 2 of 5 points.)
 
     Source: Thompson 1968 (J. Am. Stat. Assoc. 63:113).
 

@@ -1,4 +1,4 @@
-"""Counts of every checkpoint, how they came to be, and what the rule looks at of them."""
+"""Counts of every checkpoint, how they were obtained, and the rule's input made from them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from oversharp.diagnostics.verdict.explanations import Unread
 from oversharp.diagnostics.verdict.record import Rates
 from oversharp.diagnostics.verdict.rule import SeenCounts, spent_share
 
-#: Of wrong responses, the share that a grader may accept where nobody knows better: short answers can be guessed.
+#: Share of wrong responses that a grader may accept if it is unknown: short answers can be correct by luck.
 ASSUMED_GUESS_RATE = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointCounts:
-    """What one checkpoint's samples are worth: counts per problem among the first ``n`` samples of each.
+    """Counts per problem among the first ``n`` samples of each, for one checkpoint.
 
-    ``n`` is the least that was planned for any problem. ``minority_P`` counts correct samples outside the problem's
-    dominant mode; of the base those of its second half alone. ``why`` says why the checkpoint cannot be compared.
-    ``rates`` is None without a sample. ``unread_P`` are those of the ``n`` samples that were cut off, not parsed or out
-    of the grader's time, and not correct; None where nobody knows. ``lenient_P`` are those of the ``n`` samples that
-    are correct or that the lenient reader accepts; None without a second reader. ``weights`` is the checkpoint's id in
-    the store, the hash of its tensors; None where nobody gave it. ``first_correct_P`` and ``first_wrong_P`` are indices
-    of the first correct and the first wrong sample, ``n`` without one; None where the order of samples is unknown.
+    Attributes:
+        n: Smallest number of samples planned for any problem.
+        minority_P: Correct samples outside the problem's dominant mode; for the base those of its second half only.
+        rates: None without a sample.
+        unread_P: Samples that were truncated, unparsed or timed out in grading, and are not correct; None if unknown.
+        lenient_P: Samples that are correct or accepted by the lenient reader; None without one.
+        why: Why the checkpoint cannot be compared.
+        weights: Id of the checkpoint in the store, the hash of its tensors; None if not given.
+        first_correct_P: Index of the first correct sample, ``n`` without one; None if the order of samples is unknown.
+        first_wrong_P: The same for the first wrong sample.
     """
 
     step: int
@@ -49,9 +52,10 @@ class CheckpointCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlCounts:
-    """What a checkpoint said at another ``temperature`` than the audit's: correct ones of ``n`` samples per problem.
+    """Correct samples at another ``temperature`` than the audit's, out of ``n`` per problem.
 
-    The base colder, or a checkpoint hotter, with the step, label and ``weights`` that it has in the series.
+    These are of the base at a lower temperature, or of a checkpoint at a higher one, with the step, label and
+    ``weights`` that it has in the series.
     """
 
     step: int
@@ -64,10 +68,11 @@ class ControlCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class SharperDraws:
-    """The base drawn at lower temperatures: ``temperature_S`` descends from the audit's own, ``n_S`` samples each.
+    """The base sampled at lower temperatures.
 
-    ``correct_SP`` are correct ones; those of the first row are the audit's own. ``greedy_P``: whether the base's greedy
-    response is right; None where nobody knows.
+    ``temperature_S`` descends from the audit's own, with ``n_S`` samples per problem at each. ``correct_SP`` counts the
+    correct ones; the first row is the audit's own. ``greedy_P``: whether the base's greedy response is correct; None if
+    unknown.
     """
 
     temperature_S: tuple[float, ...]
@@ -78,9 +83,9 @@ class SharperDraws:
 
 @dataclass(frozen=True, kw_only=True)
 class GuessRate:
-    """How often a grader accepts a wrong response: the share of them, and who says so.
+    """Share of wrong responses that a grader accepts, and the source of this number.
 
-    ``source``: "assumed" unless the user gave it, a grader knows it, or it was measured.
+    ``source`` is "assumed" unless the user gave the share, the grader knows it, or it was measured.
     """
 
     share: float = ASSUMED_GUESS_RATE
@@ -89,10 +94,10 @@ class GuessRate:
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """How often verdicts are read before training ends, and of how many runs one is chosen: each look spends level.
+    """How often verdicts are read before training ends, and of how many runs one is chosen.
 
-    ``number`` counts this look from 1. ``declared`` is how many there will be in all; None where nobody knows, as in a
-    live audit: any number then.
+    Each look uses part of the level. ``number`` counts this look from 1. ``declared`` is the planned number in all;
+    None if unknown, as in a live audit, which allows any number.
     """
 
     number: int = 1
@@ -102,19 +107,25 @@ class Looks:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesCounts:
-    """What a verdict is made of. ``trained`` are the checkpoints after the base in step order.
+    """Input of a verdict.
 
-    ``shows_modes_P``: whether a correct sample in the first half of the base's has a mode, so that one dominates.
-    ``skipped`` maps checkpoints that never were read to the reason. ``cluster_P`` numbers the cluster of every problem;
-    None where each stands for itself. ``n_near_duplicates`` are problems whose prompt nearly repeats another's although
-    no cluster was named. ``guess_rate`` is the largest share of wrong responses that the graders may accept.
-    ``sharper``: the base at lower temperatures, if it was drawn there. ``controls`` are all that was drawn at
-    others, of checkpoints that can be compared. ``dependence`` says how samples of a problem hang together, in words;
-    None where they may be independent draws. ``is_repaired``: the steps are no training, but hundredths of the way from
-    the base to a checkpoint. ``is_greedy``: counts are of the one greedy response to each problem. ``grading``: faults
-    of the grading as a whole, in sentences. ``why_ungraded``: why there is no verdict, where too many samples have no
-    grade. ``selected_by``: "base" if the base's samples chose the problems, "none" if not; None if unknown.
-    ``excluded``: which problems and records of an import are not compared, as a sentence; None where all are.
+    Attributes:
+        trained: Checkpoints after the base, in step order.
+        shows_modes_P: Whether a correct sample in the first half of the base's samples has a mode, so that one
+            dominates.
+        skipped: Checkpoints that were not read, with the reason.
+        cluster_P: Cluster number of every problem; None where each is independent.
+        n_near_duplicates: Problems whose prompt nearly repeats another's, although no clusters were given.
+        guess_rate: Largest share of wrong responses that the graders may accept.
+        sharper: The base at lower temperatures, if it was sampled there.
+        controls: All samples at other temperatures, of comparable checkpoints.
+        dependence: How samples of a problem are correlated, in words; None where they may be independent draws.
+        is_repaired: The steps are not training steps but hundredths of the way from the base to a checkpoint.
+        is_greedy: The counts are of one greedy response per problem.
+        grading: Faults of the grading as a whole, as sentences.
+        why_ungraded: Why there is no verdict if too many samples have no grade.
+        selected_by: "base" if the base's samples chose the problems, "none" if not; None if unknown.
+        excluded: Problems and records of an import that are not compared, as a sentence; None where all are.
     """
 
     series: str
@@ -143,7 +154,7 @@ class SeriesCounts:
 def seen_counts(
     counts: SeriesCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
 ) -> SeenCounts:
-    """What the rule looks at: the base against the checkpoints that can be compared, the last of them the window."""
+    """Return the rule's input: the base, and the comparable checkpoints with the window last."""
     base = counts.base
     n_least = min(one.n for one in window)
     minority = _minority(counts, window)
@@ -186,7 +197,7 @@ def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | Non
 def _lenient(
     base: CheckpointCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
 ) -> dict[str, Any]:
-    """The counts of the lenient reader, where every checkpoint has them."""
+    """Return the counts of the lenient reader; empty unless every checkpoint has them."""
     if base.lenient_P is None or any(one.lenient_P is None for one in compared):
         return {}
     late = [one.lenient_P for one in window if one.lenient_P is not None]
@@ -210,9 +221,10 @@ def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unrea
 
 
 def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    """Beside the minority modes: of the base its second half alone counts, to which half of the unread ones belong.
+    """Return the unparsed samples that belong to the counts of minority modes.
 
-    Samples that the lenient reader alone accepts have a mode that nobody read.
+    Of the base only the second half counts, and half of the unparsed samples with it. Samples that the lenient reader
+    alone accepts have an unknown mode and count as unparsed.
     """
     unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
     if unread is None:
@@ -226,9 +238,11 @@ def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -
 
 
 def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
-    """Correct samples outside the dominant mode: in the second half of the base's samples, and in the window.
+    """Return correct samples outside the dominant mode: of half of the base's, and of the window.
 
-    None where there are none at all, as with graders for which all correct answers are one mode: nothing is tested.
+    The base's first half shows which mode dominates, so only the second half counts.
+
+    None if there are none, as with graders for which all correct answers are one mode: then there is no test.
     """
     shown_P = counts.shows_modes_P
     base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]

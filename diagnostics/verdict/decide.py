@@ -1,6 +1,6 @@
-"""From counts to the verdict on a series. Nothing is read here and nothing written.
+"""Verdict on a series from its counts. Pure: no reading, no writing.
 
-Every random draw starts from one constant, so that equal counts give an equal verdict to the last digit.
+All random draws start from one constant, so equal counts give an identical verdict.
 """
 
 from __future__ import annotations
@@ -79,28 +79,28 @@ from oversharp.diagnostics.verdict.words.caveats import (
 )
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, sentence_of
 
-#: Where all randomness of a verdict starts.
+#: Seed of all randomness of a verdict.
 SEED = 20_260_229
-#: What labels are worth with few such problems, or few clusters, where nobody has measured how often the rule is wrong:
-#: nothing is said of other problems.
+#: Weaker labels, without inference on the population, for few solved problems or few clusters: the error rate of the
+#: rule was not measured there.
 _OF_FEW: Mapping[Label, Label] = {
     "over_sharpened": "over_sharpened_here",
     "no_loss": "inconclusive",
 }
-#: Why nothing is concluded of samples that hang together.
+#: Reason for no conclusion from correlated samples.
 _DEPENDENT = "the samples of a problem are not independent"
-#: The drop, in probability, that an inconclusive verdict says how to settle.
+#: Drop, in probability, for which an inconclusive verdict gives the size of a decisive audit.
 SETTLED_DROP = 0.05
 
 
 def verdict_of(counts: SeriesCounts) -> Verdict:
-    """The verdict from what was read.
+    """Return the verdict on a series.
 
-    The window is the last third of the checkpoints that can be compared, at least one, with their samples summed.
-    k goes up to half of the samples of one checkpoint: the power of the pooled ones, the reach of the single ones.
+    The window is the last third of the comparable checkpoints, at least one, with their samples summed. k goes up to
+    half of the samples of one checkpoint: pooling increases the power, not the range of k.
     """
-    said = _judged(counts)
-    return replace(said, shipping=recommend([judged_series(counts, said)]))
+    verdict = _decide(counts)
+    return replace(verdict, shipping=recommend([judged_series(counts, verdict)]))
 
 
 def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
@@ -110,15 +110,15 @@ def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
         why = f"{_DEPENDENT}: {counts.dependence}"
     elif verdict.accuracies and why is None:
         why = f"one response per problem and checkpoint: {NEEDS_SAMPLES}"
-    lost = [one for one in verdict.steps if one.lost]
-    causes = {one.step: one.cause for one in lost if one.cause is not None}
-    return JudgedSeries(counts=counts, lost=frozenset(one.step for one in lost), causes=causes, why=why)
+    lost = [claim for claim in verdict.steps if claim.lost]
+    causes = {claim.step: claim.cause for claim in lost if claim.cause is not None}
+    return JudgedSeries(counts=counts, lost=frozenset(claim.step for claim in lost), causes=causes, why=why)
 
 
-def _judged(counts: SeriesCounts) -> Verdict:
+def _decide(counts: SeriesCounts) -> Verdict:
     base = counts.base
     compared = tuple(one for one in counts.trained if one.why is None)
-    said = Verdict(
+    verdict = Verdict(
         series=counts.series,
         label="no_verdict",
         sentence="",
@@ -133,24 +133,24 @@ def _judged(counts: SeriesCounts) -> Verdict:
     )
     why = why_none(counts, compared)
     if why is not None:
-        # without anything compared, the reasons are the sentence
+        # if nothing is compared, the sentence already contains the reasons
         unread = (*counts.grading, *unread_of(counts), *misread_base_of(counts), *equal_weights_of(counts))
-        left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in said.left_out if compared)
+        left_out = (f"Left out: {one.checkpoint} ({one.why})." for one in verdict.left_out if compared)
         return _with_sentence(
-            replace(said, why=why, caveats=(*unread, *filter(None, [counts.excluded]), *left_out), warnings=unread)
+            replace(verdict, why=why, caveats=(*unread, *filter(None, [counts.excluded]), *left_out), warnings=unread)
         )
     window = compared[-window_size(len(compared)) :]
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
     seen, ruling = _ruled(counts, compared, window, rule_rng)
-    said = replace(said, selection_p=None if seen.selection is None else seen.selection.p)
+    verdict = replace(verdict, selection_p=None if seen.selection is None else seen.selection.p)
     if ruling.label == "selected" and counts.dependence is None:
         notes = (*warnings_of(counts, None, "no_verdict"), *filter(None, [counts.excluded]))
         why = why_selected(counts, seen)
-        return _with_sentence(replace(said, why=why, caveats=notes, warnings=notes))
+        return _with_sentence(replace(verdict, why=why, caveats=notes, warnings=notes))
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), counts.cluster_P)
     star = crossing(change_GK, seen.ks)
-    said = replace(
-        said,
+    verdict = replace(
+        verdict,
         label=_label(ruling, counts, seen, window),
         p_exact=ruling.p_exact,
         p_population=ruling.p_population,
@@ -166,19 +166,19 @@ def _judged(counts: SeriesCounts) -> Verdict:
         steps=_step_claims(compared, ruling, _too_few(counts) or counts.dependence),
         sharpening=None if counts.dependence else sharpening_of(counts, window, sharpening_rng),
     )
-    said = _with_claims(said, seen, ruling, counts, claim_rng)
-    said = replace(said, lenient=_lenient_reading(said, seen, counts))
-    if said.label in ("over_sharpened", "over_sharpened_here", "degraded") and not counts.is_repaired:
-        said = _with_decline(said, seen, compared, base.step, decline_rng)
-    # how far the problems of a cluster fall together, and so how many settle it, no samples of the base tell
-    if said.label == "inconclusive" and counts.cluster_P is None and counts.dependence is None:
-        said = replace(said, remedy=_remedy(said, counts, remedy_rng))
-    said = replace(
-        said,
-        caveats=tuple(caveats_of(said, counts, window)),
-        warnings=tuple(warnings_of(counts, said.lenient, said.label)),
+    verdict = _with_claims(verdict, seen, ruling, counts, claim_rng)
+    verdict = replace(verdict, lenient=_lenient_reading(verdict, seen, counts))
+    if verdict.label in ("over_sharpened", "over_sharpened_here", "degraded") and not counts.is_repaired:
+        verdict = _with_decline(verdict, seen, compared, base.step, decline_rng)
+    # the needed size depends on the correlation within clusters, which the base's samples do not show
+    if verdict.label == "inconclusive" and counts.cluster_P is None and counts.dependence is None:
+        verdict = replace(verdict, remedy=_remedy(verdict, counts, remedy_rng))
+    verdict = replace(
+        verdict,
+        caveats=tuple(caveats_of(verdict, counts, window)),
+        warnings=tuple(warnings_of(counts, verdict.lenient, verdict.label)),
     )
-    return _with_sentence(said)
+    return _with_sentence(verdict)
 
 
 def _ruled(
@@ -198,10 +198,10 @@ def _label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, window: Seque
     if ruling.label == "no_loss" and late_left_out(counts, window[0].step):
         return "inconclusive"
     if seen.ks == (1,) and ruling.label in ("over_sharpened", "over_sharpened_here"):
-        return "degraded"  # what fell is pass@1, and nothing else was looked at
+        return "degraded"  # only pass@1 was tested
     if not _too_few(counts):
         return ruling.label
-    # of single checkpoints, and so of what explains their loss, nothing is said then
+    # then single checkpoints have no results, and neither have explanations of their loss
     if ruling.label not in ("lost_at_steps", "format", "guessing"):
         return _OF_FEW.get(ruling.label, ruling.label)
     causes = (ruling.cause, ruling.modes_cause)
@@ -209,55 +209,63 @@ def _label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, window: Seque
 
 
 def _too_few(counts: SeriesCounts) -> str | None:
-    """Why nothing is said of problems like these; None where there are enough of them."""
+    """Return why there is no inference on the population of the problems; None if there is."""
     if count_within_reach(counts) < FEW_PROBLEMS:
         return f"fewer than {FEW_PROBLEMS} problems were solved by the base"
     return too_few_to_generalise(counts.cluster_P)
 
 
 def _step_claims(compared: Sequence[CheckpointCounts], ruling: Ruling, few: str | None) -> tuple[StepClaim, ...]:
-    """What is said of single checkpoints: of few problems nothing, for it would be said of problems like these."""
+    """Return the results of single checkpoints; neither lost nor kept with too few problems.
+
+    These results are about the population of the problems.
+    """
     said = {} if few is None else {"lost": False, "kept": False}
     return tuple(
         StepClaim(step=one.step, checkpoint=one.checkpoint, **{**asdict(of), **said})
-        for one, of in zip(compared, ruling.steps, strict=False)  # empty where nothing can be said of single ones
+        for one, of in zip(compared, ruling.steps, strict=False)  # empty without tests of single checkpoints
     )
 
 
-def _claimed(claim: Claim, why: Mapping[str, str | None]) -> Claim:
-    """The claim, or what it is worth where nothing is said of its scope, for a reason."""
+def _limit_to_scope(claim: Claim, why: Mapping[str, str | None]) -> Claim:
+    """Return the claim, withdrawn with a reason where its scope allows no inference."""
     if why[claim.scope] is None or claim.p is None:
         return claim
     return replace(claim, holds=False, otherwise=(), why=why[claim.scope])
 
 
-def _agreed(claim: Claim, ruling: Ruling) -> Claim:
-    """The claim, unless it says of problems like these what the exact test of these very ones does not show."""
+def _require_exact_test(claim: Claim, ruling: Ruling) -> Claim:
+    """Return the claim, unless it needs the exact test too.
+
+    A fall on the population is withdrawn if the exact test of these problems does not show it.
+    """
     if claim.name != FELL or not claim.holds or ruling.fell:
         return claim
     return replace(claim, holds=False, otherwise=(), why="these very problems do not show it")
 
 
 def _with_claims(
-    said: Verdict,
+    verdict: Verdict,
     seen: SeenCounts,
     ruling: Ruling,
     series: SeriesCounts,
     rng: np.random.Generator,
 ) -> Verdict:
-    """The verdict with its claims; where something fell, with what else explains it, and with its likely size."""
-    worst = min(said.changes, key=lambda change: change.change)
+    """Add the claims and, if something fell, other explanations of it and its likely size."""
+    worst = min(verdict.changes, key=lambda change: change.change)
     size = Estimate(value=worst.change, low=worst.low, high=worst.high)
-    said = replace(said, share_by_lost_problems=_share_by_lost_problems(seen, worst.k))
+    verdict = replace(verdict, share_by_lost_problems=_share_by_lost_problems(seen, worst.k))
     few = _too_few(series)
     dependent = None if series.dependence is None else _DEPENDENT
     why = {LIKE_THESE: dependent or few, HERE: dependent}
-    claims = (_agreed(_claimed(claim, why), ruling) for claim in claims_of(seen, ruling, size, rng=rng))
-    said = replace(said, claims=tuple(claims))
-    found = _fall_of_label(said, seen, ruling)
-    if found is None or dependent is not None:
-        return said
-    fall, step = found
+    claims = (
+        _require_exact_test(_limit_to_scope(claim, why), ruling) for claim in claims_of(seen, ruling, size, rng=rng)
+    )
+    verdict = replace(verdict, claims=tuple(claims))
+    fall_and_step = _fall_of_label(verdict, seen, ruling)
+    if fall_and_step is None or dependent is not None:
+        return verdict
+    fall, step = fall_and_step
     k = worst.k if fall.counts is seen.total else fall.worst_k
     read, correct = _format_parts(fall, k, rng)
     explanation = Explanation(
@@ -266,14 +274,14 @@ def _with_claims(
         guess_source=series.guess_rate.source,
         format=read,
         format_most=correct,
-        even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if said.label == "degraded" else None,
+        even_loss=share_of_even_loss(seen.total, k=worst.k, rng=rng) if verdict.label == "degraded" else None,
         step=step,
     )
-    said = replace(said, explanation=explanation)
-    if few is not None or not said.positive or not ruling.fell or worst.change >= 0:
-        return said
+    verdict = replace(verdict, explanation=explanation)
+    if few is not None or not verdict.positive or not ruling.fell or worst.change >= 0:
+        return verdict
     error = error_of_fall(seen, ruling, worst.k)
-    return replace(said, size_given_label=size_given_label(worst.change, error))
+    return replace(verdict, size_given_label=size_given_label(worst.change, error))
 
 
 def _share_by_lost_problems(seen: SeenCounts, k: int) -> float | None:
@@ -286,12 +294,15 @@ def _share_by_lost_problems(seen: SeenCounts, k: int) -> float | None:
     return float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0))
 
 
-def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fall, int | None] | None:
-    """What was found that the label speaks of, with the step where that is a single checkpoint; None for nothing."""
-    cause = said.label if said.label in ("format", "guessing") else None
+def _fall_of_label(verdict: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fall, int | None] | None:
+    """Return the fall that the label is about, with the step if it is a single checkpoint.
+
+    None without a fall.
+    """
+    cause = verdict.label if verdict.label in ("format", "guessing") else None
     modes = seen.fall_of_modes()
-    if said.label in ("lost_at_steps", "mode_collapse"):
-        of_window, of_modes = False, said.label == "mode_collapse"
+    if verdict.label in ("lost_at_steps", "mode_collapse"):
+        of_window, of_modes = False, verdict.label == "mode_collapse"
     elif cause is not None:
         of_window, of_modes = ruling.fell and ruling.cause == cause, ruling.modes_cause == cause
     else:
@@ -300,21 +311,24 @@ def _fall_of_label(said: Verdict, seen: SeenCounts, ruling: Ruling) -> tuple[Fal
         return seen.fall_of_window(), None
     if of_modes and modes is not None:
         return modes, None
-    if cause is None and said.label != "lost_at_steps":
+    if cause is None and verdict.label != "lost_at_steps":
         return None
-    worst = min(said.steps_of_label(), key=lambda step: step.change)
-    return seen.fall_of_step([one.step for one in said.steps].index(worst.step)), worst.step
+    worst = min(verdict.steps_of_label(), key=lambda step: step.change)
+    return seen.fall_of_step([claim.step for claim in verdict.steps].index(worst.step)), worst.step
 
 
-def _lenient_reading(said: Verdict, seen: SeenCounts, counts: SeriesCounts) -> LenientReading | None:
-    """What the lenient reader sees; None where there is none, or where the style of the answers did not change."""
+def _lenient_reading(verdict: Verdict, seen: SeenCounts, counts: SeriesCounts) -> LenientReading | None:
+    """Return the result by the lenient reader.
+
+    None without one, or where the style of the answers did not change.
+    """
     leniently = seen.read_leniently()
     if leniently is None:
         return None
     rise = style_rise(seen.total, leniently.total)
     if rise is None:
         return None
-    # random numbers of its own: a second reading must not move the first
+    # a separate generator: the lenient reading must not change the verdict
     rng = np.random.default_rng(SEED)
     k = seen.fall_of_window().worst_k
     base, late = _mean_pass_at_k(leniently.total, k)
@@ -326,28 +340,29 @@ def _lenient_reading(said: Verdict, seen: SeenCounts, counts: SeriesCounts) -> L
         strict_base=strict_base,
         strict_late=strict_late,
         rise=rise,
-        label=_lenient_label(rule(leniently, rng=rng), counts, leniently, said),
-        explains=said.label == "format" and is_misread(seen.fall_of_window(), rng),
+        label=_lenient_label(rule(leniently, rng=rng), counts, leniently, verdict),
+        explains=verdict.label == "format" and is_misread(seen.fall_of_window(), rng),
     )
 
 
-def _lenient_label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, said: Verdict) -> VerdictLabel:
-    compared = [one for one in counts.trained if one.why is None and one.step >= said.window[0]]
+def _lenient_label(ruling: Ruling, counts: SeriesCounts, seen: SeenCounts, verdict: Verdict) -> VerdictLabel:
+    compared = [one for one in counts.trained if one.why is None and one.step >= verdict.window[0]]
     label = _label(ruling, counts, seen, compared)
     return "no_verdict" if label == "selected" else label
 
 
 def _mean_pass_at_k(counts: PairedCounts, k: int) -> tuple[float, float]:
-    """The mean of pass@k over problems, at the base and late."""
+    """Return pass@k on average over problems, at the base and late."""
     base_P = pass_at_k_table(counts.n_base, [k])[counts.base_P, 0]
     late_P = pass_at_k_table(counts.n_late, [k])[counts.late_P, 0]
     return float(base_P.mean()), float(late_P.mean())
 
 
 def _format_parts(fall: Fall, k: int, rng: np.random.Generator) -> tuple[float | None, float | None]:
-    """The part of the fall of pass@k that unread samples explain: if they are like the read ones, if all were correct.
+    """Return the parts of the fall of pass@k that unparsed samples explain.
 
-    None where they did not become more.
+    The first part assumes that they are correct as often as parsed ones, the second that all are. None where their
+    share did not rise.
     """
     if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
         return None, None
@@ -358,7 +373,10 @@ def _format_parts(fall: Fall, k: int, rng: np.random.Generator) -> tuple[float |
 
 
 def _accuracies(counts: SeriesCounts, compared: Sequence[CheckpointCounts]) -> tuple[Accuracy, ...]:
-    """Accuracy of base and compared checkpoints; empty unless each problem has one response."""
+    """Return the accuracy of base and compared checkpoints.
+
+    Empty unless each problem has one response.
+    """
     base = counts.base
     if base.why is not None or not compared or any(one.n != 1 for one in (base, *compared)) or not len(base.correct_P):
         return ()
@@ -391,36 +409,36 @@ def _changes(
 
 
 def _with_decline(
-    said: Verdict, seen: SeenCounts, compared: Sequence[CheckpointCounts], base_step: int, rng: np.random.Generator
+    verdict: Verdict, seen: SeenCounts, compared: Sequence[CheckpointCounts], base_step: int, rng: np.random.Generator
 ) -> Verdict:
-    """When the fall was certain, and when it began, at the k where it is largest."""
+    """Add when the fall was first significant and when it began, at the k where it is largest."""
     ks = seen.step_ks
     change_TPK = np.stack([by_cluster(one.changes(ks), seen.cluster_P) for one in seen.steps])
     steps_T = [one.step for one in compared]
     band_rng, onset_rng = rng.spawn(2)
     alarm = simultaneous_band(change_TPK, rng=band_rng).alarm
-    fall = largest_fall(tuple(change for change in said.changes if change.k in set(ks)))
+    fall = largest_fall(tuple(change for change in verdict.changes if change.k in set(ks)))
     began = None
     if fall is not None:
         began = onset(change_TPK[:, :, ks.index(fall.k)], steps_T, base_step, rng=onset_rng)
     return replace(
-        said,
+        verdict,
         detected_by=None if alarm is None else steps_T[alarm],
         decline_began=None if began is None else Estimate(value=began.step, low=began.low, high=began.high),
     )
 
 
-def _remedy(said: Verdict, counts: SeriesCounts, rng: np.random.Generator) -> Remedy | None:
+def _remedy(verdict: Verdict, counts: SeriesCounts, rng: np.random.Generator) -> Remedy | None:
     compared = [one for one in counts.trained if one.why is None]
     return settle(
         counts.base.correct_P,
         counts.base.n,
-        n=min(one.n for one in compared if one.step in said.window),
+        n=min(one.n for one in compared if one.step in verdict.window),
         drop=SETTLED_DROP,
         tokens_per_sample=counts.tokens_per_sample,
         n_checkpoints=len(compared),
         rng=rng,
-        k=said.k_most,
+        k=verdict.k_most,
     )
 
 

@@ -1,6 +1,7 @@
-"""What else would explain a fall of pass@k: guesses that were accepted, samples nobody could read, a fall of pass@1.
+"""Other explanations of a fall of pass@k: false accepts, unparsed samples, selected problems.
 
-A verdict says "over-sharpened" only where none of these does. Nothing is read here.
+A verdict is "over-sharpened" only if none of these applies. For a fall of pass@1, the share that it explains is
+computed.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from oversharp.diagnostics.statistics.keys import (
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.selection import ProblemFilter, selected_fall_p
 
-#: format    samples that could not be read explain most of the fall, and the read ones do not show it; or a lenient
-#:           reader, which accepts more of the late samples, does not show it
-#: unread    they explain less than that, but the read ones do not show it either: nothing is shown
-#: guessing  wrong answers that were accepted at the base would explain it
-#: selection problems that these base samples chose: a model that did not change shows such a fall too
+#: format    unparsed samples explain most of the fall, and parsed ones do not show it; or a lenient reader, which
+#:           accepts more of the late samples, does not show it
+#: unread    unparsed samples explain less than that, but parsed ones do not show it either: no conclusion
+#: guessing  false accepts at the base would explain it
+#: selection these base samples chose the problems: an unchanged model shows such a fall too
 Cause = Literal["format", "unread", "guessing", "selection"]
 CAUSES: Mapping[Cause, str] = {
     "format": "samples that could not be read, or were misread",
@@ -40,51 +41,50 @@ CAUSES: Mapping[Cause, str] = {
     "selection": "problems that these base samples chose",
 }
 
-#: Least draws, for every unit of the level, of what need not be told but that it is below it.
+#: Draws times level for a p value that is only compared with the level, at least.
 _SHOWN_DRAWS_PER_LEVEL = 3
-#: What else explains a fall stands unless the data speak against it at this level.
+#: Another explanation of a fall is kept unless the data reject it at this level.
 EXPLAINED_LEVEL = 0.01
-#: Least draws of accepted guesses for every unit of the level.
+#: Draws times level for the test of false accepts, at least.
 _GUESS_DRAWS_PER_LEVEL = 1.5
-#: Of accepted guesses so many are drawn at first, and no more where so many were as low as what was observed.
+#: First draws of false accepts, and the number of them as low as the observed change at which sampling stops.
 _FIRST_DRAWS, _ENOUGH = 200, 25
-#: A rise of the share of samples that the lenient reader alone accepts from which answers are stated in another style.
+#: Change of the share of samples that only the lenient reader accepts from which the answer style has changed.
 NOTABLE_STYLE_RISE = 0.01
-#: Standard errors from which a rise is clear, and wrong samples that the rate of all problems counts for in each.
+#: Standard errors from which a change is clear; weight of the pooled rate on each problem, in wrong samples.
 _CLEAR_STYLE_RISE, _PRIOR_WRONG = 3.0, 4.0
-#: The least part of a fall that is most of it.
+#: Smallest part of a fall that counts as most of it.
 _MOST = 0.5
-#: Between these the share of accepted guesses is looked for, by halving its logarithm so often.
+#: Bounds of the search for the share of false accepts, and the number of bisections of its logarithm.
 _GUESSES, _HALVINGS = (1e-5, 0.5), 8
-#: Beyond so many standard errors a problem rose, and what is drawn differs by so much at least (problems).
+#: Standard errors beyond which a problem rose, and the smallest scale of drawn changes (problems).
 _SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
-#: Up to so many times the share of accepted guesses a success rate is rare.
+#: A success rate is rare up to this multiple of the share of false accepts.
 _RARE = 10.0
-#: Beyond so many accepted guesses in k samples hardly a problem is left that guesses alone would not solve.
+#: With more expected false accepts in k samples, these alone solve nearly every problem.
 _MOST_GUESSES_AT_K = 3.0
-#: Draws of what is left of the base's hits if every problem loses the same share.
+#: Draws of the base's remaining hits if every problem loses the same share.
 _THINNINGS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """Samples of every problem that were cut off, not parsed or out of the grader's time, and so count as wrong."""
+    """Samples of every problem that are truncated, unparsed or timed out, and so count as wrong."""
 
     base_P: Int[np.ndarray, " problem"]
     late_P: Int[np.ndarray, " problem"]
 
     def rise(self, counts: PairedCounts) -> float:
-        """By how much their share of all samples rose, a probability."""
+        """Return by how much their share of all samples rose, a probability."""
         return float(self.late_P.mean() / counts.n_late - self.base_P.mean() / counts.n_base)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fall:
-    """A fall that was found at ``level``, and what it was found in: counts, for ``ks``, and which samples went unread.
+    """A fall that is significant at ``level``, with its counts, ``ks`` and unparsed samples.
 
-    ``unread`` is None where that is unknown. ``lenient`` are the counts of the same samples by the lenient reader; None
-    where there is no second reader. ``selection`` is a filter that all problems pass by the base's samples; None where
-    none is passed.
+    ``unread`` is None if unknown. ``lenient`` are the counts of the same samples by the lenient reader; None without
+    one. ``selection`` is a filter that all problems pass by the base's samples; None if they pass none.
     """
 
     counts: PairedCounts
@@ -96,16 +96,16 @@ class Fall:
 
     @property
     def worst_k(self) -> int:
-        """Where the mean of pass@k fell most."""
+        """The k at which mean pass@k fell most."""
         return self.ks[int(self.counts.changes(self.ks).sum(axis=0).argmin())]
 
 
 def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.random.Generator) -> Cause | None:
-    """What else would leave such a fall behind; None where nothing that is known of does.
+    """Return another cause of such a fall; None if no known one would produce it.
 
-    Where more samples went unread than of the base's, the fall must show at the level at which it was found: in what is
-    left if those of a problem that are more than the base's are all taken for correct, which asks nothing of what they
-    would have said, or among read ones alone. What accepted guesses leave behind is tested at ``guess_level``.
+    If the late samples have more unparsed ones than the base's, the fall must be significant at its level without them
+    too: either if those in excess of the base's all count as correct, which assumes nothing about them, or among parsed
+    samples alone. False accepts are tested at ``guess_level``.
 
     >>> half, none = np.full(100, 128), np.zeros(100, dtype=np.int64)
     >>> counts = PairedCounts(base_P=half, late_P=half // 2, n_base=256, n_late=256)
@@ -142,11 +142,12 @@ def is_selected(fall: Fall, rng: np.random.Generator) -> bool:
 
 
 def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
-    """Whether the fall is one of the verifier's reading: the lenient reader sees no fall, and why is known.
+    """Return whether the verifier's reading explains the fall: the lenient reader sees none.
 
-    Late samples that it alone accepts must have become more than its own false accepts explain (``style_rise``), and
-    must make up half of the correct samples that were lost. Its false accepts hide the loss of a few problems from
-    pass@k at large k, so these problems are also tested one by one (Holm over all problems).
+    The share of late samples that the lenient reader alone accepts must have risen by more than its own false accepts
+    explain (``style_rise``), and must make up half of the correct samples that were lost. Its false accepts hide the
+    loss of a few problems from pass@k at large k, so these problems are also tested one by one (Holm over all
+    problems).
     """
     if fall.lenient is None or style_rise(fall.counts, fall.lenient) is None:
         return False
@@ -157,10 +158,10 @@ def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
 
 
 def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float | None:
-    """By how much the share of samples rose that the lenient reader alone accepts, a probability.
+    """Return the rise of the share of samples that the lenient reader alone accepts.
 
-    False accepts among the wrong samples, at the rates of the base, are taken away. None for a change of less than
-    ``NOTABLE_STYLE_RISE``, or of less than ``_CLEAR_STYLE_RISE`` standard errors over problems.
+    A probability. False accepts among the wrong samples, at the base's rates, are subtracted. None for a change of less
+    than ``NOTABLE_STYLE_RISE``, or of less than ``_CLEAR_STYLE_RISE`` standard errors over problems.
 
     >>> half, none = np.full(10, 8), np.zeros(10, dtype=np.int64)
     >>> strict = PairedCounts(base_P=half, late_P=none, n_base=16, n_late=16)
@@ -173,7 +174,10 @@ def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float | None:
 
 
 def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
-    """Share of the correct samples that problems lost which the lenient reader still accepts; None without a loss."""
+    """Return the share of the lost correct samples that the lenient reader still accepts.
+
+    None without a loss.
+    """
     lost_P = np.maximum(0.0, counts.base_P / counts.n_base - counts.late_P / counts.n_late)
     if not lost_P.any():
         return None
@@ -182,9 +186,10 @@ def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
 
 
 def _misread_rise(counts: PairedCounts, lenient: PairedCounts) -> Float[np.ndarray, " problem"]:
-    """The late share that the lenient reader alone accepts, beyond the base's rate among as many wrong samples.
+    """Return the late share that the lenient reader alone accepts, minus that at the base's rate.
 
-    The rate of a problem is drawn towards that of all problems, as if ``_PRIOR_WRONG`` wrong samples had shown it.
+    The base's rate is applied to the late number of wrong samples. The rate of a problem is shrunk towards that of all
+    problems, with a weight of ``_PRIOR_WRONG`` wrong samples.
     """
     gap_P, wrong_P = lenient.base_P - counts.base_P, counts.n_base - counts.base_P
     pooled = float(gap_P.sum() / max(1, wrong_P.sum()))
@@ -194,14 +199,20 @@ def _misread_rise(counts: PairedCounts, lenient: PairedCounts) -> Float[np.ndarr
 
 
 def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:
-    """The samples that went unread; None unless they would explain the fall if those beyond the base's were correct."""
+    """Return the unparsed samples; None unless they would explain the fall.
+
+    They would if it is not significant once those in excess of the base's count as correct.
+    """
     if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
         return None
     return None if _shows(fall, taken_for_correct(fall.counts, fall.unread), rng) else fall.unread
 
 
 def _shows(fall: Fall, counts: PairedCounts, rng: np.random.Generator) -> bool:
-    """Whether such counts of the same problems show the fall too; of fewer samples up to the k that they reach."""
+    """Return whether these counts of the same problems show the fall too.
+
+    With fewer samples, up to the k that they allow.
+    """
     most = max(1, min(counts.n_base, counts.n_late) // 2)
     ks = sorted({min(k, most) for k in fall.ks})
     draws = min(draws_for(fall.level), max(EXACT_DRAWS, int(_SHOWN_DRAWS_PER_LEVEL / fall.level)))
@@ -211,18 +222,21 @@ def _shows(fall: Fall, counts: PairedCounts, rng: np.random.Generator) -> bool:
 def guessing_p(
     counts: PairedCounts, *, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS
 ) -> float:
-    """p value of "up to ``share`` of the base's wrong responses were accepted, none later, and nothing else was lost".
+    """Return the p value of the hypothesis that false accepts at the base explain the fall.
 
-    The fall of pass@k that lucky guesses leave behind when training makes wrong answers fewer or other ones. Given the
-    hits of both sides together, those that fall to the late side are drawn as if the base's success rate were higher by
-    accepted guesses alone (p late, p + share · (1 − p) at the base, of the greatest likelihood): hits that were never
-    seen are not expected either. Problems that surely rose (``_SURELY_ROSE`` standard errors) stay as they are, for
-    what they gain must not hide what others lost. The observed least standardised change over k is counted among the
-    drawn ones; with ``_ENOUGH`` of the first ``_FIRST_DRAWS`` as low, these are all. A likelihood knows no success rate
-    below 0, so that it takes a part of the guesses at impossible problems for knowledge, which was then lost: the p
-    value is at least that of the fall that is left when guesses are taken away without bias (``_p_without_guesses``).
-    Where single problems lost more than guesses explain (Holm over all problems), and they make up half of the largest
-    fall, their p value counts if it is smaller.
+    The hypothesis: up to ``share`` of the base's wrong responses were accepted, none later, and nothing else was lost.
+    Such a fall of pass@k occurs when training makes wrong answers rarer or different.
+
+    Given the hits of both sides together, the late ones are drawn as if the base's success rate were higher by false
+    accepts alone: p late, p + share · (1 − p) at the base, with the maximum-likelihood p. So hits that were never seen
+    are not expected. Problems that rose significantly (``_SURELY_ROSE`` standard errors) keep their counts, because
+    their gain must not hide the loss of others. The observed smallest standardised change over k is counted among the
+    drawn ones. Sampling stops if ``_ENOUGH`` of the first ``_FIRST_DRAWS`` are as low.
+
+    No success rate is below 0, so the likelihood takes some false accepts on impossible problems for ability that was
+    then lost. Therefore the p value is at least that of the fall that is left after an unbiased subtraction of false
+    accepts (``_p_without_guesses``). If single problems lost more than false accepts explain (Holm over all problems),
+    and they make up half of the largest fall, their p value counts if it is smaller.
 
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
@@ -243,14 +257,14 @@ def guessing_p(
 def _drawn_changes(
     counts: PairedCounts, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int
 ) -> Float[np.ndarray, "draw k"]:
-    """Changes of pass@k, summed over problems, if guesses alone made the base better."""
+    """Draw changes of pass@k, summed over problems, if false accepts alone made the base better."""
     late_DP = _redistributed(counts, share, rng, draws)
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
     return sums_of_rows(late_CK, late_DP) - sums_of_rows(base_CK, counts.base_P + counts.late_P - late_DP)
 
 
 def _as_low(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Sequence[int]) -> int:
-    """How many draws are as low as what was observed, by the least standardised change over k."""
+    """Return the number of draws as low as the observed smallest standardised change over k."""
     mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
     observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
     return int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-12).sum())
@@ -259,11 +273,11 @@ def _as_low(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Seq
 def _p_without_guesses(
     counts: PairedCounts, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int
 ) -> float:
-    """p value of "pass@k fell at no k once accepted guesses are taken away from the base", by normal numbers.
+    """Return the p value of "pass@k fell at no k, after subtracting false accepts from the base".
 
-    Of k samples of the base none is accepted with chance ((1 − p)(1 − share))^k, so that its unbiased estimate over
-    (1 − share)^k is unbiased for (1 − p)^k, whatever p is. Problems that surely rose are left out. At k where guesses
-    alone solve nearly everything nothing is asked.
+    By the normal approximation. None of k samples of the base is accepted with chance ((1 − p)(1 − share))^k, so its
+    unbiased estimate divided by (1 − share)^k is unbiased for (1 − p)^k at every p. Problems that rose significantly
+    are left out, and so is any k at which false accepts alone solve nearly everything.
     """
     ks = tuple(k for k in ks if k == 1 or k * share <= _MOST_GUESSES_AT_K)
     if min(counts.n_base, counts.n_late) < 2:
@@ -288,7 +302,10 @@ def _surely_rose(counts: PairedCounts) -> Bool[np.ndarray, " problem"]:
 
 
 def _p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int]) -> float:
-    """The largest adjusted p value among the problems, the surest first, that make up half of the largest fall."""
+    """Return the largest adjusted p value of the problems that make up half of the largest fall.
+
+    Problems are added in the order of their p values.
+    """
     change_PK = counts.changes(ks)
     change_P = change_PK[:, change_PK.sum(axis=0).argmin()]
     total_P = counts.base_P + counts.late_P
@@ -301,10 +318,10 @@ def _p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int])
 def _redistributed(
     counts: PairedCounts, share: float, rng: np.random.Generator, draws: int
 ) -> Int[np.ndarray, "draw problem"]:
-    """Late hits given the hits of both sides, if guesses alone made the base better.
+    """Draw late hits given the hits of both sides, if false accepts alone made the base better.
 
-    Rare hits are shared by the ratio of the rates. Where they are frequent, guesses are few beside them: as if nothing
-    had changed, less what the guesses shift.
+    Rare hits are divided by the ratio of the rates. Where hits are frequent, false accepts are few in comparison: they
+    are divided as if nothing had changed, minus the shift by false accepts.
     """
     n_base, n_late = counts.n_base, counts.n_late
     n_total, total_P = n_base + n_late, counts.base_P + counts.late_P
@@ -322,7 +339,7 @@ def _redistributed(
 
 
 def _late_shares(counts: PairedCounts, share: float) -> Float[np.ndarray, " problem"]:
-    """The part of every problem's hits that falls to the late side, if guesses alone made the base better."""
+    """Return the late part of every problem's hits, if false accepts alone made the base better."""
     rate_P = _late_rates(counts, share)
     expected_late_P = counts.n_late * rate_P
     expected_base_P = counts.n_base * (rate_P + share * (1.0 - rate_P))
@@ -330,7 +347,7 @@ def _late_shares(counts: PairedCounts, share: float) -> Float[np.ndarray, " prob
 
 
 def _late_rates(counts: PairedCounts, share: float) -> Float[np.ndarray, " problem"]:
-    """Late success rates, of the greatest likelihood if the base's are higher by accepted guesses alone.
+    """Return maximum-likelihood late success rates, if false accepts alone raise the base's.
 
     With a = 1 − share the likelihood is (share + a p)^base · p^late · (1 − p)^rest; its derivative is a quadratic.
     """
@@ -345,10 +362,10 @@ def _late_rates(counts: PairedCounts, share: float) -> Float[np.ndarray, " probl
 def guess_rate_that_explains(
     counts: PairedCounts, *, ks: Sequence[int], level: float, rng: np.random.Generator, draws: int = EXACT_DRAWS
 ) -> float | None:
-    """The least share of wrong responses that, accepted at the base alone, would leave such a fall; None above .5.
+    """Return the smallest share of false accepts at the base that would produce such a fall.
 
-    Found to within a twentieth of its size; at most 1e-5 is said of anything smaller. ``draws`` must give p values
-    finer than ``level``, or every share would explain it.
+    None if it is above 0.5. The result is within a twentieth of its size; smaller shares than 1e-5 are returned as
+    about 1e-5. ``draws`` must give p values finer than ``level``, or every share would explain the fall.
     """
     low, high = (float(np.log(bound)) for bound in _GUESSES)
 
@@ -364,11 +381,11 @@ def guess_rate_that_explains(
 
 
 def read_alone(counts: PairedCounts, unread: Unread, *, rng: np.random.Generator) -> PairedCounts:
-    """The counts among read samples alone: of every problem as many as of the one of which least were read.
+    """Return the counts among parsed samples alone.
 
-    Which of its read samples stay is left to chance; that keeps the sides comparable, where scaled counts would be
-    rounded ones with the scatter of fewer samples. A problem of which less than half was read on either side says
-    nothing, and is left out: there may be no problem left.
+    Every problem keeps as many parsed samples as the problem with the fewest has, chosen at random. This keeps the
+    sides comparable; scaled counts would be rounded and have the scatter of fewer samples. A problem with less than
+    half of its samples parsed on either side is uninformative and left out; no problem may remain.
     """
     read_base_P, read_late_P = counts.n_base - unread.base_P, counts.n_late - unread.late_P
     stays_P = (2 * read_base_P >= counts.n_base) & (2 * read_late_P >= counts.n_late)
@@ -380,15 +397,18 @@ def read_alone(counts: PairedCounts, unread: Unread, *, rng: np.random.Generator
 def _thinned(
     correct_P: np.ndarray, read_P: np.ndarray, n: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " problem"], int]:
-    """Correct ones among the least number read (``n`` without a problem), drawn of every problem's read samples."""
+    """Draw the smallest number of parsed samples from every problem, and count the correct ones.
+
+    Returns the counts and that number, which is ``n`` without a problem.
+    """
     least = int(read_P.min(initial=n))
     return rng.hypergeometric(correct_P, read_P - correct_P, least), least
 
 
 def taken_for_correct(counts: PairedCounts, unread: Unread) -> PairedCounts:
-    """The counts if late samples that went unread, as far as they are more than the base's, had all been correct.
+    """Return the counts if late unparsed samples in excess of the base's had all been correct.
 
-    The most that going unread can have taken away: how right an unread sample would have been, nobody knows.
+    This is the largest possible effect of unparsed samples: how many of them are correct is unknown.
 
     >>> counts = PairedCounts(base_P=np.array([8, 8]), late_P=np.array([2, 2]), n_base=16, n_late=8)
     >>> unread = Unread(base_P=np.array([0, 8]), late_P=np.array([5, 5]))
@@ -400,9 +420,10 @@ def taken_for_correct(counts: PairedCounts, unread: Unread) -> PairedCounts:
 
 
 def share_explained(counts: PairedCounts, read: PairedCounts, *, k: int) -> float | None:
-    """The part of the fall of pass@k, summed over problems, that ``read`` samples do not show.
+    """Return the part of the fall of pass@k that parsed samples do not show.
 
-    None where it did not fall, or where too little was read: no problem, or too few samples for ``k``.
+    Summed over problems. None without a fall, or if too few samples were parsed: no problem is left, or too few samples
+    for ``k``.
     """
     fall = -float(counts.changes([k]).sum())
     if fall <= 0 or not read.n_problems or min(read.n_base, read.n_late) < k:
@@ -411,10 +432,11 @@ def share_explained(counts: PairedCounts, read: PairedCounts, *, k: int) -> floa
 
 
 def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator) -> float | None:
-    """The part of the fall of pass@k that comes of losing the same share of hits everywhere, the fall of pass@1.
+    """Return the part of the fall of pass@k from losing the same share of hits on every problem.
 
-    The base's hits are thinned by that share (the mean over some draws): what pass@k loses then is no forgetting of
-    single problems. None where pass@1 or pass@k did not fall, and at k = 1, of which any loss takes as much.
+    That share is the fall of pass@1. The base's hits are thinned by it (mean over some draws), and the resulting loss
+    of pass@k does not come from forgetting single problems. None where pass@1 or pass@k did not fall, and at k = 1,
+    where any loss has the same effect.
     """
     if k == 1:
         return None

@@ -1,4 +1,4 @@
-"""Two ways in which a model can lose the same of pass@k: spread over many problems, or all of it in a few."""
+"""Two kinds of loss with the same fall of pass@k: spread over many problems, or in a few."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from scipy.special import expit, logit
 
 Law = Literal["diffuse", "concentrated"]
 
-#: By how much the log-odds of a problem rise that loses nothing, with a scatter from problem to problem, and where they
-#: end. It is the rise that the rule was calibrated with.
+#: Rise of the log-odds of a problem without a loss, its scatter between problems, and the upper limit of log-odds. The
+#: rule was calibrated with this rise.
 LIFT, SCATTER, MOST_LOG_ODDS = 0.6, 0.3, 8.0
-#: Where the pivot of a diffuse loss lies: problems below it hold this share of the base's pass@k. The first with which
-#: the named fall is possible is taken, so that as few problems as possible lose. Training makes some problems
-#: impossible in every set: a pivot at one fixed rate would leave sets without hard problems with nothing to lose.
+#: Share of the base's pass@k from problems below the pivot of a diffuse loss. The first share that allows the requested
+#: fall is used, so that as few problems as possible lose. Training makes some problems impossible in every set: with a
+#: pivot at one fixed rate, sets without hard problems could lose nothing.
 _PIVOT_SHARES = (0.25, 0.5, 0.75, 0.95)
-#: A problem is within reach of k samples if they solve it with this chance or more: losing it is losing nearly 1 / P.
+#: A problem is within reach if k samples solve it with at least this chance: its loss costs up to 1 / P.
 _WITHIN_REACH = 0.5
-#: Nodes of the scatter where expectations are summed up.
+#: Quadrature nodes of the scatter, for expectations.
 _NODES = 7
-#: Where the strength of a diffuse loss is looked for before it is solved for: the fall may rise and sink again.
+#: Grid that brackets the strength of a diffuse loss before root finding: the fall is not monotone in it.
 _STRENGTHS = np.concatenate([np.linspace(0.0, 4.0, 33), np.geomspace(5.0, 100.0, 8)])
 
 
 class Loss(Protocol):
-    """What becomes of success rates."""
+    """Change of success rates by training."""
 
     law: ClassVar[Law]
 
     def late(self, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
-        """Success rates after it, drawn at random."""
+        """Return success rates after the loss, drawn at random."""
 
     def late_pass_at_k(self, rate_Q: Float[np.ndarray, " point"], k: int) -> Float[np.ndarray, " point"]:
-        """Expected pass@``k`` after it, of problems with the rates ``rate_Q`` before."""
+        """Return expected pass@``k`` after the loss, for problems with rates ``rate_Q`` before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffuseLoss:
-    """A winner-take-all expansion: log-odds move away from those of ``pivot`` (a success rate), ``strength`` times.
+    """Winner-take-all expansion: log-odds move away from those of ``pivot``, a success rate.
 
-    The frequent become more frequent, the rare rarer. Strength 0 is training that helps, and loses nothing but by
-    scatter.
+    ``strength`` is the factor. Frequently solved problems are solved more often, rarely solved ones less often.
+    Strength 0 is training that helps, with losses by scatter only.
 
     >>> DiffuseLoss(pivot=0.025, strength=1.0).moved(np.array([0.001, 0.3]), 0.0).round(5).tolist()
     [7e-05, 0.92884]
@@ -57,25 +57,25 @@ class DiffuseLoss:
     law: ClassVar[Law] = "diffuse"
 
     def late(self, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
-        """Success rates after it, drawn at random."""
+        """Return success rates after the loss, drawn at random."""
         return self.moved(rate_P, rng.normal(size=len(rate_P)))
 
     def late_pass_at_k(self, rate_Q: Float[np.ndarray, " point"], k: int) -> Float[np.ndarray, " point"]:
-        """Expected pass@``k`` after it, of problems with the rates ``rate_Q`` before."""
+        """Return expected pass@``k`` after the loss, for problems with rates ``rate_Q`` before it."""
         node_N, share_N = _scatter()
         return pass_at_k(self.moved(rate_Q[:, None], node_N), k) @ share_N
 
     def moved(self, rate_P: np.ndarray, scatter_P: np.ndarray | float) -> np.ndarray:
-        """Success rates after it, with ``scatter_P`` in standard deviations."""
+        """Return success rates after the loss, with ``scatter_P`` in standard deviations."""
         away_P = self.strength * (_log_odds(rate_P) - _log_odds(self.pivot))
         return _risen(rate_P, scatter_P, away_P)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcentratedLoss:
-    """A ``share`` of the problems of success rate ``least_rate`` or more is never solved again; all others rise.
+    """A random ``share`` of the problems of rate ``least_rate`` or more is never solved again.
 
-    Which of them, chance decides.
+    All other problems rise.
 
     >>> loss = ConcentratedLoss(least_rate=0.1, share=0.5)
     >>> loss.late_pass_at_k(np.array([0.001, 0.999]), 64).round(3).tolist()
@@ -87,20 +87,23 @@ class ConcentratedLoss:
     law: ClassVar[Law] = "concentrated"
 
     def late(self, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
-        """Success rates after it, drawn at random."""
+        """Return success rates after the loss, drawn at random."""
         risen_P = _risen(rate_P, rng.normal(size=len(rate_P)))
         lost_P = (rate_P >= self.least_rate) & (rng.random(len(rate_P)) < self.share)
         return np.where(lost_P, 0.0, risen_P)
 
     def late_pass_at_k(self, rate_Q: Float[np.ndarray, " point"], k: int) -> Float[np.ndarray, " point"]:
-        """Expected pass@``k`` after it, of problems with the rates ``rate_Q`` before."""
+        """Return expected pass@``k`` after the loss, for problems with rates ``rate_Q`` before it."""
         return np.where(rate_Q >= self.least_rate, 1.0 - self.share, 1.0) * _risen_pass_at_k(rate_Q, k)
 
 
 def diffuse_loss(
     rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], *, fall: float, k: int
 ) -> DiffuseLoss | None:
-    """The one that takes ``fall`` (probability) from pass@``k`` in expectation; None where none takes that much."""
+    """Return the diffuse loss that takes ``fall`` (probability) from expected pass@``k``.
+
+    None if no such loss takes that much.
+    """
     held_Q = weight_Q * pass_at_k(rate_Q, k)
     order_Q = np.argsort(rate_Q, kind="stable")
     share_Q = np.cumsum(held_Q[order_Q]) / held_Q.sum()
@@ -120,27 +123,30 @@ def diffuse_loss(
 def concentrated_loss(
     rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], *, fall: float, k: int
 ) -> ConcentratedLoss | None:
-    """The one that takes ``fall`` (probability) from pass@``k`` in expectation; None where none takes that much.
+    """Return the concentrated loss that takes ``fall`` (probability) from expected pass@``k``.
 
-    It makes up for what the other problems gain, too.
+    It offsets the gain of the other problems too. None if no such loss takes that much.
     """
     least_rate = -math.expm1(math.log(1.0 - _WITHIN_REACH) / k)
     late_Q = weight_Q * _risen_pass_at_k(rate_Q, k)
     at_stake = float(late_Q[rate_Q >= least_rate].sum())
     needed = float(late_Q.sum() - weight_Q @ pass_at_k(rate_Q, k)) + fall
-    # what is nearly always solved rises no further than MOST_LOG_ODDS, which alone may be a tiny fall
+    # MOST_LOG_ODDS caps problems that are nearly always solved, which alone may be a tiny fall
     if not 0 < at_stake >= needed:
         return None
     return ConcentratedLoss(least_rate=least_rate, share=max(0.0, needed) / at_stake)
 
 
 def fall_of(loss: Loss, rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], k: int) -> float:
-    """How much of pass@``k`` a loss takes in expectation over problems and chance; weights add up to 1."""
+    """Return the expected fall of pass@``k``, over problems and chance.
+
+    The weights add up to 1.
+    """
     return float(weight_Q @ (pass_at_k(rate_Q, k) - loss.late_pass_at_k(rate_Q, k)))
 
 
 def pass_at_k(rate_Q: np.ndarray, k: int) -> np.ndarray:
-    """pass@``k`` of success rates.
+    """Return pass@``k`` of success rates.
 
     >>> pass_at_k(np.array([0.0, 0.5, 1.0]), 2).tolist()
     [0.0, 0.75, 1.0]
@@ -162,6 +168,6 @@ def _log_odds(rate: np.ndarray | float) -> np.ndarray:
 
 
 def _scatter() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes of a standard normal number, and their weights, which add up to 1."""
+    """Return nodes of a standard normal distribution, and their weights, which add up to 1."""
     node_N, share_N = hermegauss(_NODES)
     return node_N, share_N / share_N.sum()

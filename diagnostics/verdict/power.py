@@ -1,7 +1,7 @@
-"""How likely an audit of a given size finds a given loss: what ``plan`` is made of.
+"""Power of an audit of a given size to find a given loss, for ``plan``.
 
-The base's success rates are known from counts alone, so a population of problems is drawn from their posterior; a
-loss of a named size is planted in it; the rule's two keys look at simulated counts.
+The base's success rates are known from counts only, so problems are sampled from their posterior. A loss of a given
+size is planted in them, and the rule's two keys test simulated counts.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from oversharp.diagnostics.verdict.losses import (
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
 from oversharp.diagnostics.verdict.words.caveats import FEW_PROBLEMS
 
-#: Quantiles of each posterior where expectations are summed up.
+#: Quantiles of each posterior, for expectations.
 _QUANTILES = 32
-#: A short look at a test suffices where its p value lies outside these.
+#: Draws of a short test, which is enough if its p value is outside these bounds.
 _SHORT_DRAWS, _SURELY_BELOW, _SURELY_ABOVE = 99, 0.01, 0.15
-#: Runs after which it is asked whether the power is surely above or below what is wanted, and how sure that is.
+#: Runs between tests whether the power differs significantly from the wanted one, and their z.
 _RUNS_AT_ONCE, _SURE_Z = 20, 2.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRates:
-    """Success rate of every problem of the base: a Beta posterior each, ``a_P`` and ``b_P``.
+    """Beta posteriors of the base's success rate on every problem, ``a_P`` and ``b_P``.
 
-    The raw share c / n will not do: a problem that was solved in none of its samples would have the rate 0 for good,
-    could neither be lost nor gained, and a problem that was always solved could not fail; both are frequent, and
-    pass@k at large k is all about the small rates between. The prior is one Beta for all problems, of the greatest
-    marginal likelihood (empirical Bayes), so it is these problems that say how close to 0 the unsolved ones lie.
+    The raw share c / n would not do. A problem without a correct sample would have rate 0 and could be neither lost nor
+    gained, and one that was always solved could not fail. Both are frequent, and pass@k at large k depends on the small
+    rates between. The prior is one Beta distribution for all problems, with the largest marginal likelihood (empirical
+    Bayes), so these problems determine how close to 0 the unsolved ones are.
     """
 
     a_P: Float[np.ndarray, " problem"]
@@ -53,7 +53,9 @@ class BaseRates:
 
     @classmethod
     def of(cls, correct_P: Int[np.ndarray, " problem"], n_P: Int[np.ndarray, " problem"]) -> BaseRates:
-        """The posterior after ``correct_P`` of ``n_P`` samples. Raises ``ValueError`` without a problem.
+        """Return the posterior after ``correct_P`` of ``n_P`` samples.
+
+        Raises ``ValueError`` without a problem.
 
         >>> rates = BaseRates.of(np.array([0, 0, 3, 20, 64]), np.full(5, 64))
         >>> (rates.a_P / (rates.a_P + rates.b_P)).round(3).tolist()
@@ -74,16 +76,18 @@ class BaseRates:
 
     @property
     def n_problems(self) -> int:
-        """Problems that the rates were learned from."""
+        """Number of problems that the rates are from."""
         return len(self.a_P)
 
     def pass_at_k(self, k: int) -> float:
-        """Expected pass@k of the base, a probability."""
+        """Return expected pass@k of the base, a probability."""
         rate_Q, weight_Q = self._points
         return float((weight_Q * pass_at_k(rate_Q, k)).sum())
 
     def changes(self, loss: Loss, ks: Sequence[int]) -> tuple[float, ...]:
-        """Expected change of pass@k under ``loss`` at each of ``ks``, a probability; below 0 where it falls.
+        """Return the expected change of pass@k under ``loss`` at each of ``ks``.
+
+        A probability, below 0 where pass@k falls.
 
         >>> rates = BaseRates.of(np.array([0, 0, 1, 3, 20, 50, 64]), np.full(7, 64))
         >>> [[round(change, 3) for change in rates.changes(loss, [1, 32])] for loss in rates.losses(fall=0.1, k=32)]
@@ -93,22 +97,25 @@ class BaseRates:
         return tuple(-fall_of(loss, rate_Q, weight_Q, k) for k in ks)
 
     def losses(self, *, fall: float, k: int) -> tuple[Loss, ...]:
-        """A diffuse and a concentrated loss that take ``fall`` (probability) from pass@``k`` in expectation.
+        """Return a diffuse and a concentrated loss that take ``fall`` from expected pass@``k``.
 
-        Without those that cannot take that much. Solved on the exact probabilities of the posterior, without a random
-        draw.
+        ``fall`` is a probability. A kind of loss that cannot take that much is left out. Solved on the exact
+        probabilities of the posterior, without random draws.
         """
         rate_Q, weight_Q = self._points
         both = (solve(rate_Q, weight_Q, fall=fall, k=k) for solve in (diffuse_loss, concentrated_loss))
         return tuple(loss for loss in both if loss is not None)
 
     def share_lost(self, loss: ConcentratedLoss) -> float:
-        """The expected share of problems that are never solved again."""
+        """Return the expected share of problems that are never solved again."""
         rate_Q, weight_Q = self._points
         return float(loss.share * weight_Q[rate_Q >= loss.least_rate].sum())
 
     def draw(self, n_problems: int, rng: np.random.Generator) -> Float[np.ndarray, " problem"]:
-        """Rates of ``n_problems`` problems like these: drawn with replacement, each rate from its posterior."""
+        """Sample rates of ``n_problems`` problems from the population.
+
+        Problems are drawn with replacement, each rate from its posterior.
+        """
         chosen_P = rng.integers(self.n_problems, size=n_problems)
         return rng.beta(self.a_P[chosen_P], self.b_P[chosen_P])
 
@@ -124,9 +131,10 @@ class BaseRates:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """The size of an audit: problems, and samples of each from the base and from all late checkpoints together.
+    """Size of an audit: problems, and samples of each.
 
-    ``n`` are the samples from one checkpoint; the rule looks at pass@k for k up to n / 2.
+    ``n`` are those of one checkpoint, ``n_late`` those of all late checkpoints together. The rule tests pass@k for k up
+    to n / 2.
     """
 
     n_problems: int
@@ -137,7 +145,7 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """In how many of ``runs`` simulated audits the fall was found."""
+    """Number of simulated audits that found the fall, out of ``runs``."""
 
     found: int
     runs: int
@@ -149,12 +157,12 @@ class Power:
 
     @property
     def known_to(self) -> float:
-        """The distance to the farther end of the interval, a probability."""
+        """Distance to the farther end of the interval, a probability."""
         low, high = self.interval()
         return max(self.share - low, high - self.share)
 
     def interval(self, z: float = 1.959964) -> tuple[float, float]:
-        """Wilson's interval of the power, 95 % unless ``z`` says otherwise.
+        """Return Wilson's interval of the power, 95 % by default.
 
         >>> [round(bound, 3) for bound in Power(found=120, runs=150).interval()]
         [0.729, 0.856]
@@ -166,7 +174,7 @@ class Power:
 
 
 def window_size(n_checkpoints: int) -> int:
-    """How many late checkpoints are pooled: a third of the trained ones, at least one.
+    """Return how many late checkpoints are pooled: a third of the trained ones, at least one.
 
     >>> window_size(1), window_size(8), window_size(9)
     (1, 3, 3)
@@ -184,13 +192,13 @@ def power(
     rng: np.random.Generator,
     known_to: float = 1.0,
 ) -> Power:
-    """How often a verdict on an audit of ``design`` says that pass@k fell, on problems like these too, under ``loss``.
+    """Return how often an audit of ``design`` finds the fall of pass@k under ``loss``.
 
-    That is: both keys hold, at the level of a verdict that is read once, and ``FEW_PROBLEMS`` or more are within reach.
-    The label is then over_sharpened (degraded where pass@1 surely fell too) unless guesses explain it (``guessed``). At
-    most ``runs`` audits are simulated; fewer where the power is surely above or below ``wanted`` and its interval ends
-    within ``known_to`` (probability). Equal ``rng`` and numbers of problems give equal problems and losses, whatever n
-    is.
+    Its verdict must find the fall in the population of the problems: both keys are significant, at the level of a
+    verdict that is read once, with at least ``FEW_PROBLEMS`` problems within reach. The label is then over_sharpened
+    (degraded if pass@1 fell significantly too) unless false accepts explain it (``guessed``). At most ``runs`` audits
+    are simulated; fewer if the power is significantly above or below ``wanted`` and its interval ends within
+    ``known_to`` (probability). Equal ``rng`` and numbers of problems give equal problems and losses at any n.
     """
     ks = inference_ks(min(design.n, design.n_base))
     found = 0
@@ -207,10 +215,10 @@ def power(
 def guessed(
     rates: BaseRates, loss: Loss, design: Design, *, guess_share: float, runs: int, rng: np.random.Generator
 ) -> float | None:
-    """Of the falls that an audit of ``design`` finds, the share that ends as the label guessing; None if it finds none.
+    """Return the share of the found falls that get the label guessing; None if none is found.
 
-    Those that ``guess_share`` of the base's wrong responses would leave behind if its grader accepted them. No size of
-    an audit makes rates below that share surely more than guesses, but knowing the grader does.
+    These are falls that ``guess_share`` of the base's wrong responses would produce if its grader accepted them. No
+    audit is large enough to distinguish rates below that share from false accepts; a better known grader is.
     """
     ks = inference_ks(min(design.n, design.n_base))
     explained = [
@@ -224,7 +232,7 @@ def guessed(
 def _audits(
     rates: BaseRates, loss: Loss, design: Design, runs: int, rng: np.random.Generator
 ) -> Iterator[tuple[PairedCounts, np.random.Generator]]:
-    """Counts of ``runs`` simulated audits, with the generator for what is done with them."""
+    """Yield counts of ``runs`` simulated audits, with the generator for their tests."""
     problems_rng, samples_rng = rng.spawn(2)
     for _ in range(runs):
         rate_P = rates.draw(design.n_problems, problems_rng)
@@ -235,7 +243,7 @@ def _audits(
 
 
 def _both_keys(counts: PairedCounts, ks: Sequence[int], rng: np.random.Generator) -> bool:
-    """Whether both are at their level; what is cheap is asked first, and the rest only as long as it is needed."""
+    """Return whether both keys are significant; cheap tests are first."""
     if ((counts.base_P > 0) | (counts.late_P > 0)).sum() < FEW_PROBLEMS:
         return False
     if population_key(counts, ks=ks, rng=rng) > KEY_LEVEL:
@@ -248,7 +256,10 @@ def _is_guess(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.ran
 
 
 def _rejects(p_of: Callable[[int], float]) -> bool:
-    """Whether a p value from so many draws is at the level of the keys; from few draws where that is plain."""
+    """Return whether a p value is at the level of the keys.
+
+    ``p_of`` takes the number of draws; few are made where that is clear.
+    """
     short = p_of(_SHORT_DRAWS)
     if _SURELY_BELOW < short <= _SURELY_ABOVE:
         return p_of(EXACT_DRAWS) <= KEY_LEVEL

@@ -1,4 +1,4 @@
-"""The verdict on a series: one label, one sentence, and everything that they rest on."""
+"""Record of the verdict on a series: label, sentence, and the results behind them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from oversharp.diagnostics.verdict.recommendation import Recommendation
 from oversharp.diagnostics.verdict.steps import Accuracy, ranges
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, ranges_text, signed_text
 
-#: Labels that say something was lost, or that the format of the answers hides whether it was.
+#: Labels of a loss, or of an answer format that hides whether there is one.
 POSITIVE: tuple[VerdictLabel, ...] = (
     "over_sharpened",
     "over_sharpened_here",
@@ -38,13 +38,16 @@ POSITIVE: tuple[VerdictLabel, ...] = (
 )
 
 
-#: What follows the title of a lost window, by what happened to pass@1.
+#: Suffix of the title of a lost window, by the change of pass@1.
 _PASS_AT_1_TITLES: Mapping[PassAt1, str] = {"up": " (over-sharpened)", "down": " (degraded)", "open": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeAtK:
-    """pass@k of the base and of the late window, and their paired difference with its 95 % interval; probabilities."""
+    """pass@k of the base and of the late window, and their difference (probabilities).
+
+    ``low`` and ``high`` bound the 95 % interval of the paired difference.
+    """
 
     k: int
     base: float
@@ -56,7 +59,10 @@ class ChangeAtK:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number with the bounds of its 95 % interval; None where a bound, or the number, lies outside the data."""
+    """A number with the bounds of its 95 % interval.
+
+    The number or a bound is None where it is outside the range of the data.
+    """
 
     value: float | None
     low: float | None
@@ -65,10 +71,11 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Shares of a checkpoint's samples that look like lost modes and are not.
+    """Shares of a checkpoint's samples that may look like lost modes but are not.
 
-    Cut off before they had answered, not parsed, ambiguous, out of time. ``truncated`` is of those samples that tell
-    why they ended, None where none does; ``ambiguous`` is None in verdicts of before there was that state.
+    These samples were truncated before an answer, unparsed, ambiguous, or timed out in grading. ``truncated`` is
+    relative to the samples with a known finish reason; None if there are none. ``ambiguous`` is None in verdicts that
+    were written before this state existed.
     """
 
     step: int
@@ -81,12 +88,15 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One statement that a verdict was asked for, and what the data say of it.
+    """A tested statement and its result.
 
-    ``holds`` where ``p``, how likely such data are under ``null``, is at most ``level``; ``p`` is None where the claim
-    could not be tested, and ``why`` says why; it also says why a claim is not made of too few problems, whatever
-    ``p`` is. ``size`` is a change of pass@k in probability; of ``some problem lost`` the share of the problems that
-    were. ``otherwise`` are other causes that would leave the same data behind.
+    Attributes:
+        null: The null hypothesis.
+        level: ``holds`` is true if ``p`` is at most this.
+        p: Probability of such data under ``null``; None where the claim could not be tested.
+        size: Change of pass@k in probability; for ``some problem lost`` the share of lost problems.
+        otherwise: Other causes that would produce the same data.
+        why: Why the claim could not be tested, or why it is not made at any ``p`` (too few problems).
     """
 
     name: str
@@ -100,18 +110,22 @@ class Claim:
     why: str | None = None
 
 
-#: Whether a run is better than drawing its base sharper.
+#: How a run compares with its base at lower temperatures.
 SharpeningLabel = Literal["better", "sharpening_only", "worse", "not_shown"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sharpening:
-    """The late checkpoints against the base drawn at lower temperatures; changes in probability.
+    """The late checkpoints compared with the base at lower temperatures; in probability.
 
-    ``gain``: pass@1 beyond that of the colder base with the same pass@k; ``loss``: pass@k against that of the colder
-    base with the same pass@1; ``share``: of the rise of pass@1 by ``rise``, what the colder base has too; their
-    ``value`` is None where the colder base does not reach. ``read``: of the rise, what comes of samples that can be
-    read now and could not before; None where nobody knows which are read.
+    ``value`` of ``gain``, ``loss`` and ``share`` is None where no lower temperature of the base reaches the same value.
+
+    Attributes:
+        rise: Change of pass@1.
+        gain: pass@1 minus that of the base at the lower temperature with the same pass@k.
+        loss: pass@k minus that of the base at the lower temperature with the same pass@1.
+        share: Part of the rise of pass@1 that a lower temperature of the base gives too.
+        read: Part of the rise from samples that are parsed now and were not before; None if unknown.
     """
 
     label: SharpeningLabel
@@ -125,11 +139,12 @@ class Sharpening:
 
 @dataclass(frozen=True, kw_only=True)
 class StepClaim:
-    """What is said of one checkpoint: ``lost`` pass@k somewhere, ``kept`` it to within 2 points everywhere, or neither.
+    """Result of one checkpoint: pass@k lost, kept to within 2 points at every k, or neither.
 
-    ``change`` of pass@k (probability) at the ``k`` where it is lowest against its error, with a 95 % interval that
-    holds at all checkpoints and k at once. ``p`` is adjusted for all checkpoints. ``cause``: what else explains a loss,
-    "format", "guessing", or "unread" where too little was read to tell; None where nothing that is known of does.
+    ``change`` of pass@k (probability) is at the ``k`` where it is lowest relative to its standard error, with a 95 %
+    interval that is valid for all checkpoints and k together. ``p`` is adjusted for all checkpoints. ``cause`` is
+    another explanation of a loss: "format", "guessing" or "selection", or "unread" where too few samples were parsed;
+    None if no known one applies.
     """
 
     step: int
@@ -146,7 +161,10 @@ class StepClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A checkpoint of which nothing is said, and why. ``step`` is None where it never came into the audit."""
+    """A checkpoint without a result, and the reason.
+
+    ``step`` is None if the checkpoint never entered the audit.
+    """
 
     checkpoint: str
     step: int | None
@@ -155,10 +173,11 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class LenientReading:
-    """What a lenient reader of the same samples sees at ``k``: mean pass@k of base and window, by both readers.
+    """Mean pass@``k`` of base and window by a lenient reader of the same samples.
 
-    ``rise`` is the change of the share of samples that it alone accepts, a probability. ``label`` is the verdict by its
-    counts; ``explains`` says whether it is the reason of the label "format".
+    ``strict_base`` and ``strict_late`` are pass@k as graded. ``rise`` is the change of the share of samples that the
+    lenient reader alone accepts, a probability. ``label`` is the verdict by its counts. ``explains``: it is the reason
+    for the label "format".
     """
 
     k: int
@@ -173,14 +192,19 @@ class LenientReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What else would explain the fall, in shares.
+    """Other explanations of the fall, as shares.
 
-    ``guess_rate``: of wrong responses, the least share that, accepted at the base alone, would leave such a fall; None
-    where half would not. ``guess_rate_allowed`` is what the verdict had to reckon with, by ``guess_source``. Parts of
-    the fall are ``format`` and ``format_most``, what unread samples explain if they are as often right as the read ones
-    of their problem, and if all of those that are more than the base's are right; and ``even_loss``, what a loss of
-    the same share of correct answers everywhere does. None where there is nothing of the kind. ``step`` is the single
-    checkpoint it is about; None for the window.
+    A part of the fall is None if it does not apply.
+
+    Attributes:
+        guess_rate: Smallest share of wrong responses that, accepted at the base alone, would produce such a fall; None
+            if half of them would not.
+        guess_rate_allowed: Share of false accepts that the verdict allows for, from ``guess_source``.
+        format: Part of the fall that unparsed samples explain if they are correct as often as the parsed ones of their
+            problem.
+        format_most: The same if all unparsed samples in excess of the base's are correct.
+        even_loss: Part of the fall from a loss of the same share of correct samples on every problem.
+        step: The single checkpoint that this is about; None for the window.
     """
 
     guess_rate: float | None
@@ -194,9 +218,9 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """What would settle it: the audit that finds a fall of ``drop`` (probability) with 80 % power, and its cost.
+    """Size and cost of the audit that would settle the question.
 
-    ``tokens`` is None where nobody knows how long the samples were.
+    It finds a fall of ``drop`` (probability) with 80 % power. ``tokens`` is None if the length of samples is unknown.
     """
 
     drop: float
@@ -208,21 +232,30 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What an audit concludes about one series.
+    """Verdict of an audit on one series.
 
-    ``window`` are the steps of the late checkpoints, the last third: the tests pool their samples, ``changes`` and
-    ``k_star`` are means over them. ``n_base`` and ``n_late`` are samples per problem, the second summed over the
-    window. The verdict holds for k = 1 … ``k_most``. ``k_star`` is where pass@k of the window falls below the base for
-    good. ``size_given_label`` is how far pass@k fell where it fell most, with what only clear falls being called a loss
-    adds to it taken away. ``sharpening`` is None where the base was not drawn at a lower temperature. ``claims`` are
-    all that was tested, ``steps`` what is said of every single checkpoint, ``left_out`` those of which nothing is.
-    ``detected_by`` and ``decline_began`` (steps) are given after a positive verdict alone. ``caveats`` are sentences
-    about what may mislead in this very series, ``warnings`` those of them about how its problems and samples came to
-    be. ``lenient`` is given where the style of the answers changed. ``shipping`` says which checkpoint to ship, of all
-    series that can be compared; None in verdicts of before. ``repaired``: the series is weights between the base and a
-    checkpoint. ``accuracies``: of base and compared checkpoints where each problem has one response; empty otherwise.
-    ``share_by_lost_problems`` is the part of the largest fall by problems that were each lost significantly.
-    ``selection_p``: p value of "the base's samples did not choose the problems"; None where a problem was never solved.
+    Attributes:
+        n_base: Samples per problem of the base.
+        n_late: Samples per problem, summed over the window.
+        window: Steps of the late checkpoints, the last third. The tests pool their samples; ``changes`` and ``k_star``
+            are means over them.
+        k_most: The verdict is valid for k = 1 … ``k_most``.
+        size_given_label: Largest fall of pass@k, corrected for the fact that only clear falls are called a loss.
+        k_star: The k from which pass@k of the window is below the base for good.
+        claims: All tested claims.
+        steps: Results of the single checkpoints.
+        left_out: Checkpoints without a result.
+        lenient: Given where the style of the answers changed.
+        sharpening: None if the base was not sampled at lower temperatures.
+        detected_by: Step at which the fall was first significant; after a positive verdict only.
+        decline_began: Step at which the fall began; after a positive verdict only.
+        caveats: Sentences about what may mislead in this series.
+        warnings: The caveats about the origin of its problems and samples.
+        shipping: The checkpoint to ship, among all comparable series; None in older verdicts.
+        repaired: The steps are weights between the base and a checkpoint.
+        accuracies: Of base and compared checkpoints where each problem has one response; empty otherwise.
+        share_by_lost_problems: Part of the largest fall from problems that were each lost significantly.
+        selection_p: p value of "the base's samples did not choose the problems"; None where a problem was never solved.
     """
 
     series: str
@@ -267,12 +300,12 @@ class Verdict:
 
     @property
     def heading(self) -> Heading:
-        """The heading; the label says which test decided."""
+        """Heading of the label."""
         return HEADINGS[self.label]
 
     @property
     def title(self) -> str:
-        """The heading in words, with what happened to pass@1, or where."""
+        """Heading in words, with the change of pass@1 or the steps."""
         title = TITLES[self.heading]
         match self.label:
             case "over_sharpened" | "over_sharpened_here" | "degraded":
@@ -290,7 +323,7 @@ class Verdict:
 
     @property
     def attributes(self) -> Attributes:
-        """Where, on which problems, how much, of which kind, and what else could explain a fall."""
+        """Place, scope, size and kind of the change, and other explanations of a fall."""
         at_steps = self.steps_of_label() if self.is_of_steps else []
         worst = min(self.changes, key=lambda change: change.change, default=None)
         step = min(at_steps, key=lambda step: step.change, default=None)
@@ -341,51 +374,54 @@ class Verdict:
 
     @property
     def is_of_steps(self) -> bool:
-        """Whether the label is about single checkpoints of the window, not about the window as a whole."""
+        """Return whether the label is about single checkpoints of the window."""
         return self.label == "lost_at_steps" or (self.explanation is not None and self.explanation.step is not None)
 
     def steps_of_label(self) -> list[StepClaim]:
-        """The lost checkpoints of the window with the label's cause, or with none."""
+        """Return the lost checkpoints of the window with the label's cause, or with none."""
         if not self.window:
             return []
         cause = None if self.label == "lost_at_steps" else self.label
         return [step for step in self.steps if step.lost and step.cause == cause and step.step >= self.window[0]]
 
-    def steps_text(self, told: Sequence[StepClaim]) -> str:
-        """Some of its checkpoints in words, neighbours as a range."""
-        steps = {one.step for one in told}
-        return self.places_text(self._ranges([one.step in steps for one in self.steps]))
+    def steps_text(self, chosen: Sequence[StepClaim]) -> str:
+        """Return some of its checkpoints in words, neighbours as a range."""
+        steps = {claim.step for claim in chosen}
+        return self.places_text(self._ranges([claim.step in steps for claim in self.steps]))
 
     def _ranges(self, marked: Sequence[bool]) -> tuple[tuple[int, int], ...]:
-        return ranges(marked, [one.step for one in self.steps])
+        return ranges(marked, [claim.step for claim in self.steps])
 
-    def places_text(self, found: Sequence[tuple[int, int]]) -> str:
-        """Ranges of its steps, (first, last), in words: of a repaired series as the λ that they are."""
-        return ranges_text(found, repaired=self.repaired)
+    def places_text(self, places: Sequence[tuple[int, int]]) -> str:
+        """Return ranges of its steps in words; for a repaired series as values of λ."""
+        return ranges_text(places, repaired=self.repaired)
 
     @property
     def positive(self) -> bool:
-        """Whether something was lost."""
+        """Return whether something was lost."""
         return self.label in POSITIVE
 
     @property
     def lost_ranges(self) -> tuple[tuple[int, int], ...]:
         """Neighbouring checkpoints that lost something, as (first, last) step."""
-        return ranges([one.lost for one in self.steps], [one.step for one in self.steps])
+        return self._ranges([claim.lost for claim in self.steps])
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Neighbouring checkpoints that surely kept pass@k, as (first, last) step."""
-        return ranges([one.kept for one in self.steps], [one.step for one in self.steps])
+        """Neighbouring checkpoints that kept pass@k to within 2 points, as (first, last) step."""
+        return self._ranges([claim.kept for claim in self.steps])
 
     def to_json(self) -> str:
-        """All fields, heading, title and attributes as one JSON object; ``from_json`` gives an equal verdict."""
+        """Return all fields, heading, title and attributes as one JSON object.
+
+        ``from_json`` restores an equal verdict from it.
+        """
         derived = {"heading": self.heading, "title": self.title, "attributes": asdict(self.attributes)}
         return json.dumps({**asdict(self), **derived}, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Verdict:
-        """The verdict that ``to_json`` wrote. Raises ``ValueError`` for anything else."""
+        """Return the verdict that ``to_json`` wrote. Raises ``ValueError`` for any other text."""
         fields = json.loads(text)
         if isinstance(fields, dict):
             for name in ("heading", "title", "attributes"):  # derived from the others
@@ -400,8 +436,8 @@ class Verdict:
                 "graders": tuple(fields["graders"]),
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
-                "left_out": tuple(LeftOut(**one) for one in fields.get("left_out", ())),
-                "accuracies": tuple(Accuracy(**one) for one in fields.get("accuracies", ())),
+                "left_out": tuple(LeftOut(**left) for left in fields.get("left_out", ())),
+                "accuracies": tuple(Accuracy(**accuracy) for accuracy in fields.get("accuracies", ())),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
@@ -415,7 +451,7 @@ class Verdict:
             raise ValueError(f"not a verdict: {error}") from error
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the sentence, pass@k of base and window, and the caveats."""
+        """Notebook display: the sentence, pass@k of base and window, and the caveats."""
         rows = "".join(
             f"<tr><td>{change.k}</td><td>{change.base:.3f}</td><td>{change.late:.3f}</td>"
             f"<td>{signed_text(change.change)}{bounds_text(change.low, change.high)}</td></tr>"

@@ -1,6 +1,7 @@
-"""The rule that turns counts into a label. It was fixed before looking at any series.
+"""Rule that maps counts to a label. It was fixed before it was applied to any series.
 
-``benchmarks/calibration/rule.py`` simulates how often it cries wolf and what it misses; its results are committed.
+``benchmarks/calibration/rule.py`` simulates how often it raises false alarms and what it misses; its results are
+committed.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
 from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
-#: over_sharpened       both keys: on these problems and on problems like these
+#: over_sharpened       both keys: on these problems and on the population they were sampled from
 #: over_sharpened_here  the exact key alone: on these problems
-#: degraded             a key, but pass@1 surely fell too: the model got worse, not only narrower
-#: format               a loss, but unread samples explain most of it, and what could be read does not show it
-#: guessing             a loss, but wrong answers that were accepted at the base would explain it
-#: mode_collapse        pass@k holds, correct responses outside the dominant mode are lost
-#: selected             the base's samples chose the problems, and no loss shows in spite of that: nothing is concluded
-#: lost_at_steps        nothing of this in the window as a whole, but at checkpoints of it
+#: degraded             a key, but pass@1 fell significantly too: the model got worse, not only narrower
+#: format               a loss, but unparsed samples explain most of it, and parsed ones do not show it
+#: guessing             a loss, but false accepts at the base would explain it
+#: mode_collapse        pass@k is kept, correct responses outside the dominant mode are lost
+#: selected             the base's samples chose the problems, and no loss shows in spite of that: no conclusion
+#: lost_at_steps        none of these in the window as a whole, but a loss at single checkpoints of it
 #: no_loss              pass@k fell by no more than ``MARGIN`` at any k
 Label = Literal[
     "over_sharpened",
@@ -49,28 +50,34 @@ Label = Literal[
     "inconclusive",
 ]
 
-#: Both keys, the minority channel, and single checkpoints. Together they cry wolf in less than 4.5 % of series without
-#: a loss: far enough below 5 % for a simulation to show it.
+#: Levels of both keys, of the minority channel, and of single checkpoints. Together they raise a false alarm in less
+#: than 4.5 % of series without a loss: far enough below 5 % for a simulation to show it.
 KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL = 0.03, 0.005, 0.005
-#: From this p value on the base's samples chose the problems.
+#: At this p value or below, the base's samples chose the problems.
 SELECTED_LEVEL = 0.001
-#: A fall of pass@k that is too small to matter, in probability, and how sure one must be that it is no larger.
+#: A fall of pass@k that is too small to matter, in probability, and the required confidence that it is no larger.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeenCounts:
-    """What the rule looks at.
+    """Input of the rule.
 
-    ``total`` counts correct samples, those of the late checkpoints pooled; ``window`` are the same checkpoints one by
-    one, which say how far pass@k fell; ``steps`` are all checkpoints, the last of them the window, looked at for
-    ``step_ks``. ``minority`` counts, pooled too, correct samples outside the mode that dominated an independent half of
-    the base's samples. ``unread`` are the samples of each of ``steps`` that count as wrong for their form,
-    ``minority_unread`` those beside ``minority``; empty, or None, where that is unknown. ``lenient`` and
-    ``lenient_steps`` are ``total`` and ``steps`` by the lenient reader; None, or empty, without a second reader.
-    ``selection`` is a filter that all problems pass by the base's samples, None where none is passed.
-    ``guess_share`` of wrong responses may be accepted; ``cluster_P`` says which problems are related. ``spent`` is the
-    part of all levels that this look may use: 1 where a verdict is read once, of one run.
+    Attributes:
+        total: Correct samples, those of the late checkpoints pooled.
+        window: The same checkpoints one by one, for the size of the fall of pass@k.
+        steps: All checkpoints, the last of them the window, tested at ``step_ks``.
+        minority: Correct samples, pooled too, outside the mode that dominated an independent half of the base's
+            samples.
+        minority_unread: The unparsed samples that belong to ``minority``; None if unknown.
+        unread: For each of ``steps``, the samples that count as wrong because of their form; empty, or None, if
+            unknown.
+        lenient: ``total`` by the lenient reader; None without one.
+        lenient_steps: ``steps`` by the lenient reader; empty without one.
+        selection: A filter that all problems pass by the base's samples; None if they pass none.
+        guess_share: Share of wrong responses that may be accepted.
+        cluster_P: Cluster of each problem.
+        spent: Part of all levels that this look may use; 1 for a verdict that is read once, on one run.
     """
 
     total: PairedCounts
@@ -91,14 +98,14 @@ class SeenCounts:
 
     @property
     def unread_of_window(self) -> Unread | None:
-        """Of the window's samples together; None where it is unknown of one of them."""
+        """Unparsed samples of the window together; None if unknown for one of its checkpoints."""
         known = [one for one in self.unread[-len(self.window) :] if one is not None]
         if not self.unread or len(known) < len(self.window):
             return None
         return Unread(base_P=known[0].base_P, late_P=np.sum([one.late_P for one in known], axis=0))
 
     def fall_of_window(self) -> Fall:
-        """What the keys look at, at their level."""
+        """Return the input of the keys, with their level."""
         return Fall(
             counts=self.total,
             ks=self.ks,
@@ -109,14 +116,14 @@ class SeenCounts:
         )
 
     def fall_of_modes(self) -> Fall | None:
-        """What the minority channel looks at; None where nothing shows its modes."""
+        """Return the input of the minority channel; None where no problem shows its modes."""
         if self.minority is None or not self.minority.n_problems or not self.minority_ks:
             return None
         level = MINORITY_LEVEL * self.spent
         return Fall(counts=self.minority, ks=self.minority_ks, unread=self.minority_unread, level=level)
 
     def fall_of_step(self, t: int, of: int = 1) -> Fall:
-        """Checkpoint ``t``, one of so many that share the level of single checkpoints."""
+        """Return checkpoint ``t``, one of ``of`` that share the level of single checkpoints."""
         unread = self.unread[t] if self.unread else None
         lenient = self.lenient_steps[t] if self.lenient_steps else None
         return Fall(
@@ -129,7 +136,10 @@ class SeenCounts:
         )
 
     def read_leniently(self) -> SeenCounts | None:
-        """The same samples by the lenient reader, of which no modes are known; None without one."""
+        """Return the same samples by the lenient reader; None without one.
+
+        Their modes are unknown.
+        """
         if self.lenient is None:
             return None
         return replace(
@@ -139,7 +149,7 @@ class SeenCounts:
             steps=self.lenient_steps,
             minority=None,
             minority_unread=None,
-            unread=(),  # the lenient reader reads every sample
+            unread=(),  # the lenient reader parses every sample
             lenient=None,
             lenient_steps=(),
         )
@@ -147,22 +157,23 @@ class SeenCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ruling:
-    """The label and what it rests on; ``p_minority`` is None where no problem shows its modes.
+    """The label and the results behind it.
 
-    ``cause`` is what else explains the fall of the window, ``modes_cause`` that of lost modes; of single checkpoints
-    ``steps`` says it, which is empty where nothing can be said of them. ``fell``: pass@k of the window fell, by the
-    keys; ``modes_collapsed``: minority modes were lost.
+    ``p_minority`` is None where no problem shows its modes. ``cause`` is another explanation for the fall of the
+    window, ``modes_cause`` for lost modes; those of single checkpoints are in ``steps``, which is empty where single
+    checkpoints cannot be tested. ``fell``: pass@k of the window fell, by the keys. ``modes_collapsed``: minority modes
+    were lost.
     """
 
     label: Label
     p_exact: float
     p_population: float
     p_minority: float | None
-    #: The least lower bound of the change of pass@k over k, one-sided; None for a single problem.
+    #: Smallest one-sided lower bound of the change of pass@k over k; None for a single problem.
     least_change: float | None
     #: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
     p_no_loss: float | None = None
-    #: The highest the change of pass@1 may be, one-sided; None for a single problem.
+    #: One-sided upper bound of the change of pass@1; None for a single problem.
     first_most: float | None = None
     fell: bool = False
     modes_collapsed: bool = False
@@ -172,10 +183,11 @@ class Ruling:
 
 
 def spent_share(*, number: int, declared: int | None, runs: int) -> float:
-    """The part of the levels that look ``number`` (from 1) may use, so that all looks together stay below them.
+    """Return the part of the levels that look ``number`` (from 1) may use.
 
-    Declared looks share evenly, an unknown number as 1 / (j (j + 1)), which adds up to 1; looks beyond the declared
-    number too. Runs of which one is chosen share once more. By the union bound this holds at any stopping time.
+    All looks together then stay below the levels, by the union bound at any stopping time. Declared looks share evenly.
+    If the number is not declared, or exceeded, look j gets 1 / (j (j + 1)), which adds up to 1. Runs of which one is
+    chosen divide each share again.
 
     >>> [spent_share(number=j, declared=None, runs=1) for j in (1, 2, 3)]
     [0.5, 0.16666666666666666, 0.08333333333333333]
@@ -188,7 +200,9 @@ def spent_share(*, number: int, declared: int | None, runs: int) -> float:
 
 
 def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
-    """The label of a series from its counts. Raises ``ValueError`` without a problem or for a k above the samples.
+    """Return the label of a series from its counts.
+
+    Raises ``ValueError`` without a problem or for a k above the number of samples.
 
     >>> half = np.full(200, 128)
     >>> same = PairedCounts(base_P=half, late_P=half, n_base=256, n_late=256)
@@ -200,7 +214,7 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
         raise ValueError("a verdict needs at least one problem")
     key_level = KEY_LEVEL * seen.spent
     p_exact = exact_key(seen.total, ks=seen.ks, rng=rng, draws=draws_for(key_level))
-    # the second key decides nothing where the first does not turn: it is told, and need not be finer than usual
+    # if the first key is not significant, the second is only reported, and the usual number of draws is enough
     draws = max(POPULATION_DRAWS, draws_for(key_level)) if p_exact <= key_level else POPULATION_DRAWS
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
     modes, p_minority = seen.fall_of_modes(), None
@@ -232,9 +246,10 @@ def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
 
 
 def _with_causes(found: Ruling, seen: SeenCounts, rng: np.random.Generator) -> Ruling:
-    """What else explains what the label may rest on: the window; where that is not unexplained, modes and checkpoints.
+    """Return the ruling with other explanations of the findings that decide its label.
 
-    Checkpoints before the window are asked of where it shows no fall at all.
+    These are the window and, unless its fall is unexplained, modes and checkpoints. Checkpoints before the window
+    matter only where it shows no fall.
     """
     if found.fell:
         found = replace(found, cause=_cause(seen.fall_of_window(), seen, rng))
@@ -244,7 +259,7 @@ def _with_causes(found: Ruling, seen: SeenCounts, rng: np.random.Generator) -> R
 
 
 def with_causes_of_all(found: Ruling, seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
-    """The ruling, with what else explains the loss of those checkpoints too that its label does not rest on."""
+    """Return the ruling with explanations for the lost checkpoints that do not decide its label."""
     return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t < _first_asked(found, seen)})
 
 
@@ -269,14 +284,17 @@ def _lost(found: Ruling) -> list[int]:
 
 
 def _first_asked(found: Ruling, seen: SeenCounts) -> int:
-    """From which checkpoint on the label hangs on what else explains a loss."""
+    """Return the first checkpoint whose other explanations decide the label."""
     if not found.fell:
         return 0
     return len(found.steps) if found.cause is None else len(found.steps) - len(seen.window)
 
 
 def _label(found: Ruling, seen: SeenCounts) -> Label:
-    """The first that fits: what nothing else explains, of window, modes and checkpoints; then what else explains it."""
+    """Return the first label that fits.
+
+    Unexplained falls of window, modes and checkpoints come first, then falls with another explanation.
+    """
     if _is_unexplained(found):
         if _pass_at_1_fell(found, seen):
             return "degraded"
@@ -289,7 +307,7 @@ def _label(found: Ruling, seen: SeenCounts) -> Label:
     causes = [found.cause if found.fell else None, found.modes_cause, *steps]
     explained = next((one for one in ("format", "guessing") if one in causes), None)
     is_chosen = seen.selection is not None and seen.selection.p <= SELECTED_LEVEL
-    # a fall with another explanation showed in spite of the choice
+    # a fall with another explanation showed in spite of the selection
     if "selection" in causes or (is_chosen and explained is None):
         return "selected"
     if explained is not None:
@@ -298,7 +316,10 @@ def _label(found: Ruling, seen: SeenCounts) -> Label:
 
 
 def _pass_at_1_fell(found: Ruling, seen: SeenCounts) -> bool:
-    """Over problems; of a single problem, where nothing can be said of others, by Fisher's exact test."""
+    """Return whether pass@1 fell over problems.
+
+    A single problem gives no inference about others: it is tested by Fisher's exact test.
+    """
     if found.first_most is not None:
         return found.first_most < 0
     total = seen.total
@@ -308,9 +329,9 @@ def _pass_at_1_fell(found: Ruling, seen: SeenCounts) -> bool:
 
 
 def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:
-    """Bounds of changes, one-sided each: the least lower one over k, the upper one of pass@1.
+    """Return one-sided bounds of changes: the smallest lower one over k, the upper one of pass@1.
 
-    Then the p value of a fall by ``MARGIN`` or more at some k, the largest over k.
+    The third value is the largest p value over k of a fall by ``MARGIN`` or more.
     """
     change_GK = by_cluster(mean_changes(seen.window, seen.ks), seen.cluster_P)
     n_units = len(change_GK)

@@ -1,4 +1,4 @@
-"""Better, or only sharper: the late checkpoints against the base drawn at lower temperatures."""
+"""Comparison of the late checkpoints with the base at lower temperatures."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
 
-#: Of the draws, how many must lie on one side of the frontier for the run to be called better, or worse.
+#: Share of the draws on one side of the frontier from which a run is called better, or worse.
 SURE = 0.975
 
 
 def sharpening_of(
     counts: SeriesCounts, window: Sequence[CheckpointCounts], rng: np.random.Generator
 ) -> Sharpening | None:
-    """The mean of the window's checkpoints against the frontier of the colder base.
+    """Compare the mean of the window's checkpoints with the frontier of the base.
 
-    None where it was not drawn, or with too few samples for a pass@k beyond pass@1. *Better*: above the frontier in
-    97.5 % of the draws, by more than half a point of pass@1, which interpolating it may be off by; *worse*: below it.
-    *Sharpening only*: pass@1 surely rose, it is neither of these, and surely less than 2 points above the frontier, in
-    pass@1 at equal pass@k or in pass@k at equal pass@1.
+    None if the base was not sampled at lower temperatures, or with too few samples for a pass@k beyond pass@1.
+    *Better*: above the frontier in 97.5 % of the draws, by more than half a point of pass@1, the possible interpolation
+    error; *worse*: below it. *Sharpening only*: neither of these; pass@1 rose significantly, and it is significantly
+    less than 2 points above the frontier, in pass@1 at equal pass@k or in pass@k at equal pass@1.
     """
     sharper = counts.sharper
     if sharper is None:
@@ -40,13 +40,13 @@ def sharpening_of(
     drawn = [_rates(correct_P, n, k) for correct_P, n in zip(sharper.correct_SP, sharper.n_S, strict=True)]
     points = FrontierPoints(
         sharpness_S=1.0 - np.array(sharper.temperature_S) / sharper.temperature_S[0],
-        x_SP=np.stack([one for one, _ in drawn]),
+        x_SP=np.stack([first for first, _ in drawn]),
         y_SP=np.stack([all_k for _, all_k in drawn]),
         limit_P=None if sharper.greedy_P is None else sharper.greedy_P.astype(np.float64),
     )
     late = [_rates(one.correct_P, one.n, k) for one in window]
-    x_TP = np.stack([one for one, _ in late])
-    [found] = against_frontier(
+    x_TP = np.stack([first for first, _ in late])
+    [against] = against_frontier(
         points,
         x_TP,
         np.stack([all_k for _, all_k in late]),
@@ -56,13 +56,13 @@ def sharpening_of(
     )
     rise = share_interval(x_TP.mean(axis=0) - points.x_SP[0], bounds=(-1.0, 1.0), cluster_P=counts.cluster_P)
     return Sharpening(
-        label=_label(found, rise),
+        label=_label(against, rise),
         k=k,
         rise=Estimate(value=rise.mean, low=rise.low, high=rise.high),
-        gain=_estimate(found.gain),
-        loss=_estimate(found.loss),
-        share=_estimate(found.share),
-        read=_read(counts, window),
+        gain=_estimate(against.gain),
+        loss=_estimate(against.loss),
+        share=_estimate(against.share),
+        read=_rise_by_parsing(counts, window),
     )
 
 
@@ -79,13 +79,16 @@ def _label(found: AgainstFrontier, rise: Interval) -> SharpeningLabel:
 def _rates(
     correct_P: np.ndarray, n: int, k: int
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """pass@1 and pass@k of every problem."""
+    """Return pass@1 and pass@k of every problem."""
     table_CK = pass_at_k_table(n, [1, k])
     return table_CK[correct_P, 0], table_CK[correct_P, 1]
 
 
-def _read(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> float | None:
-    """What pass@1 would have risen by if of the base's samples as many could be read as of the late ones, as right."""
+def _rise_by_parsing(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> float | None:
+    """Return the rise of pass@1 if as many base samples were parsed as late ones.
+
+    It assumes that they are correct as often.
+    """
     base, late = counts.base, [one for one in window if one.unread_P is not None]
     if base.unread_P is None or len(late) < len(window):
         return None
@@ -94,8 +97,8 @@ def _read(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> float | N
     return float(base.correct_P.mean()) / base.n * max(unread - now, 0.0) / (1.0 - unread) if unread < 1.0 else None
 
 
-def _estimate(found: Matched) -> Estimate:
-    return Estimate(value=found.value, low=found.low, high=found.high)
+def _estimate(matched: Matched) -> Estimate:
+    return Estimate(value=matched.value, low=matched.low, high=matched.high)
 
 
 def _largest(most: int) -> int:

@@ -1,6 +1,6 @@
-"""A verdict on every checkpoint: which of them lost something, and which lost nothing that matters.
+"""Tests of every checkpoint: which lost something, and which lost nothing that matters.
 
-All checkpoints and all k are looked at together, so that looking at forty costs no more false alarms than one.
+All checkpoints and all k are tested together, so forty checkpoints raise no more false alarms than one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
 from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.explanations import Cause
 
-#: Where the tail of the drawn signs is stretched to Student's t; least and most draws. p values must be finer than the
-#: level; with the most, which takes hundreds of megabytes at forty checkpoints, they are for levels down to 1e-4. Where
-#: no p value of the least draws is below ``_NEAR``, they are enough.
+#: Quantile at which the tail of the drawn signs is matched to Student's t; smallest and largest number of draws. p
+#: values must be finer than the level: the largest number is enough for levels down to 1e-4 and takes hundreds of
+#: megabytes at forty checkpoints. If the smallest number gives no p value below ``_NEAR``, it is enough.
 _STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS, _NEAR = 0.99, 1_999, 19_999, 0.02
-#: Draws of the exact key of one checkpoint, of which nothing is told but whether it turns.
+#: Draws of the exact key of one checkpoint: its p value is only compared with the level.
 _EXACT_DRAWS = 199
-#: ``floor`` of ``share_interval`` for differences of yes and no.
+#: ``floor`` of ``share_interval`` for differences of 0 and 1.
 _FLOOR = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRuling:
-    """What is said of one checkpoint: ``lost`` somewhere, ``kept`` pass@k to within the margin at every k, or neither.
+    """Result of one checkpoint: pass@k lost, kept to within the margin at every k, or neither.
 
-    ``k`` is where the change of pass@k is least against its error; ``low`` and ``high`` bound the change there, at all
-    checkpoints and k at once. ``p`` is adjusted for all checkpoints. Changes are probabilities. ``cause`` is what else
-    explains a loss; None too where nobody asked.
+    ``k`` is where the change of pass@k is lowest relative to its standard error; ``low`` and ``high`` bound the change
+    there, for all checkpoints and k together. ``p`` is adjusted for all checkpoints. Changes are probabilities.
+    ``cause`` is another explanation of a loss; None without one, or if it was not tested.
     """
 
     lost: bool
@@ -59,12 +59,12 @@ def rule_steps(
     cluster_P: Int[np.ndarray, " problem"] | None = None,
     confidence: float = 0.95,
 ) -> tuple[StepRuling, ...]:
-    """One ruling per checkpoint, in the order of ``steps``.
+    """Return one ruling per checkpoint, in the order of ``steps``.
 
-    Lost: over problems like these, pass@k fell at some k (p values of the largest studentised fall over all
-    checkpoints and k, stepped down, at most ``level`` for any of them), and on these very problems too (the exact key
-    of that checkpoint, at ``exact_level``). Kept: at no k does the simultaneous one-sided bound of the change lie
-    below −``margin``. Empty where there are fewer than two problems, or clusters.
+    Lost: pass@k fell at some k in the population these problems were sampled from, and on these problems too. The first
+    is the step-down test of the largest studentised fall over all checkpoints and k, with a familywise error of
+    ``level``; the second is the exact key of that checkpoint, at ``exact_level``. Kept: the simultaneous one-sided
+    lower bound of the change is above −``margin`` at every k. Empty if there are fewer than two problems, or clusters.
 
     Source: Romano and Wolf 2005 (Econometrica 73:1237), step-down of the largest statistic.
     """
@@ -82,7 +82,7 @@ def rule_steps(
         if p_T.min() > max(_NEAR, level):
             break
     error_TK = scale_TK / n_units
-    # problems that all move alike show no spread: never less than one k of one checkpoint would need
+    # problems that all change alike show no spread: use at least the critical value of a single test
     one_sided = max(
         float(np.quantile(null_DTK.max(axis=(1, 2)), confidence)), float(student_t.ppf(confidence, n_units - 1))
     )
@@ -106,16 +106,19 @@ def rule_steps(
 
 
 def _null(studentised_GX: np.ndarray, rng: np.random.Generator, draws: int) -> Float[np.ndarray, "draw column"]:
-    """What the statistics are worth where nothing fell: signs of problems, or clusters, tossed anew."""
+    """Draw the statistics under no fall: random signs of problems, or clusters."""
     n_units = len(studentised_GX)
     sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0
     return sign_DG @ studentised_GX * (student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT))
 
 
 def _stepped_down(fall_T: np.ndarray, null_DT: np.ndarray) -> Float[np.ndarray, " step"]:
-    """Adjusted p values: each step against the largest of itself and those that fell less; never below one before."""
+    """Return adjusted p values by step-down.
+
+    Each step is compared with the largest draw of itself and those that fell less; p values are monotone in that order.
+    """
     order_T = np.argsort(-fall_T, kind="stable")
-    # the largest over this step and all behind it in the order
+    # the largest over this step and all later ones in the order
     largest_DT = np.maximum.accumulate(null_DT[:, order_T[::-1]], axis=1)[:, ::-1]
     p_T = np.empty(len(fall_T))
     p_T[order_T] = np.maximum.accumulate((1 + (largest_DT >= fall_T[order_T]).sum(axis=0)) / (len(null_DT) + 1))
@@ -123,26 +126,27 @@ def _stepped_down(fall_T: np.ndarray, null_DT: np.ndarray) -> Float[np.ndarray, 
 
 
 def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Neighbouring checkpoints that lost something, as (first, last) step.
+    """Return neighbouring checkpoints that lost something, as (first, last) step.
 
     >>> ranges([False, True, True, False, True], [10, 20, 30, 40, 50])
     ((20, 30), (50, 50))
     """
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     before = False
     for lost, step in zip(lost_T, steps_T, strict=True):
         if lost:
-            found.append((found.pop()[0], step) if before else (step, step))
+            merged.append((merged.pop()[0], step) if before else (step, step))
         before = bool(lost)
-    return tuple(found)
+    return tuple(merged)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
     """Accuracy of a checkpoint with one response per problem, ``greedy`` or sampled.
 
-    Against the base: problems ``n_lost`` and ``n_gained``, the 95 % interval of the change (probability), and ``p`` of
-    McNemar's exact test, two-sided, of this checkpoint alone. None at the base; ``p`` is None of related problems.
+    Relative to the base: problems ``n_lost`` and ``n_gained``, the 95 % interval of the change (probability), and the
+    two-sided ``p`` of McNemar's exact test, for this checkpoint alone. All None at the base; ``p`` is None for related
+    problems.
     """
 
     step: int
@@ -163,7 +167,7 @@ class Accuracy:
 
     @property
     def change(self) -> float | None:
-        """The change of accuracy since the base (probability); None at the base."""
+        """Change of accuracy since the base (probability); None at the base."""
         if self.n_gained is None or self.n_lost is None:
             return None
         return (self.n_gained - self.n_lost) / self.n_problems
@@ -178,11 +182,13 @@ def accuracy_of(
     greedy: bool,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Accuracy:
-    """Accuracy of a checkpoint against the base, from whether each problem's one response is correct (1 or 0).
+    """Return the accuracy of a checkpoint relative to the base.
+
+    ``base_P`` and ``late_P`` are 1 where the problem's one response is correct, else 0.
 
     >>> base_P, late_P = np.array([1, 1, 0, 0, 0, 0, 0]), np.array([0, 1, 1, 1, 1, 1, 1])
-    >>> found = accuracy_of(base_P, late_P, step=20, checkpoint="step 20", greedy=True)
-    >>> found.n_lost, found.n_gained, found.p  # 2 · (C(6, 0) + C(6, 1)) / 2^6
+    >>> accuracy = accuracy_of(base_P, late_P, step=20, checkpoint="step 20", greedy=True)
+    >>> accuracy.n_lost, accuracy.n_gained, accuracy.p  # 2 · (C(6, 0) + C(6, 1)) / 2^6
     (1, 5, 0.21875)
     """
     change_P = (late_P - base_P).astype(np.float64)
