@@ -1,4 +1,1 @@
-"""Compare two checkpoints of a series problem by problem.
-
-Losses, gains, and what is answered instead.
-"""
+"""Compare two checkpoints of a series by problem: losses, gains, and the new answers."""

@@ -174,16 +174,16 @@ def _pass_at_k_changes(pair: Pair) -> tuple[RunDifference, ...]:
     return tuple(replace(row, low=None, high=None, p=None, p_adjusted=None) for row in rows)
 
 
-def _of_pass_at_k(found: StepDifference) -> tuple[str, ...]:
-    tasks = sorted({row.task for row in found.changes})
-    of = f"From {found.before.name} to {found.after.name} of {found.series}"
-    said = []
+def _of_pass_at_k(result: StepDifference) -> tuple[str, ...]:
+    tasks = sorted({row.task for row in result.changes})
+    of = f"From {result.before.name} to {result.after.name} of {result.series}"
+    sentences = []
     for task in tasks:
-        rows = [row for row in found.changes if row.task == task]
+        rows = [row for row in result.changes if row.task == task]
         on = f" on {task}" if len(tasks) > 1 else ""
         first = f"pass@1 {signed_text(rows[0].difference)} points{bounds_text(rows[0].low, rows[0].high)}"
-        said.append(f"{of}{on}: {first}{_sure(rows)}.")
-    return tuple(said)
+        sentences.append(f"{of}{on}: {first}{_sure(rows)}.")
+    return tuple(sentences)
 
 
 def _sure(rows: Sequence[RunDifference]) -> str:
@@ -215,13 +215,13 @@ def _size_bounds(row: RunDifference, sign: int) -> str:
     return bounds_text(*sorted((sign * row.low, sign * row.high)))
 
 
-def _of_problems(found: StepDifference) -> str:
-    lost, gained = len(found.of_state("lost")), len(found.of_state("gained"))
-    sure = [problem for problem in found.problems if problem.sure]
+def _of_problems(result: StepDifference) -> str:
+    lost, gained = len(result.of_state("lost")), len(result.of_state("gained"))
+    sure = [problem for problem in result.problems if problem.sure]
     fell = sum(item.state in ("lost", "fell") for item in sure)
-    by_chance = f"{about_count(found.lost_by_chance)} and {about_count(found.gained_by_chance)}"
+    by_chance = f"{about_count(result.lost_by_chance)} and {about_count(result.gained_by_chance)}"
     chance = f"expected by chance: {by_chance}"
-    seen = f"{plural(found.n_problems, 'problem')}: {lost} lost every correct sample, {gained} gained a first one"
-    if found.why_untested is not None:
-        return f"{seen}; changes of single problems are not tested: {found.why_untested}."
+    seen = f"{plural(result.n_problems, 'problem')}: {lost} lost every correct sample, {gained} gained a first one"
+    if result.why_untested is not None:
+        return f"{seen}; changes of single problems are not tested: {result.why_untested}."
     return f"{seen} ({chance}); {fell} fell significantly, {len(sure) - fell} rose significantly."

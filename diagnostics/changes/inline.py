@@ -14,9 +14,9 @@ _TITLE_CHARACTERS = 120
 
 def block(sentences: Iterable[str], *, tables: Iterable[str], notes: Iterable[str]) -> str:
     """Return HTML of paragraphs, tables (HTML already) and a list of notes."""
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-    told = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<div>{said}{''.join(tables)}{f'<ul>{told}</ul>' if told else ''}</div>"
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f"<div>{paragraphs}{''.join(tables)}{f'<ul>{items}</ul>' if items else ''}</div>"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -36,10 +36,7 @@ def problem_heads(before: str, after: str) -> tuple[str, ...]:
 
 
 def problem_cells(one: ProblemChange) -> tuple[str, ...]:
-    """Return a table row of a problem.
-
-    Title, counts, adjusted p, and whether the change is significant.
-    """
+    """Return a table row of a problem: title, counts, adjusted p, and significance."""
     sure = f"surely {one.state}" if one.sure else f"{one.state}, perhaps by chance"
     counts = (f"{one.correct_before} of {one.n_before}", f"{one.correct_after} of {one.n_after}")
     return (one_line(one.title, _TITLE_CHARACTERS), *counts, p_value_text(one.p_adjusted), sure)

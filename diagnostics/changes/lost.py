@@ -45,7 +45,7 @@ ORDER BY problem_id, correct DESC, n DESC, answer NULLS LAST
 class AnswerCount:
     """An answer with its number of samples; None if unparsed.
 
-    ``response`` is the first such one, shortened.
+    ``response`` is the first of these samples, shortened.
     """
 
     answer: str | None
@@ -67,7 +67,7 @@ class LostProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class LostProblems:
-    """Problems that checkpoint ``after`` no longer solves, or solves significantly less often, than ``before``.
+    """Problems that checkpoint ``after`` solves no more, or less often, than ``before``.
 
     ``problems`` are the first of ``n_listed``: significant losses, significant falls, then the others. ``n_lost``
     counts problems without a correct sample left, ``n_surely_lost`` the significant ones of them, ``n_surely`` all with
@@ -164,7 +164,7 @@ def lost_problems(
     )
     shown = fallen[:most]
     texts = has_texts(store, series)
-    said = _answers(store, series, (before, after), shown) if answers and texts else {}
+    counted = _answers(store, series, (before, after), shown) if answers and texts else {}
     return LostProblems(
         series=series,
         before=before,
@@ -178,8 +178,8 @@ def lost_problems(
         problems=tuple(
             LostProblem(
                 change=candidate,
-                before=said.get((before, candidate.problem_id), ()),
-                after=said.get((after, candidate.problem_id), ()),
+                before=counted.get((before, candidate.problem_id), ()),
+                after=counted.get((after, candidate.problem_id), ()),
             )
             for candidate in shown
         ),
@@ -191,7 +191,7 @@ def lost_problems(
 def loss_order(one: ProblemChange) -> tuple[int, float, int, str]:
     """Sort key: significant losses, significant falls, then other losses.
 
-    Most significant first.
+    Within each, most significant first.
     """
     p = 1.0 if one.p_adjusted is None else one.p_adjusted
     return (2 if not one.sure else int(one.state != "lost")), p, -one.correct_before, one.problem_id
@@ -200,7 +200,7 @@ def loss_order(one: ProblemChange) -> tuple[int, float, int, str]:
 def _answers(
     store: Store, series: str, points: tuple[ComparedCheckpoint, ...], shown: list[ProblemChange]
 ) -> dict[tuple[ComparedCheckpoint, str], tuple[AnswerCount, ...]]:
-    found = {}
+    answers = {}
     for point in points:
         rows = store.frame(
             _ANSWERS,
@@ -212,7 +212,7 @@ def _answers(
             none=NO_ANSWER,
         )
         for problem_id, own in rows.groupby("problem_id", sort=False):
-            found[point, str(problem_id)] = tuple(
+            answers[point, str(problem_id)] = tuple(
                 AnswerCount(
                     answer=None if pd.isna(row["answer"]) else str(row["answer"]),
                     correct=bool(row["correct"]),
@@ -221,4 +221,4 @@ def _answers(
                 )
                 for row in own.to_dict("records")
             )
-    return found
+    return answers

@@ -56,7 +56,7 @@ _CAUSES: Mapping[str, str] = MappingProxyType(
 class ComparedCheckpoint:
     """A checkpoint with samples.
 
-    ``is_base`` distinguishes the base from a checkpoint of the same step.
+    ``is_base`` distinguishes the base from a trained checkpoint of the same step.
     """
 
     step: int
@@ -95,7 +95,7 @@ class Pair:
 def open_for_reading(store_path: Path, memory_gib: float | None = None) -> Store:
     """Open the store with bounded memory.
 
-    Raises ``StoreError`` where there is none, and like ``Store.bound_memory``.
+    Raises ``StoreError`` where there is no store, and like ``Store.bound_memory``.
     """
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
@@ -114,11 +114,9 @@ def checkpoints_of(store: Store, series: str) -> tuple[ComparedCheckpoint, ...]:
 
 
 def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int | None) -> ComparedCheckpoint:
-    """Return the checkpoint at ``step`` (a trained one before a base of the same step).
+    """Return the checkpoint at ``step``; None is the base.
 
-    None is the base.
-
-    Raises ``ConfigError`` with the existing steps.
+    A trained checkpoint takes precedence over a base of the same step. Raises ``ConfigError`` with the existing steps.
     """
     matches = [point for point in points if (point.is_base if step is None else point.step == step)]
     if not matches:
@@ -133,10 +131,8 @@ def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int |
 def since_base(store: Store, series: str, *, step: int | None, since: int | None) -> Pair:
     """Return the checkpoint at ``step``, paired with that at ``since``.
 
-    By default the last checkpoint is compared with the base.
-
-    Raises ``ConfigError`` where one has no samples, only the base has samples, or both are the same, and like
-    ``read_pair``.
+    By default the last checkpoint and the base. Raises ``ConfigError`` where one has no samples, only the base has
+    samples, or both are the same, and like ``read_pair``.
     """
     points = checkpoints_of(store, series)
     if points and all(item.is_base for item in points):
@@ -150,17 +146,14 @@ def since_base(store: Store, series: str, *, step: int | None, since: int | None
 
 
 def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint) -> Pair:
-    """Return both checkpoints on their common problems.
-
-    Raises ``StoreError`` where there are none.
-    """
+    """Return both checkpoints on their common problems. Raises ``StoreError`` without any."""
     rows = store.frame(
         _COUNTS,
         series=series,
         first=None if before.is_base else before.step,
         second=None if after.is_base else after.step,
     )
-    first, second = (_at(rows, point) for point in (before, after))
+    first, second = (_select_rows(rows, point) for point in (before, after))
     both = first.merge(second, left_index=True, right_index=True, suffixes=("_before", "_after"))
     if both.empty:
         raise StoreError(f"{store.path}: no problem has samples at {before.name} and at {after.name} of {series}")
@@ -184,7 +177,7 @@ def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: Comp
     )
 
 
-def _at(rows: pd.DataFrame, point: ComparedCheckpoint) -> pd.DataFrame:
+def _select_rows(rows: pd.DataFrame, point: ComparedCheckpoint) -> pd.DataFrame:
     own = rows[rows["is_base"] if point.is_base else ~rows["is_base"] & (rows["step"] == point.step)]
     return own.set_index("problem_id")[["task", "n", "n_correct", "n_sampled", "n_correct_sampled"]]
 

@@ -148,7 +148,7 @@ class RunPath:
 class MatchedValue:
     """``value`` of y where x first reached the level, at the interpolated ``step``.
 
-    Else None and ``why``.
+    If it was not reached, both are None and ``why`` is the reason.
     """
 
     value: float | None = None

@@ -1,6 +1,4 @@
-"""Find lost problems in two stages.
-
-A shortlist from the audit's samples, and a test on fresh samples.
+"""Find lost problems in two stages: a shortlist from the audit, then a test on fresh samples.
 
 Among 500 unchanged problems, 18 seem lost and 18 gained at 256 samples: the shortlist contains those selected by noise.
 Its counts must not be tested again. Fresh samples of its problems are tested by Fisher's exact test with Holm's
@@ -41,9 +39,7 @@ def fisher_fell(
 def holm(p_P: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Return Holm-adjusted p values.
 
-    Rejecting those ≤ α errs anywhere with probability α at most.
-
-    Valid for any dependence of the tests.
+    Rejecting those ≤ α makes any false rejection with probability α at most, for any dependence of the tests.
 
     Source: Holm 1979 (Scand. J. Stat. 6:65). Raises ``ValueError`` where a p is outside 0 … 1.
 
@@ -67,9 +63,7 @@ def shortlist(
     *,
     most: int,
 ) -> tuple[Int[np.ndarray, " lost"], Int[np.ndarray, " gained"]]:
-    """Return the indices of the problems to sample again.
-
-    Up to ``most`` that fell, and as many that rose.
+    """Return the indices of up to ``most`` problems that fell, and of as many that rose.
 
     First those that lost every correct sample, ordered by the one-sided p of ``fisher_fell`` on these counts; then the
     largest falls of the rate, ties by p and then in the given order. Gained problems are found with the sides swapped:

@@ -34,9 +34,7 @@ def crossing(
     *,
     confidence: float = 0.95,
 ) -> Crossing:
-    """Return k* of one checkpoint.
-
-    Where the mean change of pass@k over problems falls below 0 for good.
+    """Return k* of one checkpoint: where its mean change of pass@k falls below 0 for good.
 
     For good means up to the largest k. Interpolated linearly on log₂ k; 1 where the mean is below 0 at every k, beyond
     the range where it is not below 0 at the largest. ``ks`` ascend.
@@ -72,16 +70,16 @@ def crossings(
         raise ValueError(f"ks must ascend from 1, one for each of {n_ks} columns; got {list(ks)}")
     log2_K = np.log2(ks)
     mean_TK = change_TPK.mean(axis=1)
-    value_T = _crossed(mean_TK, log2_K)
+    value_T = _find_crossings(mean_TK, log2_K)
     if n_problems == 1:
-        return [Crossing(value=_within(value), low=float(ks[0]), high=None) for value in value_T]
+        return [Crossing(value=_finite_or_none(value), low=float(ks[0]), high=None) for value in value_T]
     error_TK = np.sqrt((n_problems - 1) * change_TPK.var(axis=1, ddof=1) + 1.0) / n_problems  # as in share_interval
     margin_TK = float(student_t.ppf(0.5 + confidence / 2.0, n_problems - 1)) * error_TK
     # Until the low curve first meets 0 the checkpoint is significantly ahead; after the high one last leaves 0, behind.
-    low_T = _first_met(mean_TK - margin_TK, log2_K)
-    high_T = _crossed(mean_TK + margin_TK, log2_K)
+    low_T = _find_first_zero(mean_TK - margin_TK, log2_K)
+    high_T = _find_crossings(mean_TK + margin_TK, log2_K)
     return [
-        Crossing(value=_within(value), low=_within(low), high=_within(high))
+        Crossing(value=_finite_or_none(value), low=_finite_or_none(low), high=_finite_or_none(high))
         for value, low, high in zip(value_T, low_T, high_T, strict=True)
     ]
 
@@ -92,26 +90,30 @@ def k_star_of(mean_XK: Float[np.ndarray, "*rows k"], ks: Sequence[int]) -> Float
     >>> k_star_of(np.array([[0.1, -0.1], [0.1, 0.1]]), [1, 4]).tolist()
     [2.0, inf]
     """
-    return _crossed(mean_XK, np.log2(ks))
+    return _find_crossings(mean_XK, np.log2(ks))
 
 
-def _crossed(mean_XK: Float[np.ndarray, "*rows k"], log2_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, "*rows"]:
+def _find_crossings(
+    mean_XK: Float[np.ndarray, "*rows k"], log2_K: Float[np.ndarray, " k"]
+) -> Float[np.ndarray, "*rows"]:
     """Return k* of every row; infinite where the last value is not below 0."""
     mean_XK = np.where(np.abs(mean_XK) <= _ROUNDING, 0.0, mean_XK)
     n_ks = len(log2_K)
-    held_XK = mean_XK >= 0.0
-    last_X = n_ks - 1 - np.argmax(held_XK[..., ::-1], axis=-1)  # of the values that are not below 0
+    kept_XK = mean_XK >= 0.0
+    last_X = n_ks - 1 - np.argmax(kept_XK[..., ::-1], axis=-1)  # of the values that are not below 0
     after_X = np.minimum(last_X + 1, n_ks - 1)
     above_X = np.take_along_axis(mean_XK, last_X[..., None], axis=-1)[..., 0]
     below_X = np.take_along_axis(mean_XK, after_X[..., None], axis=-1)[..., 0]
-    never_X, always_X = held_XK[..., -1], ~held_XK.any(axis=-1)
+    never_X, always_X = kept_XK[..., -1], ~kept_XK.any(axis=-1)
     share_X = above_X / np.where(never_X | always_X, 1.0, above_X - below_X)
     crossed_X = 2.0 ** (log2_K[last_X] + share_X * (log2_K[after_X] - log2_K[last_X]))
     return np.where(never_X, np.inf, np.where(always_X, 2.0 ** log2_K[0], crossed_X))
 
 
-def _first_met(mean_TK: Float[np.ndarray, "step k"], log2_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, " step"]:
-    """Where every row first comes down to 0; infinite where it stays above."""
+def _find_first_zero(
+    mean_TK: Float[np.ndarray, "step k"], log2_K: Float[np.ndarray, " k"]
+) -> Float[np.ndarray, " step"]:
+    """Return where every row first falls to 0; infinite where it stays above."""
     met_TK = mean_TK <= _ROUNDING
     at_T = np.argmax(met_TK, axis=-1)
     before_T = np.maximum(at_T - 1, 0)
@@ -122,5 +124,5 @@ def _first_met(mean_TK: Float[np.ndarray, "step k"], log2_K: Float[np.ndarray, "
     return np.where(met_TK.any(axis=-1), crossed_T, np.inf)
 
 
-def _within(k: float) -> float | None:
+def _finite_or_none(k: float) -> float | None:
     return float(k) if np.isfinite(k) else None

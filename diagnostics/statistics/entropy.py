@@ -20,9 +20,7 @@ def plug_in_entropy(
 ) -> Float[np.ndarray, " group"]:
     """Return H = −Σ p log p with p = count / n, in nats.
 
-    The estimator that [B] C.5 prints (there in bits).
-
-    Biased low by about (number of answers − 1) / 2n.
+    This is the estimator that [B] C.5 prints (there in bits). Biased low by about (number of answers − 1) / 2n.
 
     >>> float(plug_in_entropy(np.array([2, 2]), np.array([0, 0]), 1)[0].round(4))  # log 2
     0.6931
@@ -81,9 +79,9 @@ def unseen_room(
 def simpson_index(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Return Σ c(c−1) / (n(n−1)).
+    """Return Σ c(c−1) / (n(n−1)), the unbiased probability that two samples agree.
 
-    The unbiased probability that two samples agree (Simpson 1949). Needs n ≥ 2.
+    Source: Simpson 1949. Needs n ≥ 2.
 
     >>> float(simpson_index(np.array([3, 1]), np.array([0, 0]), 1)[0])  # 6 of 12 ordered pairs agree
     0.5

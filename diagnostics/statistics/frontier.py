@@ -1,9 +1,8 @@
-"""Sharpening frontier of a base.
+"""Sharpening frontier of a base: the pass@k at each pass@1 when its sampling is sharpened.
 
-The pass@k that each pass@1 costs when sampling is sharpened without training.
-
-Sharpening is a lower temperature, or any other knob that moves the base's distribution towards its likeliest responses.
-A checkpoint above the frontier is better than any such knob; one on the frontier is equivalent to a temperature.
+Sharpening is a lower temperature, or any other change of sampling that moves the base's distribution towards its
+likeliest responses. A checkpoint above the frontier is better than any of these; one on the frontier is equivalent to a
+temperature.
 """
 
 from __future__ import annotations
@@ -118,9 +117,9 @@ def against_frontier(
     >>> base, sharp = np.full((1, 400), 0.3), np.full((1, 400), 0.5)
     >>> points = FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=np.vstack([base, sharp]),
     ...     y_SP=np.vstack([base + 0.6, sharp + 0.2]), limit_P=np.full(400, 0.6))
-    >>> [found] = against_frontier(points, np.full((1, 400), 0.55), np.full((1, 400), 0.75), groups=[[0]],
+    >>> [against] = against_frontier(points, np.full((1, 400), 0.55), np.full((1, 400), 0.75), groups=[[0]],
     ...     rng=np.random.default_rng(0))
-    >>> round(found.gain.value, 3), round(found.share.value, 2), found.above > 0.97  # it has .465 at .75
+    >>> round(against.gain.value, 3), round(against.share.value, 2), against.above > 0.97  # it has .465 at .75
     (0.085, 0.66, True)
     """
     columns_PX = by_cluster(
@@ -150,11 +149,12 @@ def colder_weights(
     x_D: Float[np.ndarray, " draw"],
     y_D: Float[np.ndarray, " draw"],
 ) -> tuple[Float[np.ndarray, "draw point"], Float[np.ndarray, "draw point"]]:
-    """Return weights of the sampled points for the coldest base with no more pass@1 and no less pass@k.
+    """Return weights of the sampled points for the lowest temperature within given limits.
 
-    No more pass@1 than the checkpoint's ``x_D``, no less pass@k than its ``y_D``; not colder than the sharpest sampled
-    point. Where a lower temperature lowers pass@1, and the checkpoint's is lower, two standard errors are allowed. The
-    first weights give the frontier's pass@1 there, the second its pass@k: at most two neighbouring points are non-zero.
+    It has no more pass@1 than the checkpoint's ``x_D``, no less pass@k than its ``y_D``, and is no lower than the
+    lowest sampled temperature. Where a lower temperature lowers pass@1, and the checkpoint's is lower, two standard
+    errors are allowed. The first weights give the frontier's pass@1 there, the second its pass@k: at most two
+    neighbouring points are non-zero.
 
     >>> x, y, s = np.array([[0.2, 0.4, 0.5]]), np.array([[0.9, 0.8, 0.6]]), np.array([0.0, 0.4, 0.7])
     >>> [one.round(2).tolist() for one in colder_weights(s, x, y, np.array([0.4]), np.array([0.3]))]  # lost more
@@ -167,8 +167,8 @@ def colder_weights(
     first_D = x_DS[:, 0]
     allowed_D = np.where(x_D < first_D, np.minimum(x_D + 2.0 * (x_D - first_D).std(), first_D), x_D)
     place_D = _last_place(np.minimum(allowed_D[:, None] - curve.least_DR, curve.y_DR - y_D[:, None]))
-    rising_DS = np.maximum(_in_order(x_DS), x_DS[:, :1])
-    return _shares_at(place_D, curve.x_DR, rising_DS), _shares_at(place_D, -curve.y_DR, _in_order(-y_DS))
+    rising_DS = np.maximum(_sort_by_pooling(x_DS), x_DS[:, :1])
+    return _shares_at(place_D, curve.x_DR, rising_DS), _shares_at(place_D, -curve.y_DR, _sort_by_pooling(-y_DS))
 
 
 def _last_place(left_DR: Float[np.ndarray, "draw place"]) -> Float[np.ndarray, " draw"]:
@@ -197,9 +197,7 @@ def _shares_at(
 def frontier_curve(
     points: FrontierPoints,
 ) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " place"]]:
-    """Return pass@1 and pass@k along the interpolated frontier, starting at the base.
-
-    The plotted curve.
+    """Return pass@1 and pass@k along the interpolated frontier, starting at the base, for plots.
 
     >>> flat = np.full((2, 4), 0.5)
     >>> x, y = frontier_curve(FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=flat, y_SP=flat, limit_P=flat[0]))
@@ -224,27 +222,27 @@ def _curve(
     sharpness_S = points.sharpness_S
     place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
     # Where sharpening lowers pass@1, pooling would put the base below itself: the base stays the lower bound.
-    rising_DS = np.maximum(_in_order(x_DS), x_DS[:, :1])
-    falling_DS = 1.0 - _in_order(1.0 - y_DS)
+    rising_DS = np.maximum(_sort_by_pooling(x_DS), x_DS[:, :1])
+    falling_DS = 1.0 - _sort_by_pooling(1.0 - y_DS)
     log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)
-    x_DR, y_DR = _between(sharpness_S, rising_DS, place_R), np.clip(1.0 + _LEAST - np.exp(log_missed_DR), 0.0, 1.0)
+    x_DR, y_DR = _interpolate(sharpness_S, rising_DS, place_R), np.clip(1.0 + _LEAST - np.exp(log_missed_DR), 0.0, 1.0)
     known = points.limit_P is not None
     return _Curve(
         x_DR=x_DR,
-        least_DR=np.minimum(x_DR, _between(sharpness_S, x_DS, place_R)),
+        least_DR=np.minimum(x_DR, _interpolate(sharpness_S, x_DS, place_R)),
         y_DR=y_DR,
         reach_D=np.maximum(limit_D, x_DR[:, -1]) if known else np.ones(len(x_DR)),
         lowest_D=np.minimum(limit_D, y_DR[:, -1]) if known else np.zeros(len(x_DR)),
     )
 
 
-def _between(sharpness_S: np.ndarray, x_DS: np.ndarray, place_R: np.ndarray) -> Float[np.ndarray, "draw place"]:
+def _interpolate(sharpness_S: np.ndarray, x_DS: np.ndarray, place_R: np.ndarray) -> Float[np.ndarray, "draw place"]:
     inside_DS = np.clip(x_DS, _LEAST, 1.0 - _LEAST)
     logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
     return np.asarray(1.0 / (1.0 + np.exp(-logit_DR)))
 
 
-def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
+def _sort_by_pooling(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
     """Return rows that ascend, pooled where they fall (checking first is cheap, pooling is not)."""
     ordered_DS = value_DS.copy()
     with config_context(skip_parameter_validation=True, assume_finite=True):
@@ -254,9 +252,9 @@ def _in_order(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "d
 
 
 def _gains(curve: _Curve, x_DT: np.ndarray, y_DT: np.ndarray) -> Float[np.ndarray, "draw step bound"]:
-    """Return pass@1 minus that of the frontier at equal pass@k.
+    """Return lower and upper bounds of pass@1 minus that of the frontier at equal pass@k.
 
-    Lower and upper bound, equal where it is known.
+    The bounds are equal where the frontier is known.
     """
     first_D1, last_D1 = curve.x_DR[:, :1], curve.x_DR[:, -1:]
     matched_DT = np.array(
@@ -295,21 +293,21 @@ def _group(
     gain_D2, loss_D2 = gain_DT2[:, group].mean(axis=1), loss_DT2[:, group].mean(axis=1)
     rise_D = (x_DT[:, group] - curve.x_DR[:, :1]).mean(axis=1)
     return AgainstFrontier(
-        gain=_matched(gain_D2, confidence, "at equal pass@k"),
-        loss=_matched(loss_D2, confidence, "at equal pass@1"),
+        gain=_summarise(gain_D2, confidence, "at equal pass@k"),
+        loss=_summarise(loss_D2, confidence, "at equal pass@1"),
         share=_share(gain_D2, rise_D, confidence),
         above=float((gain_D2[1:, 0] > 0.0).mean()),
         below=float((short_DT[1:, group].mean(axis=1) < 0.0).mean()),
     )
 
 
-def _without_intervals(found: AgainstFrontier) -> AgainstFrontier:
+def _without_intervals(against: AgainstFrontier) -> AgainstFrontier:
     """Remove intervals and shares, which too few clusters do not support."""
-    bare = {name: replace(getattr(found, name), low=None, high=None) for name in ("gain", "loss", "share")}
-    return replace(found, **bare, above=0.0, below=0.0)
+    bare = {name: replace(getattr(against, name), low=None, high=None) for name in ("gain", "loss", "share")}
+    return replace(against, **bare, above=0.0, below=0.0)
 
 
-def _matched(
+def _summarise(
     bounds_D2: Float[np.ndarray, "draw bound"], confidence: float, where: str, furthest: float = 1.0
 ) -> Matched:
     """Summarise the bounds of a difference.
@@ -319,7 +317,7 @@ def _matched(
     low, _ = percentile_bounds(bounds_D2[1:, 0], confidence=confidence)
     _, high = percentile_bounds(bounds_D2[1:, 1], confidence=confidence)
     least, most = (float(bound) for bound in bounds_D2[0])
-    ends = (_within(min(low, least), furthest), _within(max(high, most), furthest))
+    ends = (_clip_bound(min(low, least), furthest), _clip_bound(max(high, most), furthest))
     if most - least <= _LEAST:
         return Matched(value=least, low=ends[0], high=ends[1])
     if np.isinf(most):
@@ -332,24 +330,23 @@ def _matched(
 
 
 def _share(gain_D2: np.ndarray, rise_D: np.ndarray, confidence: float) -> Matched:
-    """Return the share where the rise is significant.
-
-    Its interval misses two fifths as often as the others.
+    """Return the share where the rise is significant; its interval misses less often than others.
 
     Where a rise is seldom significant, a share is reported in the audits that overestimated the rise, and is then too
-    close to 1. A share of 5 % misses of all audits is four times as large among the quarter of audits that report it.
+    close to 1. Misses in 5 % of all audits are four times as frequent among the quarter of audits that report a share.
+    So the interval misses two fifths as often as the others.
     """
     least_rise, _ = percentile_bounds(rise_D[1:], confidence=confidence)
     if least_rise <= 0.0:
         return Matched(value=None, low=None, high=None, why="pass@1 did not rise significantly")
     with np.errstate(invalid="ignore"):
         share_D2 = 1.0 - gain_D2[:, ::-1] / np.maximum(rise_D, _LEAST)[:, None]
-    found = _matched(share_D2, 1.0 - _OF_SELECTED * (1.0 - confidence), "at equal pass@k", furthest=np.inf)
-    if found.value is None:
+    share = _summarise(share_D2, 1.0 - _OF_SELECTED * (1.0 - confidence), "at equal pass@k", furthest=np.inf)
+    if share.value is None:
         return Matched(
-            value=None, low=found.low, high=found.high, why="the sharpened base with the same pass@k was not drawn"
+            value=None, low=share.low, high=share.high, why="the sharpened base with the same pass@k was not drawn"
         )
-    return found
+    return share
 
 
 def _widening(n_problems: int, confidence: float) -> float:
@@ -361,5 +358,5 @@ def _widening(n_problems: int, confidence: float) -> float:
     return ratio * float(np.sqrt(n_problems / (n_problems - 1)))
 
 
-def _within(bound: float, furthest: float) -> float | None:
+def _clip_bound(bound: float, furthest: float) -> float | None:
     return float(np.clip(bound, -furthest, furthest)) if np.isfinite(bound) else None

@@ -87,9 +87,7 @@ def mean_interval(
 ) -> Interval:
     """Return the mean of an unbounded quantity (nats, tokens) over problems, by the paired t.
 
-    Of clusters as a ratio.
-
-    Raises ``ValueError`` without a value.
+    With clusters it is a ratio. Raises ``ValueError`` without a value.
 
     >>> three = mean_interval(np.array([1.0, 2.0, 3.0]))
     >>> three.mean, round(three.low, 3), round(three.high, 3)  # 2 ± 4.303 / √3
@@ -145,12 +143,11 @@ def sparse_interval(
 ) -> Interval:
     """Return the mean of non-negative values that may be 0 for most problems.
 
-    Entropies in nats, numbers of modes.
-
-    Where most are 0, chance decides whether the sample contains two or five of the others, and Student's t ignores
-    that: the variance is raised as if two more problems had the mean of the positive values, times the share of zeros.
-    ``room_above`` raises the upper end: how far all values may be too low because of unseen samples. There is no
-    interval with fewer than five problems above 0 (or clusters that contain one), or where all values are equal.
+    Examples are entropies in nats and numbers of modes. Where most are 0, chance decides whether the sample contains
+    two or five of the others, and Student's t ignores that: the variance is raised as if two more problems had the mean
+    of the positive values, times the share of zeros. ``room_above`` raises the upper end: how far all values may be too
+    low because of unseen samples. There is no interval with fewer than five problems above 0 (or clusters that contain
+    one), or where all values are equal.
 
     Raises ``ValueError`` without a value.
 
@@ -182,11 +179,11 @@ def median_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Return the median over problems, with an interval between two of the values, valid for any distribution.
+    """Return the median over problems, with an interval that is valid for any distribution.
 
-    ``mean`` is the median. There is no interval with fewer than six problems, where even the smallest and the largest
-    value leave out too much, nor where problems are related, because the ranks are then not independent. Source:
-    Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
+    ``mean`` is the median, and the bounds are two of the values. There is no interval with fewer than six problems,
+    where even the smallest and the largest value leave out too much, nor where problems are related, because the ranks
+    are then not independent. Source: Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
 
     >>> median_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, -90.0]))  # 1 − 2 · ½⁶ = .97
     Interval(mean=2.5, low=-90.0, high=5.0, n=6)
@@ -213,11 +210,12 @@ def ratio_interval(
     confidence: float = 0.95,
     cluster_P: Int[np.ndarray, " problem"] | None = None,
 ) -> Interval:
-    """Return Σ numerator / Σ denominator over problems, for parts of unequal size (modes, tokens) nested in problems.
+    """Return Σ numerator / Σ denominator over problems.
 
-    Linearised (Cochran, Sampling Techniques, 1977, §6.4), leaving out each problem or cluster in turn: a large one
-    pulls the ratio towards itself (``left_out_error``). ``floor`` adds the variance floor of ``share_interval``.
-    ``mean`` is the ratio and ``n`` counts problems. Raises ``ValueError`` unless Σ denominator > 0.
+    For parts of unequal size (modes, tokens) nested in problems. Linearised (Cochran, Sampling Techniques, 1977, §6.4),
+    leaving out each problem or cluster in turn: a large one pulls the ratio towards itself (``left_out_error``).
+    ``floor`` adds the variance floor of ``share_interval``. ``mean`` is the ratio and ``n`` counts problems. Raises
+    ``ValueError`` unless Σ denominator > 0.
 
     >>> ratio_interval(np.array([1.0, 0.0]), np.array([1.0, 3.0]), floor=False).mean
     0.25
@@ -243,9 +241,7 @@ def resampled_means(
 ) -> Float[np.ndarray, "draw column"]:
     """Return column means over problems resampled with replacement.
 
-    A problem's columns stay together.
-
-    Raises ``ValueError`` without a problem. Source: Efron 1979 (Ann. Stat. 7:1).
+    A problem's columns stay together. Raises ``ValueError`` without a problem. Source: Efron 1979 (Ann. Stat. 7:1).
 
     >>> resampled_means(np.array([[0.5, 2.0]]), rng=np.random.default_rng(0), draws=2).tolist()  # one problem
     [[0.5, 2.0], [0.5, 2.0]]
@@ -268,10 +264,8 @@ def resampled_means(
 def percentile_bounds(values_D: Float[np.ndarray, " draw"], *, confidence: float = 0.95) -> tuple[float, float]:
     """Return the bounds that leave (1 − confidence) / 2 of the draws outside on each side.
 
-    Draws may be infinite.
-
-    Both are drawn values, because interpolating between a number and infinity gives no number. Raises ``ValueError``
-    without a draw.
+    Draws may be infinite. Both bounds are drawn values, because interpolating between a number and infinity gives no
+    number. Raises ``ValueError`` without a draw.
 
     >>> percentile_bounds(np.append(np.arange(1.0, 97.0), [np.inf] * 3), confidence=0.9)
     (5.0, 95.0)

@@ -1,6 +1,4 @@
-"""Two tests whether pass@k fell at some k.
-
-One for these problems, one for the population they were sampled from.
+"""Two tests whether pass@k fell at some k: for these problems, and for their population.
 
 Under moderate sharpening (Definition 2.1 of [A]) no correct response of the base loses probability, so pass@k falls at
 no k, and neither does the chance of a correct response outside a problem's dominant mode. A one-sided rejection
@@ -102,17 +100,17 @@ def draws_for(level: float) -> int:
 def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS) -> float:
     """Return the one-sided p of "the mean pass@k of these problems fell at none of ``ks``".
 
-    The larger of two.
-
-    The statistic is the minimum over k of the summed change divided by its standard error, which is estimated from the
-    counts (``within_problem_variance_table``, plus ``_FLOOR``). The first p is exact for any number of samples if no
-    problem changed: given the total hits of both sides, the late hits are hypergeometric. The second is valid for many
-    problems of which some rose as much as others fell, which pass@k does not show: the minimum of normal numbers with
-    the estimated correlation over k. (A permutation test that is not studentised rejects in half of such series, a
-    studentised one in up to an eighth.) Problems that are always or never solved carry no information. Sampling stops
-    at ``_ENOUGH`` draws as low as the observed one: p is then ``_ENOUGH`` over the draws so far, and valid.
+    It is the larger of two p values. The statistic is the minimum over k of the summed change divided by its standard
+    error, which is estimated from the counts (``within_problem_variance_table``, plus ``_FLOOR``). The first p is exact
+    for any number of samples if no problem changed: given the total hits of both sides, the late hits are
+    hypergeometric. The second is valid for many problems of which some rose as much as others fell, which pass@k does
+    not show: the minimum of normal numbers with the estimated correlation over k. (A permutation test that is not
+    studentised rejects in half of such series, a studentised one in up to an eighth.) Problems that are always or never
+    solved carry no information. Sampling stops at ``_ENOUGH`` draws as low as the observed one: p is then ``_ENOUGH``
+    over the draws so far, and valid.
 
     Raises ``ValueError`` for a k above half of the samples of either side, 1 excepted.
+
     Source: Chung and Romano 2013 (Ann. Stat. 41:484); Wu and Ding 2021 (JASA 116:1898); Besag and Clifford 1991
     (Biometrika 78:301), for the stopping.
 

@@ -1,7 +1,5 @@
 """Means over runs of one objective that differ only in their training seed.
 
-The seed is the unit.
-
 An interval over problems describes how a number of *one run* would vary on other problems. An interval over seeds
 describes how it would vary in another run of the same objective, on the same problems and from the same base. Only the
 second supports a difference between objectives. It is Student's t over the seeds' values and needs ten seeds: runs
@@ -72,8 +70,8 @@ def mean_over_seeds(
 
     The interval is clipped to ``bounds``. There is no interval for fewer than ten seeds, nor for equal values, which
     have no usable spread (runs that all keep pass@k at 1 do not prove that another would). The variance is raised by
-    half of the squared range over n², as if half a seed more deviated as far as the farthest: of 15 or 20 seeds, one
-    may have collapsed where three should have.
+    half of the squared range over n², as if half a seed more had the largest deviation: of 15 or 20 seeds, one may have
+    collapsed where three should have.
 
     >>> ten = mean_over_seeds([1.0, 3.0] * 5)
     >>> ten.mean, round(ten.low, 3), round(ten.high, 3), ten.n  # 2 ± 2.262 · √(10/9/10 + 2²/2/10²)
@@ -121,7 +119,7 @@ def paired_over_seeds(
 
 
 def matched_over_seeds(paths: Mapping[int, RunPath], x: float) -> MatchedSeeds:
-    """Evaluate each seed where its own path first reaches ``x``.
+    """Return each seed's value where its own path first reaches ``x``.
 
     Averaging the paths first would mix levels.
 

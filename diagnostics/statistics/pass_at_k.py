@@ -19,10 +19,8 @@ from scipy.stats import hypergeom
 def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
     """Return h(c) for every number of correct samples: row c = 0 … n, one column per k.
 
-    Unit: probability.
-
-    Exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the log-gamma form
-    loses up to 2e-7 there for small c). Cached and read-only.
+    A probability, exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the
+    log-gamma form loses up to 2e-7 there for small c). Cached and read-only.
 
     Raises ``ValueError`` unless 1 ≤ k ≤ n: fewer than k samples give no unbiased estimate of pass@k.
 
@@ -64,10 +62,10 @@ def pass_at_k_each(
 def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
     """Return the unbiased estimate of the variance of h(c) at one problem.
 
-    row c = 0 … n, one column per k.
+    Row c = 0 … n, one column per k.
 
     v = q_k² − q_{2k}, with q_k = C(n−c, k) / C(n, k): q_k and q_{2k} are unbiased for (1−p)^k and (1−p)^{2k}, so the
-    mean of v is E[q_k²] − E[q_k]², whatever p is. Unit: probability squared. Never negative; 0 in the rows 0 and n.
+    mean of v is E[q_k²] − E[q_k]² at every p. Unit: probability squared. Never negative; 0 in the rows 0 and n.
     Relative error below 1e-12 up to n = 16384.
 
     Raises ``ValueError`` unless 1 ≤ k ≤ n / 2: above, no unbiased estimate of the variance exists.
@@ -96,10 +94,8 @@ def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray
 def within_problem_covariance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k k"]:
     """Return the unbiased estimate of the covariance of h(c) at two k of one problem.
 
-    row c = 0 … n.
-
-    q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: absolute error below 1e-12
-    (probability squared), not relative. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
+    Row c = 0 … n. It is q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: absolute
+    error below 1e-12 (probability squared), not relative. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
 
     >>> within_problem_covariance_table(4, [1, 2])[1].round(4).tolist()
     [[0.0625, 0.125], [0.125, 0.25]]
@@ -122,12 +118,13 @@ def _log_miss_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]
 
 
 def at_least_table(n: int, k: int, least: int) -> Float[np.ndarray, " correct"]:
-    """Return the chance that at least ``least`` of k samples are correct, by the correct ones among n: c = 0 … n.
+    """Return the chance that at least ``least`` of k samples are correct, per count c = 0 … n.
 
     The upper tail of the hypergeometric distribution, unbiased for the binomial tail of k fresh samples: ``least`` = 1
     gives pass@k, ``least`` = k all correct. Unit: probability.
 
     Raises ``ValueError`` unless 1 ≤ ``least`` ≤ k ≤ n.
+
     Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k.
 
     >>> at_least_table(4, 2, 2).round(4).tolist()

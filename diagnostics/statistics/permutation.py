@@ -23,7 +23,7 @@ RELATIVE_ROUNDING = 1e-12
 class LinkTest:
     """``correlation`` within steps and its two-sided ``p_value`` from ``n_permutations``.
 
-    Else None and ``why``.
+    If there is no test, both are None and ``why`` is the reason.
     """
 
     correlation: float | None = None
@@ -50,7 +50,7 @@ def within_correlation(
     """
     x_SP, y_SP, _ = _deviations(x_SP, y_SP, stratum_P)
     scale = _scale(x_SP, y_SP)
-    return None if scale is None else _clipped(float(np.sum(x_SP * y_SP)) / scale)
+    return None if scale is None else _clip(float(np.sum(x_SP * y_SP)) / scale)
 
 
 def link_test(
@@ -89,16 +89,16 @@ def link_test(
         other_P = np.lexsort((rng.random(len(stratum_P)), stratum_P))
         n_as_far += abs(float(np.vdot(x_PS, y_PS[other_P]))) >= threshold
     return LinkTest(
-        correlation=_clipped(observed / scale),
+        correlation=_clip(observed / scale),
         p_value=(1 + n_as_far) / (1 + n_permutations),
         n_permutations=n_permutations,
     )
 
 
 def _deviations(x_SP: np.ndarray, y_SP: np.ndarray, stratum_P: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    """Return x and y minus the means of their step and stratum, and the strata's numbers.
+    """Return x and y minus the means of their step and stratum, and the stratum numbers.
 
-    Sorted by stratum.
+    All are sorted by stratum.
     """
     if x_SP.ndim != 2 or x_SP.shape != y_SP.shape:
         raise ValueError(f"x and y must both be step × problem; got the shapes {x_SP.shape} and {y_SP.shape}")
@@ -110,7 +110,7 @@ def _deviations(x_SP: np.ndarray, y_SP: np.ndarray, stratum_P: np.ndarray | None
     number_P = number_P[order_P]
     start_H = np.cumsum(size_H) - size_H
 
-    def centred(values_SP: np.ndarray) -> np.ndarray:
+    def centre(values_SP: np.ndarray) -> np.ndarray:
         values_SP = values_SP[:, order_P]
         if not values_SP.size:
             return values_SP
@@ -119,7 +119,7 @@ def _deviations(x_SP: np.ndarray, y_SP: np.ndarray, stratum_P: np.ndarray | None
         rounding = RELATIVE_ROUNDING * float(np.max(np.abs(values_SP)))
         return np.where(np.abs(deviation_SP) <= rounding, 0.0, deviation_SP)
 
-    return centred(x_SP), centred(y_SP), number_P
+    return centre(x_SP), centre(y_SP), number_P
 
 
 def _scale(x_SP: np.ndarray, y_SP: np.ndarray) -> float | None:
@@ -128,5 +128,5 @@ def _scale(x_SP: np.ndarray, y_SP: np.ndarray) -> float | None:
     return scale or None
 
 
-def _clipped(correlation: float) -> float:
+def _clip(correlation: float) -> float:
     return min(1.0, max(-1.0, correlation))  # rounding may leave 1 + 2e-16

@@ -40,9 +40,9 @@ class ProblemCounts:
 
 
 def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
-    """Return the state of each problem: lost has no correct sample left, gained a first one.
+    """Return the state of each problem: lost, gained, fell or rose.
 
-    Else fell or rose.
+    Lost has no correct sample left, gained has a first one.
 
     >>> problem_states(ProblemCounts(before_P=np.array([1, 4, 4, 4, 0]), n_before_P=np.full(5, 8),
     ...                              after_P=np.array([0, 1, 2, 3, 1]), n_after_P=np.array([8, 4, 4, 4, 4])))
@@ -57,9 +57,7 @@ def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
 
 
 def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
-    """Return the adjusted p of the change of each problem.
-
-    1 where its share of correct samples is equal.
+    """Return the adjusted p of the change of each problem; 1 where its share is the same.
 
     Fisher's exact test, one-sided in the direction of the change. Holm's correction is over all problems that can
     change, separately for each direction: if no problem fell, any p of a fall is at or below 0.05 with probability 0.05

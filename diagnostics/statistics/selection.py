@@ -1,10 +1,10 @@
 """Problems that were kept because of the base samples that they are compared by.
 
 A filter such as "solved, but not always" keeps problems whose base samples were mixed. Compared by the same samples, an
-unchanged model seems to lose its rare correct answers: the base's were kept for being there, the late ones were not
+unchanged model seems to lose its rare correct answers: the base's had to be present to pass, the late ones did not
 (regression to the mean). Given the hits of both sides together, the base's hits are hypergeometric if nothing changed.
-A filter multiplies that distribution by the chance that a problem with so many hits passes it. That gives two exact
-tests: whether all problems pass a filter by chance, and whether pass@k fell although a filter chose the problems.
+A filter multiplies that distribution by the chance that a problem with that number of hits passes it. That gives two
+exact tests: whether all problems pass a filter by chance, and whether pass@k fell although a filter chose the problems.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def find_selection(
     first_correct_P: Int[np.ndarray, " problem"] | None = None,
     first_wrong_P: Int[np.ndarray, " problem"] | None = None,
 ) -> ProblemFilter | None:
-    """Return the narrowest usual filter that all problems pass by the base's samples; None where one was never solved.
+    """Return the narrowest usual filter that all problems pass by the base's samples.
+
+    None where a problem was never solved.
 
     Args:
         counts: Hits of the base and of late samples.
@@ -61,7 +63,7 @@ def find_selection(
     ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 0.345)
     """
     n, base_P = counts.n_base, counts.base_P
-    if not counts.n_problems or n < 2 or base_P.min() < 1:  # of a single sample a filter leaves nothing
+    if not counts.n_problems or n < 2 or base_P.min() < 1:  # with a single sample a filter leaves no variation
         return None
     is_mixed = bool(base_P.max() < n)
     n_first, n_first_mixed = _chosen_by_first(n, first_correct_P, first_wrong_P)
@@ -75,7 +77,7 @@ def find_selection(
         most = min((np.floor((1 - rate) * n) for rate in _RATES if base_P.max() <= (1 - rate) * n), default=n)
         solved_C = solved_C * (correct_C >= least)
         weight_C = weight_C * ((correct_C >= least) & (correct_C <= most))
-    # that no problem is always solved says nothing next to late samples: training makes problems easier
+    # "no problem is always solved" is no evidence next to late samples: training makes problems easier
     p_of_hits = _chance_of_all(_Draws.of(counts, solved_C).passed_P)
     return ProblemFilter(weight_C=weight_C, p=min(p_of_hits, p_of_order))
 
@@ -85,7 +87,10 @@ def _chance_of_all(passed_P: np.ndarray) -> float:
 
 
 def _chosen_by_first(n: int, first_correct_P: np.ndarray | None, first_wrong_P: np.ndarray | None) -> tuple[int, int]:
-    """Return the number of first samples that hold a correct one of every problem, and a wrong one; n if unknown."""
+    """Return after how many first samples every problem has a correct one, and a wrong one.
+
+    Both are n if unknown.
+    """
     if first_correct_P is None or first_wrong_P is None:
         return n, n
     n_first, n_first_mixed = int(first_correct_P.max()) + 1, int(first_wrong_P.max()) + 1
@@ -130,7 +135,10 @@ def selected_fall_p(
 
 @dataclass(frozen=True, kw_only=True)
 class _Draws:
-    """The distribution of the base's hits given those of both sides and a filter, one row per different total."""
+    """Distribution of the base's hits given those of both sides and a filter.
+
+    One row per different total.
+    """
 
     row_P: Int[np.ndarray, " problem"]
     cumulative_RC: Float[np.ndarray, "row correct"]

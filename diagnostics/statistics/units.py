@@ -22,7 +22,7 @@ NOT_RELATED = "the interval assumes independent problems, and these have cluster
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """``mean`` over ``n`` problems with the bounds of its interval, None where there is none.
+    """Interval of a mean over ``n`` problems; its bounds are None where there is none.
 
     ``over`` is the resampling unit. ``why`` is the reason why clusters allow no interval.
     """
@@ -40,11 +40,10 @@ def by_cluster(
 ) -> Float[np.ndarray, "cluster ..."]:
     """Aggregate values per problem to one value per cluster with the same mean.
 
-    Without clusters return them as they are.
-
     A cluster's value is the mean plus the summed deviations of its problems, scaled to the number of clusters, so that
     correlated deviations add up before they are squared or resampled. Functions whose units are problems (intervals,
-    bands, bootstraps, keys) then work on clusters, also of unequal size.
+    bands, bootstraps, keys) then work on clusters, also of unequal size. Without clusters the values are returned as
+    they are.
 
     Source: Miller 2024, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
 
@@ -85,12 +84,10 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
 
 
 def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
-    """Return why clusters allow no inference on the population, by number or inequality.
+    """Return why clusters allow no inference on the population; None where they do.
 
-    None where they do.
-
-    A few large clusters dominate the variance and are worth less than as many of equal size: a t test over clusters
-    assumes equal variances.
+    They may be too few or too unequal. A few large clusters dominate the variance and are worth less than as many of
+    equal size: a t test over clusters assumes equal variances.
 
     >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
     ('fewer than 10 clusters', None)
@@ -128,7 +125,6 @@ def over_units(
 def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
     """Return the number of equal clusters with the same information on the spread: P² / Σ size².
 
-
     Source: Carter, Schnepel, Steigerwald 2017 (Rev. Econ. Stat. 99:698), for sizes alone.
 
     >>> effective_clusters(np.array([0, 0, 1, 1])), effective_clusters(np.array([0, 0, 0, 1]))  # 4² / (3² + 1²)
@@ -141,13 +137,11 @@ def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
 def left_out_error(
     residual_P: Float[np.ndarray, " problem"], weight_P: Float[np.ndarray, " problem"], cluster_P: np.ndarray
 ) -> tuple[float | None, float]:
-    """Standard error and degrees of freedom of Σ residual / Σ weight over clusters.
+    """Return the standard error of Σ residual / Σ weight over clusters, and degrees of freedom.
 
-    Each is left out in turn.
-
-    A cluster that holds much of the weight pulls the mean towards itself, so that what it deviates by is too small: of
-    ten clusters of 1 to 15 problems the plain error covers too rarely. Of clusters of equal weight this is the plain
-    one. None where one cluster holds all the weight.
+    The jackknife over clusters: each is left out in turn. A cluster with much of the weight pulls the mean towards
+    itself, so its deviation is too small: with ten clusters of 1 to 15 problems, the plain error covers too rarely.
+    With clusters of equal weight this is the plain error. None where one cluster has all the weight.
 
     Source: MacKinnon, Nielsen and Webb 2023 (J. Appl. Econometrics 38:671), CV3, for a ratio that is linearised.
 
@@ -168,9 +162,9 @@ def left_out_error(
 def totals(
     values_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"] | None
 ) -> Float[np.ndarray, " unit"]:
-    """What each cluster holds, scaled so that their mean is that of the problems.
+    """Return the sum over each cluster, scaled so that the mean is that of the problems.
 
-    Without clusters the values.
+    Without clusters the values are returned.
     """
     if cluster_P is None:
         return values_P
@@ -182,11 +176,14 @@ def totals(
 def independent_problems(
     holds_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"], confidence: float
 ) -> float:
-    """So many independent problems would scatter as the clusters do, at most as many as there are."""
+    """Return the number of independent problems with the same variance as the clusters.
+
+    At most the number of problems.
+    """
     n, share = len(holds_P), float(holds_P.mean())
     value_G = by_cluster(holds_P, cluster_P)
     n_clusters = len(value_G)
-    if share in (0.0, 1.0):  # no spread to learn from
+    if share in (0.0, 1.0):  # no spread to estimate
         return float(n_clusters)
     variance = float(np.var(value_G, ddof=1)) / n_clusters
     tail = 0.5 + confidence / 2.0

@@ -1,4 +1,4 @@
-"""The heading of a verdict and its attributes: where, on which problems, what happened to pass@1, what was lost."""
+"""Heading of a verdict and its attributes: place, scope, change of pass@1, kind of loss."""
 
 from __future__ import annotations
 
@@ -62,12 +62,13 @@ class OtherExplanation:
 class Attributes:
     """Attributes of a verdict.
 
-    ``where``: the late window as a whole, or single checkpoints, with their ``steps`` as (first, last).
-    ``scope``: the population that the problems were sampled from, or these problems alone.
-    ``pass_at_1``: up or down where the 95 % interval of its change lies above or below 0, else open.
-    ``kind`` of the loss: problems that are hardly ever solved now, modes, or many small changes; None without a loss.
-    ``k``, ``change``, ``low``, ``high``: pass@k at the k where it changed least favourably, with its 95 % interval
-    (probabilities). ``explanations``: what else could explain a fall, the largest share first.
+    Attributes:
+        where: The late window as a whole, or single checkpoints, with their ``steps`` as (first, last).
+        scope: The population that the problems were sampled from, or these problems alone.
+        pass_at_1: "up" or "down" if the 95 % interval of its change is above or below 0, else "open".
+        kind: Problems that are hardly ever solved now, modes, or many small changes; None without a loss.
+        change: pass@k at the ``k`` where it changed least favourably, with its 95 % interval (probabilities).
+        explanations: Other explanations of a fall, the largest share first.
     """
 
     where: Where
@@ -96,9 +97,10 @@ def rank_explanations(
     guess_rate_allowed: float = 0.0,
     even_loss: float | None = None,
 ) -> tuple[OtherExplanation, ...]:
-    """Return what else could explain a fall: explanations that the data do not rule out first, then the largest share.
+    """Return other explanations of a fall.
 
-    ``is_misread``: a lenient reader of the same samples finds no fall. The others are the fields of an ``Explanation``.
+    Those that the data do not rule out come first, then the largest share. ``is_misread``: a lenient reader of the same
+    samples finds no fall. The other parameters are fields of an ``Explanation``.
 
     >>> [(one.name, one.is_enough) for one in rank_explanations("degraded", guess_rate=0.02, even_loss=0.8)]
     [('false accepts', False), ('equal loss on all problems', False)]

@@ -1,4 +1,4 @@
-"""Why there is no verdict."""
+"""Reasons for no verdict."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, SeenCounts
 from oversharp.diagnostics.verdict.words.caveats import NEEDS_SAMPLES, left_out_of
 
-#: Without so many problems that the base solved there is no verdict: there is nothing to lose.
+#: Smallest number of problems that the base must have solved: below it there is nothing to lose.
 LEAST_SOLVED = 5
-#: What settles a verdict on problems that the base's samples chose.
+#: How to get a verdict on problems that the base's samples chose.
 FRESH_BASE = (
     "Sample the base again with another seed and compare with these samples, or give --selected-by none if other "
     "samples chose the problems"
@@ -62,5 +62,8 @@ def _why_nothing_to_lose(counts: SeriesCounts) -> str | None:
 
 
 def count_within_reach(counts: SeriesCounts) -> int:
-    """Problems that the base solved at least once: of the others no sample can tell whether they were lost."""
+    """Return the number of problems that the base solved at least once.
+
+    For the others no sample can show whether they were lost.
+    """
     return int((counts.base.correct_P > 0).sum())

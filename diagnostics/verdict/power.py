@@ -201,10 +201,10 @@ def power(
     ``known_to`` (probability). Equal ``rng`` and numbers of problems give equal problems and losses at any n.
     """
     ks = inference_ks(min(design.n, design.n_base))
-    found = 0
+    n_found = 0
     for done, (counts, samples_rng) in enumerate(_audits(rates, loss, design, runs, rng), start=1):
-        found += _both_keys(counts, ks, samples_rng)
-        estimate = Power(found=found, runs=done)
+        n_found += _both_keys(counts, ks, samples_rng)
+        estimate = Power(found=n_found, runs=done)
         if done % _RUNS_AT_ONCE == 0 and estimate.known_to <= known_to:
             low, high = estimate.interval(_SURE_Z)
             if not low <= wanted <= high:

@@ -66,12 +66,12 @@ def sharpening_of(
     )
 
 
-def _label(found: AgainstFrontier, rise: Interval) -> SharpeningLabel:
-    if found.above >= SURE:
+def _label(against: AgainstFrontier, rise: Interval) -> SharpeningLabel:
+    if against.above >= SURE:
         return "better"
-    if found.below >= SURE:
+    if against.below >= SURE:
         return "worse"
-    highest = [one.high for one in (found.gain, found.loss) if one.high is not None]
+    highest = [one.high for one in (against.gain, against.loss) if one.high is not None]
     rose = rise.low is not None and rise.low > 0.0
     return "sharpening_only" if rose and highest and min(highest) <= MARGIN else "not_shown"
 

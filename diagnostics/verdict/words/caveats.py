@@ -1,4 +1,4 @@
-"""What may mislead in this very series, as sentences beside the verdict."""
+"""Caveats: what may mislead in a series, as sentences next to its verdict."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ from oversharp.diagnostics.verdict.rule import spent_share
 from oversharp.diagnostics.verdict.words.numbers import points_text
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, share_text
 
-#: Below these a verdict warns: problems, and samples per problem and checkpoint.
+#: A verdict warns below these numbers of problems, and of samples per problem and checkpoint.
 FEW_PROBLEMS, FEW_SAMPLES = 30, 256
 #: Limit of an audit with one response per problem.
 NEEDS_SAMPLES = "pass@k for k > 1 needs samples: draw 8 or more of each problem"
-#: A rate of samples without a readable answer that changed by more than this (probability) is told.
+#: A rise of a rate of unparsed samples (probability) that is reported.
 NOTABLE_RISE = 0.01
-#: … and by which it must have fallen to hide a loss that matters.
+#: A fall of this rate that may hide a loss that matters.
 NOTABLE_MENDING = 0.05
-#: Of the size of a fall, the least part that is worth telling to be the luck of its calling.
+#: Smallest part of the size of a fall that is reported as selection bias.
 _NOTABLE_PART = 0.1
-#: What looks like a lost mode and is none: a rate of ``CheckpointCounts``, and how a caveat says it.
+#: Rates of ``CheckpointCounts`` that look like lost modes and are not, and their wording in a caveat.
 _MISTAKEN = (
     (attrgetter("rates.truncated"), "were cut off before they had answered", "a cut-off one"),
     (attrgetter("rates.not_parsed"), "could not be parsed", "one that the grader cannot read"),
     (attrgetter("rates.ambiguous"), "named no single answer", "one that hedges"),
     (attrgetter("rates.timed_out"), "ran out of the grader's time", "one that the grader had no time for"),
 )
-#: Above this share of a checkpoint's samples a verdict is more about form than about ability.
+#: Above this share of a checkpoint's samples, the verdict is more about format than about ability.
 _MOST_UNREAD = 0.5
 
 
-def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
-    """What may mislead in this very series, from its data."""
+def caveats_of(verdict: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+    """Yield what may mislead in this series, from its data."""
     if counts.is_repaired:
         yield (
             "A repaired series: steps are hundredths of the way from the base to a checkpoint, and the label is about "
             "the far end alone. What each point returns is told by checkpoint, and oversharp ship chooses among them."
         )
-    if said.positive or largest_fall(said.changes) is not None:
+    if verdict.positive or largest_fall(verdict.changes) is not None:
         yield from _rates_that_rose(counts.base, window)
-    if not said.positive:
-        yield from _mended_format(counts.base, window)
+    if not verdict.positive:
+        yield from _of_improved_parsing(counts.base, window)
     n_least = min(one.n for one in window)
-    if said.n_problems < FEW_PROBLEMS:
-        yield f"Fewer than {FEW_PROBLEMS} problems ({said.n_problems}): only large falls can be seen."
-    if min(n_least, said.n_base) < FEW_SAMPLES:
+    if verdict.n_problems < FEW_PROBLEMS:
+        yield f"Fewer than {FEW_PROBLEMS} problems ({verdict.n_problems}): only large falls can be seen."
+    if min(n_least, verdict.n_base) < FEW_SAMPLES:
         yield (
-            f"Only {plural(min(n_least, said.n_base), 'sample')} per problem and checkpoint: "
-            f"nothing is seen beyond k = {said.k_most}."
+            f"Only {plural(min(n_least, verdict.n_base), 'sample')} per problem and checkpoint: "
+            f"nothing is seen beyond k = {verdict.k_most}."
         )
-    if said.n_within_reach < FEW_PROBLEMS <= said.n_problems:
+    if verdict.n_within_reach < FEW_PROBLEMS <= verdict.n_problems:
         yield (
-            f"Only {said.n_within_reach} of {said.n_problems} problems were solved by the base: below {FEW_PROBLEMS} "
-            "nothing is said of problems like these."
+            f"Only {verdict.n_within_reach} of {verdict.n_problems} problems were solved by the base: below "
+            f"{FEW_PROBLEMS} nothing is said of problems like these."
         )
-    yield from _of_size(said)
-    yield from _of_guessing(said)
-    yield from warnings_of(counts, said.lenient, said.label)
-    yield from _of_related_remedy(said, counts)
-    if said.p_minority is None:
+    yield from _of_size(verdict)
+    yield from _of_guessing(verdict)
+    yield from warnings_of(counts, verdict.lenient, verdict.label)
+    yield from _of_related_remedy(verdict, counts)
+    if verdict.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."
     if any(one.n < one.n_most for one in window):
         yield (
@@ -80,32 +80,37 @@ def caveats_of(said: Verdict, counts: SeriesCounts, window: Sequence[CheckpointC
         yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."
 
 
-def _of_size(said: Verdict) -> Iterator[str]:
-    fall = largest_fall(said.changes)
-    if fall is None or said.size_given_label is None or said.size_given_label < (1 - _NOTABLE_PART) * fall.change:
+def _of_size(verdict: Verdict) -> Iterator[str]:
+    fall = largest_fall(verdict.changes)
+    if fall is None or verdict.size_given_label is None or verdict.size_given_label < (1 - _NOTABLE_PART) * fall.change:
         return
     yield (
         f"Only clear falls are called a loss, and those look larger than they are: about "
-        f"{points_text(-said.size_given_label)} points are the best guess, not {points_text(-fall.change)}."
+        f"{points_text(-verdict.size_given_label)} points are the best guess, not {points_text(-fall.change)}."
     )
 
 
-def _of_guessing(said: Verdict) -> Iterator[str]:
-    found = said.explanation
-    if found is None or not said.positive or found.guess_rate is None or found.guess_source != "assumed":
+def _of_guessing(verdict: Verdict) -> Iterator[str]:
+    explanation = verdict.explanation
+    if (
+        explanation is None
+        or not verdict.positive
+        or explanation.guess_rate is None
+        or explanation.guess_source != "assumed"
+    ):
         return
-    # one that was reckoned with was refuted, though the search, by draws of its own, may end beside it
-    if found.guess_rate <= found.guess_rate_allowed:
+    # a rate that the verdict allows for was rejected; the search has other draws and may end slightly below it
+    if explanation.guess_rate <= explanation.guess_rate_allowed:
         return
     yield (
-        f"A grader that accepted {share_text(found.guess_rate)} of the base's wrong answers and none later would leave "
-        f"the same behind; up to {share_text(found.guess_rate_allowed)} was reckoned with. Where yours accepts more, "
-        "give its share with --guess-rate."
+        f"A grader that accepted {share_text(explanation.guess_rate)} of the base's wrong answers and none later would "
+        f"leave the same behind; up to {share_text(explanation.guess_rate_allowed)} was reckoned with. Where yours "
+        "accepts more, give its share with --guess-rate."
     )
 
 
 def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
-    """Of the caveats those about how the problems and samples came to be: they take something from the verdict."""
+    """Yield the caveats about the origin of problems and samples, which weaken the verdict."""
     yield from counts.grading
     yield from _of_style(lenient, label)
     yield from unread_of(counts)
@@ -120,23 +125,23 @@ def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: Ver
 _LARGE_STYLE_RISE = 0.05
 
 
-def _of_style(found: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
-    """Both readings in one line, where the lenient one would change the label, or the size by much."""
-    if found is None or found.explains or label == "mode_collapse":
+def _of_style(lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
+    """Yield both readings if the lenient one would change the label, or the size by much."""
+    if lenient is None or lenient.explains or label == "mode_collapse":
         return
-    if found.label == label and abs(found.rise) < _LARGE_STYLE_RISE:
+    if lenient.label == label and abs(lenient.rise) < _LARGE_STYLE_RISE:
         return
-    other = "the same" if found.label == label else f'"{TITLES[HEADINGS[found.label]]}"'
+    other = "the same" if lenient.label == label else f'"{TITLES[HEADINGS[lenient.label]]}"'
     yield (
-        f"Answers that only a lenient reader accepts moved by {points_text(found.rise)} points. "
-        f"pass@{found.k} is {found.strict_base:.3f} at the base and {found.strict_late:.3f} late as graded, "
-        f"{found.base:.3f} and {found.late:.3f} by a lenient reader of the same samples, whose verdict would be "
+        f"Answers that only a lenient reader accepts moved by {points_text(lenient.rise)} points. "
+        f"pass@{lenient.k} is {lenient.strict_base:.3f} at the base and {lenient.strict_late:.3f} late as graded, "
+        f"{lenient.base:.3f} and {lenient.late:.3f} by a lenient reader of the same samples, whose verdict would be "
         f"{other}. Read some late responses before you decide."
     )
 
 
 def misread_base_of(counts: SeriesCounts) -> Iterator[str]:
-    """Whether the base may have solved what the grader did not read, where it solved hardly anything."""
+    """Yield a warning if the grader may not parse the answers of a base that solved little."""
     base = counts.base
     if base.lenient_P is None or not len(base.correct_P):
         return
@@ -149,16 +154,16 @@ def misread_base_of(counts: SeriesCounts) -> Iterator[str]:
 
 
 def unread_of(counts: SeriesCounts) -> Iterator[str]:
-    """Of which checkpoints most samples state no answer that was read, and of which most were cut off."""
+    """Yield checkpoints with mostly unparsed samples, and ones with mostly truncated samples."""
     rates = [one.rates for one in (counts.base, *counts.trained) if one.rates is not None]
-    for rate_of, what, mend in _UNREAD:
+    for rate_of, what, hint in _UNREAD:
         known = [(share, rate.checkpoint) for rate in rates if (share := rate_of(rate)) is not None]
         most = [(share, checkpoint) for share, checkpoint in known if share > _MOST_UNREAD]
         if not most:
             continue
-        share, checkpoint = max(most, key=lambda one: one[0])
+        share, checkpoint = max(most, key=lambda pair: pair[0])
         others = f" (more than half at {len(most)} of {plural(len(known), 'checkpoint')})" if len(known) > 1 else ""
-        yield f"{100 * share:.0f} % of the samples of {checkpoint} {what}{others}: {mend}"
+        yield f"{100 * share:.0f} % of the samples of {checkpoint} {what}{others}: {hint}"
 
 
 def _not_read(rates: Rates) -> float:
@@ -187,7 +192,10 @@ def _of_one_response(counts: SeriesCounts) -> Iterator[str]:
 
 
 def equal_weights_of(counts: SeriesCounts) -> Iterator[str]:
-    """Checkpoints whose id is that of an earlier one with their step: they have its weights."""
+    """Yield checkpoints that have the weights of an earlier one.
+
+    Their id is that of the earlier one, with their step added.
+    """
     first: dict[str, str] = {}
     equal: dict[str, list[str]] = {}
     for one in (counts.base, *counts.trained):
@@ -215,12 +223,12 @@ def _of_relations(counts: SeriesCounts) -> Iterator[str]:
         n = counts.n_near_duplicates
         repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"
         taken = "is taken for independent" if n == 1 else "are taken for independent"
-        mend = "Name the field that groups them with --cluster (of an import: --map cluster=FIELD)."
-        yield f"{repeat} the text of another and {taken}. {mend}"
+        hint = "Name the field that groups them with --cluster (of an import: --map cluster=FIELD)."
+        yield f"{repeat} the text of another and {taken}. {hint}"
 
 
-def _of_related_remedy(said: Verdict, counts: SeriesCounts) -> Iterator[str]:
-    if counts.cluster_P is not None and said.label == "inconclusive":
+def _of_related_remedy(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
+    if counts.cluster_P is not None and verdict.label == "inconclusive":
         yield (
             "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "
             "and fall together, which no samples of the base tell."
@@ -277,8 +285,11 @@ def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts])
             )
 
 
-def _mended_format(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
-    """Where the base may have said more than was read: what training mended of that may make up for what it lost."""
+def _of_improved_parsing(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+    """Yield a warning if the base has more unparsed samples than the window.
+
+    Answers that are parsed only after training may hide a loss.
+    """
     if base.unread_P is None or any(one.unread_P is None for one in window):
         return
     before = float(base.unread_P.mean() / base.n)
@@ -292,9 +303,9 @@ def _mended_format(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -
 
 
 def late_left_out(counts: SeriesCounts, first_late_step: int) -> tuple[LeftOut, ...]:
-    """Return the checkpoints that were left out at or after ``first_late_step``, by step or the number in their label.
+    """Return the checkpoints that were left out at or after ``first_late_step``.
 
-    Without them the end of the run is not known.
+    Their step is recorded, or the number in their label. Without them the end of the run is unknown.
     """
 
     def step_of(left: LeftOut) -> int | None:
@@ -306,7 +317,10 @@ def late_left_out(counts: SeriesCounts, first_late_step: int) -> tuple[LeftOut, 
 
 
 def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:
-    """Checkpoints that cannot be compared: those that never were read, then the base and the others in step order."""
+    """Return the checkpoints that cannot be compared.
+
+    First those that were not read, then the base and the others in step order.
+    """
     known = {
         one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
         for one in (counts.base, *counts.trained)

@@ -1,4 +1,4 @@
-"""What a change of pass@k is made of, in one sentence: said by the report, the command line and Python alike."""
+"""Decomposition of a change of pass@k in one sentence, for report, command line and Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from oversharp.diagnostics.verdict.record import Estimate, Verdict
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, signed_text
 
-#: Parts of the measure ``change_budget``, and what each is in a sentence.
+#: Parts of the measure ``change_budget``, and their wording in a sentence.
 PARTS_IN_WORDS: Mapping[str, str] = MappingProxyType(
     {
         "cut_off": "samples that were cut off",
@@ -22,20 +22,20 @@ PARTS_IN_WORDS: Mapping[str, str] = MappingProxyType(
         "unexplained": "unexplained, on problems that both solve",
     }
 )
-#: Why a fall that was shown may come from problems none of which shows one.
+#: Why a significant fall may be the sum over problems none of which shows one.
 _TOGETHER = "The verdict tests all problems together: luck alone does not explain that sum."
-#: A rest that would be printed as nothing is not told; in probability.
+#: A smaller rest (probability) would be printed as 0, and is left out.
 _LEAST = 0.0005
-#: How many times as far as its interval reaches a part lies from 0 to be called surely other than 0.
+#: A part is significant if its distance from 0 is more than this multiple of its interval's reach towards 0.
 _SURELY = 1.25
-#: A part is told by its number alone where its interval reaches so far at most to either side, as a share of the whole.
+#: A part is printed without its interval if this reaches at most this share of the whole to either side.
 _NEARLY_KNOWN = 0.1
 
 
 def is_sure(part: Estimate) -> bool:
-    """Whether its interval leaves out 0, and would if it reached a quarter further.
+    """Return whether the interval excludes 0, even if it reached a quarter further.
 
-    The intervals hold with 95 %, which would make one claim of nothing in twenty audits.
+    The intervals are 95 %, so excluding 0 alone would be a false claim in one of twenty audits.
     """
     if part.value is None or part.low is None or part.high is None:
         return False
@@ -44,25 +44,26 @@ def is_sure(part: Estimate) -> bool:
 
 
 def is_nearly_known(part: Estimate, whole: Estimate) -> bool:
-    """Whether its interval reaches no further to either side than a tenth of the whole change."""
+    """Return whether the interval reaches at most a tenth of the whole change to either side."""
     if part.value is None or part.low is None or part.high is None:
         return False
     return max(part.value - part.low, part.high - part.value) <= _NEARLY_KNOWN * abs(whole.value or 0.0)
 
 
 def is_fall_shown(verdict: Verdict | None) -> bool:
-    """Whether the label of the verdict is a fall of pass@k in the window that nothing else explains."""
+    """Return whether the label is an unexplained fall of pass@k in the window."""
     return verdict is not None and verdict.label in ("over_sharpened", "over_sharpened_here", "degraded")
 
 
 def made_of_text(
     whole: Estimate, parts: Mapping[str, Estimate], *, k: int, place: str, fall_is_shown: bool = False
 ) -> str:
-    """What is surely a part of a change of pass@``k`` (probability) from the base to ``place``, and the rest.
+    """Return the significant parts of a change of pass@``k``, and the rest, as a sentence.
 
-    ``parts`` are those that are known, by their names in ``PARTS_IN_WORDS``; empty where neither a part nor the whole
-    is surely other than 0. A part that is not known to a tenth of the whole stands with its interval.
-    ``fall_is_shown``: the verdict on the same series shows a fall, see ``is_fall_shown``.
+    The change (probability) is from the base to ``place``. ``parts`` are the known ones, by their names in
+    ``PARTS_IN_WORDS``. Empty if neither a part nor the whole differs significantly from 0. A part that is not known to
+    a tenth of the whole is printed with its interval. ``fall_is_shown``: the verdict on the same series shows a fall,
+    see ``is_fall_shown``.
 
     >>> whole, lost = Estimate(value=-0.1, low=-0.13, high=-0.07), Estimate(value=-0.08, low=-0.1, high=-0.06)
     >>> rest = Estimate(value=-0.02, low=-0.05, high=0.01)
@@ -86,7 +87,7 @@ def made_of_text(
 
 
 def _points(part: Estimate, whole: Estimate) -> str:
-    """A part that is sure, with its interval where that is wide beside the whole change."""
+    """Return a significant part, with its interval if that is wide compared with the whole change."""
     return signed_text(part.value or 0.0) + (
         "" if is_nearly_known(part, whole) else bounds_text(part.low, part.high, signed=True)
     )

@@ -6,30 +6,32 @@ import math
 from collections.abc import Sequence
 
 
-def ranges_text(found: Sequence[tuple[int, int]], *, repaired: bool = False) -> str:
-    """Ranges of steps, (first, last), in words; ``repaired``: they are hundredths of λ.
+def ranges_text(places: Sequence[tuple[int, int]], *, repaired: bool = False) -> str:
+    """Return ranges of steps, (first, last), in words.
+
+    ``repaired``: they are hundredths of λ.
 
     >>> ranges_text([(20, 40), (80, 80)]), ranges_text([(160, 160)])
     ('steps 20–40, 80', 'step 160')
     >>> ranges_text([(25, 50), (75, 75)], repaired=True)
     'λ = 0.25–0.5, 0.75'
     """
-    ends = [[f"{step / 100:g}" if repaired else str(step) for step in dict.fromkeys(both)] for both in found]
-    told = ["–".join(both) for both in ends]
+    ends = [[f"{step / 100:g}" if repaired else str(step) for step in dict.fromkeys(both)] for both in places]
+    texts = ["–".join(both) for both in ends]
     if repaired:
-        return f"λ = {', '.join(told)}"
-    word = "step" if len(found) == 1 and found[0][0] == found[0][1] else "steps"
-    return f"{word} {', '.join(told)}"
+        return f"λ = {', '.join(texts)}"
+    word = "step" if len(places) == 1 and places[0][0] == places[0][1] else "steps"
+    return f"{word} {', '.join(texts)}"
 
 
 def points_text(probability: float) -> str:
-    """Hundredths of probability with one decimal and a real minus sign; never −0.0."""
+    """Return hundredths of probability with one decimal and a real minus sign; never −0.0."""
     text = f"{100 * probability:.1f}"
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", "−")
 
 
 def at_least_text(probability: float) -> str:
-    """Points that are surely reached: rounded down, so that the sentence is not stronger than the number.
+    """Return points rounded down, so that "at least" is true in a sentence.
 
     >>> at_least_text(0.04489), at_least_text(0.045), at_least_text(-0.0571)
     ('4.4', '4.5', '−5.8')
@@ -38,7 +40,7 @@ def at_least_text(probability: float) -> str:
 
 
 def at_most_text(probability: float) -> str:
-    """Points that are surely not passed: rounded up.
+    """Return points rounded up, so that "at most" is true in a sentence.
 
     >>> at_most_text(0.05743), at_most_text(0.057)
     ('5.8', '5.7')
@@ -47,15 +49,15 @@ def at_most_text(probability: float) -> str:
 
 
 def signed_text(probability: float) -> str:
-    """The same with a plus sign where it is above 0."""
+    """Return points with a plus sign if they are above 0."""
     text = points_text(probability)
     return text if text.startswith("−") or float(text) == 0 else f"+{text}"
 
 
 def bounds_text(low: float | None, high: float | None, *, signed: bool = False) -> str:
-    """An interval in brackets, in points, rounded outward, as sentences round what is sure; empty where one is unknown.
+    """Return an interval in brackets, in points, rounded outward; empty if a bound is unknown.
 
-    One that lies on one side of 0 is printed so: a bound that rounds to 0 says on which.
+    If the interval is on one side of 0, a bound that rounds to 0 is printed as <0 or >0.
 
     >>> bounds_text(-0.1161, -0.0003), bounds_text(-0.116, 0.0), bounds_text(0.0002, 0.05)
     (' [−11.7, <0]', ' [−11.6, 0.0]', ' [>0, 5.0]')

@@ -253,13 +253,13 @@ def _other_steps(verdict: Verdict) -> Iterator[str]:
     earlier = others[-1].step < verdict.window[0] and not verdict.repaired
     lost = "had lost" if earlier else "lost"
     where = where if verdict.repaired else f"{where[0].upper()}{where[1:]}"  # λ stays small
-    told = f"{where} {lost} up to {points} of pass@{worst.k}{most}"
+    text = f"{where} {lost} up to {points} of pass@{worst.k}{most}"
     # only a window that kept the base's level shows that the loss was regained
-    yield f"{told}, regained later" if verdict.label == "no_loss" and earlier else told
-    for cause, text in _CAUSES.items():
+    yield f"{text}, regained later" if verdict.label == "no_loss" and earlier else text
+    for cause, reason in _CAUSES.items():
         steps = [step for step in others if step.cause == cause]
         if steps:
-            yield f"At {verdict.steps_text(steps)}, {text}"
+            yield f"At {verdict.steps_text(steps)}, {reason}"
 
 
 def _uncovered_steps(verdict: Verdict) -> list[StepClaim]:
@@ -390,38 +390,43 @@ def sharpening_text(verdict: Verdict) -> str:
     >>> from oversharp.diagnostics.verdict.record import Estimate, Sharpening
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in (
     ...     (0.2, 0.15, 0.25), (0.05, 0.01, 0.09), (0.04, 0.01, 0.08), (0.75, 0.6, 0.95))]
-    >>> found = Sharpening(label="better", k=64, rise=some[0], gain=some[1], loss=some[2], share=some[3])
-    >>> sharpening_text(Verdict(series="run", label="inconclusive", sentence="", window=(40, 60), sharpening=found))
+    >>> better = Sharpening(label="better", k=64, rise=some[0], gain=some[1], loss=some[2], share=some[3])
+    >>> sharpening_text(Verdict(series="run", label="inconclusive", sentence="", window=(40, 60), sharpening=better))
     'Better than sharpening: at equal pass@64, pass@1 is 5.0 points [1.0, 9.0] above the base at a lower temperature.
     A lower temperature gives 75 % [60, 95] of the gain of 20.0 points of pass@1. Steps 40–60, one training seed.'
     """
-    found = verdict.sharpening
-    if found is None:
+    sharpening = verdict.sharpening
+    if sharpening is None:
         return ""
-    by_pass_at_k = found.loss.value is not None and found.gain.value is None
-    by_pass_at_k |= found.label == "sharpening_only" and (found.gain.high is None or found.gain.high > MARGIN)
-    parts = [_pass_at_k_compared(found) if by_pass_at_k else _pass_at_1_compared(found), *_share_of_gain(found)]
-    if found.read is not None and found.read >= 0.01:
-        parts.append(f"{points_text(found.read)} points of the gain are answers that were not parsed before")
+    by_pass_at_k = sharpening.loss.value is not None and sharpening.gain.value is None
+    by_pass_at_k |= sharpening.label == "sharpening_only" and (
+        sharpening.gain.high is None or sharpening.gain.high > MARGIN
+    )
+    parts = [
+        _pass_at_k_compared(sharpening) if by_pass_at_k else _pass_at_1_compared(sharpening),
+        *_share_of_gain(sharpening),
+    ]
+    if sharpening.read is not None and sharpening.read >= 0.01:
+        parts.append(f"{points_text(sharpening.read)} points of the gain are answers that were not parsed before")
     steps = _steps(verdict)
     parts.append(f"{steps[0].upper()}{steps[1:]}, one training seed")
-    return f"{SHARPENING_TITLES[found.label]}: {' '.join(f'{part}.' for part in parts)}"
+    return f"{SHARPENING_TITLES[sharpening.label]}: {' '.join(f'{part}.' for part in parts)}"
 
 
-def _pass_at_1_compared(found: Sharpening) -> str:
+def _pass_at_1_compared(sharpening: Sharpening) -> str:
     """Return pass@1 relative to the base at the lower temperature with the same pass@k."""
-    value, low = found.gain.value, found.gain.low
+    value, low = sharpening.gain.value, sharpening.gain.low
     if value is None:
-        reached = f"no lower temperature of the base reaches this pass@1 and pass@{found.k}"
+        reached = f"no lower temperature of the base reaches this pass@1 and pass@{sharpening.k}"
         return reached if low is None or low <= 0 else f"{reached}, by at least {at_least_text(low)} points of pass@1"
-    return f"at equal pass@{found.k}, pass@1 is {difference_text(found.gain)} the base at a lower temperature"
+    return f"at equal pass@{sharpening.k}, pass@1 is {difference_text(sharpening.gain)} the base at a lower temperature"
 
 
-def _pass_at_k_compared(found: Sharpening) -> str:
+def _pass_at_k_compared(sharpening: Sharpening) -> str:
     """Return pass@k relative to the base at the lower temperature with the same pass@1."""
-    if found.loss.value is None:
-        return f"pass@{found.k} is below the base at every temperature that was sampled"
-    return f"at equal pass@1, pass@{found.k} is {difference_text(found.loss)} the base at a lower temperature"
+    if sharpening.loss.value is None:
+        return f"pass@{sharpening.k} is below the base at every temperature that was sampled"
+    return f"at equal pass@1, pass@{sharpening.k} is {difference_text(sharpening.loss)} the base at a lower temperature"
 
 
 def difference_text(change: Estimate) -> str:
@@ -438,8 +443,8 @@ def difference_text(change: Estimate) -> str:
     return f"{points_text(size)} points {side} ({bound})"
 
 
-def _share_of_gain(found: Sharpening) -> Iterator[str]:
-    share, gain = found.share, found.rise.value
+def _share_of_gain(sharpening: Sharpening) -> Iterator[str]:
+    share, gain = sharpening.share, sharpening.rise.value
     if share.value is None or share.low is None or share.high is None or gain is None:
         return
     ends = f"[{100 * share.low:.0f}, {100 * share.high:.0f}]".replace("-", "−")
