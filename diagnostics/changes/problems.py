@@ -34,7 +34,7 @@ class ProblemChange:
 
     @property
     def sure(self) -> bool:
-        """Whether the change is significant, at 5 % for all falls, or all rises, of the comparison together."""
+        """Return whether the change is significant: 5 % for all falls, or all rises, together."""
         return self.p_adjusted is not None and self.p_adjusted <= SURE
 
 

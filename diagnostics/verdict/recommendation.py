@@ -71,7 +71,7 @@ class ShippingStep:
 
     @property
     def is_own_base(self) -> bool:
-        """Whether it is the base at the audit's temperature, from which all changes count."""
+        """Return whether it is the base at the audit's temperature, from which all changes count."""
         return self.is_base and self.temperature is None
 
     @classmethod

@@ -37,17 +37,13 @@ POSITIVE: tuple[VerdictLabel, ...] = (
     "lost_at_steps",
 )
 
-
 #: Suffix of the title of a lost window, by the change of pass@1.
 _PASS_AT_1_TITLES: Mapping[PassAt1, str] = {"up": " (over-sharpened)", "down": " (degraded)", "open": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeAtK:
-    """pass@k of the base and of the late window, and their difference (probabilities).
-
-    ``low`` and ``high`` bound the 95 % interval of the paired difference.
-    """
+    """pass@k of base and late window, and its paired change with 95 % interval; probabilities."""
 
     k: int
     base: float
@@ -59,10 +55,7 @@ class ChangeAtK:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number with the bounds of its 95 % interval.
-
-    The number or a bound is None where it is outside the range of the data.
-    """
+    """A number with its 95 % interval; what is outside the range of the data is None."""
 
     value: float | None
     low: float | None
@@ -90,13 +83,10 @@ class Rates:
 class Claim:
     """A tested statement and its result.
 
-    Attributes:
-        null: The null hypothesis.
-        level: ``holds`` is true if ``p`` is at most this.
-        p: Probability of such data under ``null``; None where the claim could not be tested.
-        size: Change of pass@k in probability; for ``some problem lost`` the share of lost problems.
-        otherwise: Other causes that would produce the same data.
-        why: Why the claim could not be tested, or why it is not made at any ``p`` (too few problems).
+    ``holds`` is true if ``p``, the probability of such data under ``null``, is at most ``level``. ``p`` is None where
+    the claim could not be tested. ``why`` is the reason, or why it is not made at any ``p`` (too few problems).
+    ``size`` is a change of pass@k in probability; for ``some problem lost`` the share of lost problems. ``otherwise``
+    are other causes that would produce the same data.
     """
 
     name: str
@@ -118,14 +108,10 @@ SharpeningLabel = Literal["better", "sharpening_only", "worse", "not_shown"]
 class Sharpening:
     """The late checkpoints compared with the base at lower temperatures; in probability.
 
-    ``value`` of ``gain``, ``loss`` and ``share`` is None where no lower temperature of the base reaches the same value.
-
-    Attributes:
-        rise: Change of pass@1.
-        gain: pass@1 minus that of the base at the lower temperature with the same pass@k.
-        loss: pass@k minus that of the base at the lower temperature with the same pass@1.
-        share: Part of the rise of pass@1 that a lower temperature of the base gives too.
-        read: Part of the rise from samples that are parsed now and were not before; None if unknown.
+    ``rise`` is the change of pass@1. ``gain`` is pass@1 minus that of the base at the lower temperature with the same
+    pass@k; ``loss`` is pass@k minus that at the lower temperature with the same pass@1. ``share`` is the part of the
+    rise that a lower temperature gives too. Their ``value`` is None where no lower temperature reaches this. ``read``
+    is the part of the rise from samples that are parsed now and were not before; None if unknown.
     """
 
     label: SharpeningLabel
@@ -161,10 +147,7 @@ class StepClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A checkpoint without a result, and the reason.
-
-    ``step`` is None if the checkpoint never entered the audit.
-    """
+    """A checkpoint without a result, and why. ``step`` is None if it never entered the audit."""
 
     checkpoint: str
     step: int | None
@@ -194,17 +177,12 @@ class LenientReading:
 class Explanation:
     """Other explanations of the fall, as shares.
 
-    A part of the fall is None if it does not apply.
-
-    Attributes:
-        guess_rate: Smallest share of wrong responses that, accepted at the base alone, would produce such a fall; None
-            if half of them would not.
-        guess_rate_allowed: Share of false accepts that the verdict allows for, from ``guess_source``.
-        format: Part of the fall that unparsed samples explain if they are correct as often as the parsed ones of their
-            problem.
-        format_most: The same if all unparsed samples in excess of the base's are correct.
-        even_loss: Part of the fall from a loss of the same share of correct samples on every problem.
-        step: The single checkpoint that this is about; None for the window.
+    ``guess_rate`` is the smallest share of wrong responses that, accepted at the base alone, would produce such a fall;
+    None if half of them would not. The verdict allows for ``guess_rate_allowed``, from ``guess_source``. The others are
+    parts of the fall; None if they do not apply. ``format`` is from unparsed samples if they are correct as often as
+    the parsed ones of their problem, ``format_most`` if all in excess of the base's are correct, ``even_loss`` from a
+    loss of the same share of correct samples on every problem. ``step`` is the single checkpoint that this is about;
+    None for the window.
     """
 
     guess_rate: float | None
@@ -235,22 +213,18 @@ class Verdict:
     """Verdict of an audit on one series.
 
     Attributes:
-        n_base: Samples per problem of the base.
-        n_late: Samples per problem, summed over the window.
+        n_late: Samples per problem, summed over the window; ``n_base`` are those of the base.
         window: Steps of the late checkpoints, the last third. The tests pool their samples; ``changes`` and ``k_star``
             are means over them.
         k_most: The verdict is valid for k = 1 … ``k_most``.
         size_given_label: Largest fall of pass@k, corrected for the fact that only clear falls are called a loss.
         k_star: The k from which pass@k of the window is below the base for good.
-        claims: All tested claims.
-        steps: Results of the single checkpoints.
-        left_out: Checkpoints without a result.
+        steps: Results of the single checkpoints; ``left_out`` are those without a result.
         lenient: Given where the style of the answers changed.
         sharpening: None if the base was not sampled at lower temperatures.
-        detected_by: Step at which the fall was first significant; after a positive verdict only.
-        decline_began: Step at which the fall began; after a positive verdict only.
-        caveats: Sentences about what may mislead in this series.
-        warnings: The caveats about the origin of its problems and samples.
+        detected_by: Step at which the fall was first significant, after a positive verdict; it began at
+            ``decline_began``.
+        caveats: Sentences about what may mislead; ``warnings`` are those about the origin of problems and samples.
         shipping: The checkpoint to ship, among all comparable series; None in older verdicts.
         repaired: The steps are weights between the base and a checkpoint.
         accuracies: Of base and compared checkpoints where each problem has one response; empty otherwise.
@@ -384,17 +358,17 @@ class Verdict:
         cause = None if self.label == "lost_at_steps" else self.label
         return [step for step in self.steps if step.lost and step.cause == cause and step.step >= self.window[0]]
 
-    def steps_text(self, chosen: Sequence[StepClaim]) -> str:
+    def steps_text(self, told: Sequence[StepClaim]) -> str:
         """Return some of its checkpoints in words, neighbours as a range."""
-        steps = {claim.step for claim in chosen}
+        steps = {claim.step for claim in told}
         return self.places_text(self._ranges([claim.step in steps for claim in self.steps]))
 
     def _ranges(self, marked: Sequence[bool]) -> tuple[tuple[int, int], ...]:
         return ranges(marked, [claim.step for claim in self.steps])
 
-    def places_text(self, places: Sequence[tuple[int, int]]) -> str:
+    def places_text(self, found: Sequence[tuple[int, int]]) -> str:
         """Return ranges of its steps in words; for a repaired series as values of λ."""
-        return ranges_text(places, repaired=self.repaired)
+        return ranges_text(found, repaired=self.repaired)
 
     @property
     def positive(self) -> bool:
@@ -412,10 +386,7 @@ class Verdict:
         return self._ranges([claim.kept for claim in self.steps])
 
     def to_json(self) -> str:
-        """Return all fields, heading, title and attributes as one JSON object.
-
-        ``from_json`` restores an equal verdict from it.
-        """
+        """Return all fields, heading, title and attributes as JSON, for ``from_json``."""
         derived = {"heading": self.heading, "title": self.title, "attributes": asdict(self.attributes)}
         return json.dumps({**asdict(self), **derived}, ensure_ascii=False, allow_nan=False)
 

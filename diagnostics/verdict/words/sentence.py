@@ -395,38 +395,36 @@ def sharpening_text(verdict: Verdict) -> str:
     'Better than sharpening: at equal pass@64, pass@1 is 5.0 points [1.0, 9.0] above the base at a lower temperature.
     A lower temperature gives 75 % [60, 95] of the gain of 20.0 points of pass@1. Steps 40–60, one training seed.'
     """
-    sharpening = verdict.sharpening
-    if sharpening is None:
+    result = verdict.sharpening
+    if result is None:
         return ""
-    by_pass_at_k = sharpening.loss.value is not None and sharpening.gain.value is None
-    by_pass_at_k |= sharpening.label == "sharpening_only" and (
-        sharpening.gain.high is None or sharpening.gain.high > MARGIN
-    )
+    by_pass_at_k = result.loss.value is not None and result.gain.value is None
+    by_pass_at_k |= result.label == "sharpening_only" and (result.gain.high is None or result.gain.high > MARGIN)
     parts = [
-        _pass_at_k_compared(sharpening) if by_pass_at_k else _pass_at_1_compared(sharpening),
-        *_share_of_gain(sharpening),
+        _pass_at_k_compared(result) if by_pass_at_k else _pass_at_1_compared(result),
+        *_share_of_gain(result),
     ]
-    if sharpening.read is not None and sharpening.read >= 0.01:
-        parts.append(f"{points_text(sharpening.read)} points of the gain are answers that were not parsed before")
+    if result.read is not None and result.read >= 0.01:
+        parts.append(f"{points_text(result.read)} points of the gain are answers that were not parsed before")
     steps = _steps(verdict)
     parts.append(f"{steps[0].upper()}{steps[1:]}, one training seed")
-    return f"{SHARPENING_TITLES[sharpening.label]}: {' '.join(f'{part}.' for part in parts)}"
+    return f"{SHARPENING_TITLES[result.label]}: {' '.join(f'{part}.' for part in parts)}"
 
 
-def _pass_at_1_compared(sharpening: Sharpening) -> str:
+def _pass_at_1_compared(result: Sharpening) -> str:
     """Return pass@1 relative to the base at the lower temperature with the same pass@k."""
-    value, low = sharpening.gain.value, sharpening.gain.low
+    value, low = result.gain.value, result.gain.low
     if value is None:
-        reached = f"no lower temperature of the base reaches this pass@1 and pass@{sharpening.k}"
+        reached = f"no lower temperature of the base reaches this pass@1 and pass@{result.k}"
         return reached if low is None or low <= 0 else f"{reached}, by at least {at_least_text(low)} points of pass@1"
-    return f"at equal pass@{sharpening.k}, pass@1 is {difference_text(sharpening.gain)} the base at a lower temperature"
+    return f"at equal pass@{result.k}, pass@1 is {difference_text(result.gain)} the base at a lower temperature"
 
 
-def _pass_at_k_compared(sharpening: Sharpening) -> str:
+def _pass_at_k_compared(result: Sharpening) -> str:
     """Return pass@k relative to the base at the lower temperature with the same pass@1."""
-    if sharpening.loss.value is None:
-        return f"pass@{sharpening.k} is below the base at every temperature that was sampled"
-    return f"at equal pass@1, pass@{sharpening.k} is {difference_text(sharpening.loss)} the base at a lower temperature"
+    if result.loss.value is None:
+        return f"pass@{result.k} is below the base at every temperature that was sampled"
+    return f"at equal pass@1, pass@{result.k} is {difference_text(result.loss)} the base at a lower temperature"
 
 
 def difference_text(change: Estimate) -> str:
@@ -443,8 +441,8 @@ def difference_text(change: Estimate) -> str:
     return f"{points_text(size)} points {side} ({bound})"
 
 
-def _share_of_gain(sharpening: Sharpening) -> Iterator[str]:
-    share, gain = sharpening.share, sharpening.rise.value
+def _share_of_gain(result: Sharpening) -> Iterator[str]:
+    share, gain = result.share, result.rise.value
     if share.value is None or share.low is None or share.high is None or gain is None:
         return
     ends = f"[{100 * share.low:.0f}, {100 * share.high:.0f}]".replace("-", "−")
