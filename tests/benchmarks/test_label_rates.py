@@ -6,7 +6,7 @@ import json
 
 from benchmarks.calibration.label_rates import Rate, label_table, worst_rates
 from benchmarks.speed.results import RESULTS
-from oversharp.diagnostics.verdict.record import POSITIVE, TITLES
+from oversharp.diagnostics.verdict.record import POSITIVE
 
 CUT_OFF = {"name": "cut off", "what": "a fifth is cut off", "null": True, "series": 100}
 RELATED = {"name": "related 5 of 100", "what": "they drift together", "null": True, "series": 100}
@@ -34,7 +34,7 @@ def test_a_label_is_judged_by_the_cases_in_which_it_would_be_wrong() -> None:
 
 def test_the_table_has_the_rate_with_its_interval() -> None:
     told = label_table([Rate("format", 40, 1000, "a case")]).splitlines()[-1]
-    assert told == "| Explained by format | 4.0 (2.9–5.4) | a case |"
+    assert told == "| format | 4.0 (2.9–5.4) | a case |"
 
 
 def test_the_page_on_the_verdict_quotes_the_committed_rates() -> None:
@@ -42,4 +42,4 @@ def test_the_page_on_the_verdict_quotes_the_committed_rates() -> None:
     rates = worst_rates(*committed)
     cells = [line.split("|") for line in (RESULTS.parents[1] / "docs" / "verdict.md").read_text().splitlines()]
     told = {row[1].strip(): row[3].strip() for row in cells if len(row) == 6 and row[3].strip().endswith("%")}
-    assert told == {TITLES[one.label]: f"{100 * one.count / one.series:.1f} %" for one in rates}
+    assert told == {one.label: f"{100 * one.count / one.series:.1f} %" for one in rates}
