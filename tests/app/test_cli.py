@@ -153,7 +153,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("explain", "pass_at_k", "pass_at_kk"), 2, "pass_at_k"),
         (("explain", "frontir"), 2, "did you mean frontier"),
         (("explain", "nosuch"), 2, "words: over-sharpening, base,"),
-        (("explain", "coverag"), 2, "did you mean coverage, cover_at_tau"),
+        (("explain", "coverag"), 2, "did you mean coverage, coverage lost, cover_at_tau"),
         (("explain", "gsm8"), 2, "did you mean gsm8k"),
         (("ship", "STORE", "--series"), 2, "--series: is empty"),
         (("ship", __file__), 7, "not a DuckDB file; name the audit.duckdb"),
