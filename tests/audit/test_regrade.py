@@ -237,7 +237,8 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert done.value.code == 3
     assert "warning: 2 problems left out, the first is" in printed.err
     assert "the answer is blank" in printed.err
-    assert "earlier       Coverage lost (degraded) (val, graded by the reward that verl recorded)" in printed.out
+    told = " ".join(printed.out.split())
+    assert "earlier Coverage lost (degraded) (val, graded by the reward that verl recorded)" in told
     assert "series        val (exact)" in printed.out
     n = table(store, "SELECT series, n_problems FROM (SELECT series, count(DISTINCT problem_id) AS n_problems "
               "FROM problem_counts GROUP BY series) ORDER BY series")  # fmt: skip

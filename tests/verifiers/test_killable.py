@@ -36,7 +36,7 @@ def test_workers_that_cannot_start_say_so_in_bounded_time() -> None:
     with pytest.raises(VerifierError, match="import no_such_module"):
         pool.map(math.sqrt, [(4.0,)])
     pool.close()
-    assert time.perf_counter() - start < 30.0
+    assert time.perf_counter() - start < 120.0  # a busy machine takes seconds to start each process
 
 
 ORPHANER = """
