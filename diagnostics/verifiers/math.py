@@ -255,11 +255,14 @@ class MathVerifier:
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """Return one grade per (problem, response text), in order; known pairs need no worker."""
         asked = [(gold_of(problem.gold), _find_answer(problem, text)) for problem, text in items]
-        new = dict.fromkeys(pair for pair in asked if pair not in self._known)
+        known = [self._known.get(pair) for pair in asked]  # a pair is hashed once: that is most of the time
+        new = dict.fromkeys(pair for pair, grade in zip(asked, known, strict=True) if grade is None)
         self._verify(
             [pair for gold, stated in new for reading in _readings(gold, stated) for pair in _pairs(gold, reading)]
         )
-        grades = [self._known.get(pair) or self._remember(pair) for pair in asked]
+        grades = [
+            grade or self._known.get(pair) or self._remember(pair) for pair, grade in zip(asked, known, strict=True)
+        ]
         return [
             self._mark_lenient(grade) if not grade.lenient and accepts_mathematics(problem.gold, text) else grade
             for grade, (problem, text) in zip(grades, items, strict=True)

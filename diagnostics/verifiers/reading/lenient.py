@@ -92,8 +92,13 @@ def accepts_mathematics(gold: str, text: str) -> bool:
     >>> accepts_mathematics(r"\frac{1}{2}", r"thus $x = \frac{1}{2}$ holds"), accepts_mathematics("x+1", "so $x + 1$!")
     (True, True)
     """
+    return _accepts_mathematics(gold, text[-_TAIL:])
+
+
+@lru_cache(maxsize=1 << 14)
+def _accepts_mathematics(gold: str, tail: str) -> bool:
+    """Return the answer of ``accepts_mathematics``, which reads the end of a response only: ends repeat."""
     wanted = _gold(gold)
-    tail = text[-_TAIL:]
     for needle in wanted.needles:
         if needle in tail:
             break
@@ -164,8 +169,8 @@ def accepts_text(gold: str, text: str) -> bool:
     (True, False)
     """
     wanted = _gold(gold)
-    if wanted.number is not None:
-        return accepts_mathematics(gold, text)
+    if wanted.number is not None:  # not cached: texts that "exact" grades are mostly different
+        return bool(_accepts_mathematics.__wrapped__(gold, text[-_TAIL:]))
     return wanted.words != "" and _ends_with(text, wanted.words)
 
 
