@@ -39,15 +39,15 @@ CHANGES: dict[str, Callable[[Rates, np.random.Generator], Rates]] = {
     "rises": lambda rate_P, rng: expit(logit(rate_P.clip(1e-9, 1 - 1e-9)) + 0.6 + rng.normal(0, 0.3, len(rate_P))),
     "10 % of problems killed": lambda rate_P, rng: np.where(rng.random(len(rate_P)) < 0.1, 0.0, rate_P),
 }
-#: Which problems are kept, from the base's hits, those of its first eight samples, and eight samples of a pilot.
-FILTERS: dict[str, Callable[[np.ndarray, int, np.ndarray, np.ndarray], np.ndarray]] = {
-    "honest": lambda hits_P, n, first_P, pilot_P: hits_P >= 0,
-    "honest, mixed in 8 samples of a pilot": lambda hits_P, n, first_P, pilot_P: (pilot_P > 0) & (pilot_P < 8),
-    "solved": lambda hits_P, n, first_P, pilot_P: hits_P > 0,
-    "solved, not always": lambda hits_P, n, first_P, pilot_P: (hits_P > 0) & (hits_P < n),
-    "pass rate .1 to .9": lambda hits_P, n, first_P, pilot_P: (hits_P >= 0.1 * n) & (hits_P <= 0.9 * n),
-    "mixed in the first 8 samples": lambda hits_P, n, first_P, pilot_P: (first_P > 0) & (first_P < 8),
-    "mixed in half of the samples": lambda hits_P, n, first_P, pilot_P: hits_P < 0,  # replaced: see ``_kept``
+#: The problems that are kept, from the base's samples (correct or not) and the hits of eight samples of a pilot.
+FILTERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "honest": lambda right_PN, pilot_P: np.ones(len(right_PN), dtype=bool),
+    "honest, mixed in 8 samples of a pilot": lambda right_PN, pilot_P: (pilot_P > 0) & (pilot_P < 8),
+    "solved": lambda right_PN, pilot_P: right_PN.any(axis=1),
+    "solved, not always": lambda right_PN, pilot_P: _is_mixed(right_PN),
+    "pass rate .1 to .9": lambda right_PN, pilot_P: np.abs(right_PN.mean(axis=1) - 0.5) <= 0.4 + 1e-12,
+    "mixed in the first 8 samples": lambda right_PN, pilot_P: _is_mixed(right_PN[:, :8]),
+    "mixed in half of the samples": lambda right_PN, pilot_P: _is_mixed(right_PN[:, : right_PN.shape[1] // 2]),
 }
 SIZES = ((16, 60), (64, 60))
 
@@ -69,12 +69,9 @@ class Row:
     explained: int
 
 
-def _kept(name: str, right_PN: np.ndarray, pilot_P: np.ndarray) -> np.ndarray:
-    n = right_PN.shape[1]
-    half_P = right_PN[:, : n // 2].sum(axis=1)
-    if name == "mixed in half of the samples":
-        return np.asarray((half_P > 0) & (half_P < n // 2))
-    return FILTERS[name](right_PN.sum(axis=1), n, right_PN[:, :8].sum(axis=1), pilot_P)
+def _is_mixed(right_PN: np.ndarray) -> np.ndarray:
+    """Return whether some samples of each problem are correct and some are not."""
+    return np.asarray(right_PN.any(axis=1) & ~right_PN.all(axis=1))
 
 
 def draw_series(
@@ -83,7 +80,7 @@ def draw_series(
     """Counts of a series, and the indices of the first correct and the first wrong base sample of each problem."""
     pool_P = WORLDS[world](rng, 30 * n_problems)
     right_PN = rng.random((len(pool_P), n)) < pool_P[:, None]
-    chosen = np.flatnonzero(_kept(kept, right_PN, rng.binomial(8, pool_P)))[:n_problems]
+    chosen = np.flatnonzero(FILTERS[kept](right_PN, rng.binomial(8, pool_P)))[:n_problems]
     right_PN, rate_P = right_PN[chosen], pool_P[chosen]
     base_P = right_PN.sum(axis=1)
     late_P = CHANGES[change](rate_P, rng)
