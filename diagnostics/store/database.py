@@ -48,29 +48,32 @@ from oversharp.diagnostics.store.token_files import (
     tokens_beside,
 )
 
-#: Part of DuckDB's error where the relation registered as ``response_tokens`` cannot be read.
+#: Text of DuckDB's error if a token file cannot be read: the files are registered as ``response_tokens``.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
-#: Vectors of 2,048 rows per part of a result.
+#: Number of DuckDB vectors (2,048 rows each) in one part of a result.
 _VECTORS_PER_PART = 128
-#: Types of DuckDB statements that only query; PIVOT is MULTI.
+#: DuckDB statement types that a user may run. PIVOT has the type MULTI.
 _QUERY_TYPES = frozenset({"SELECT", "EXPLAIN", "MULTI"})
-#: Least memory with which DuckDB can process a part, in GiB.
+#: Smallest memory limit in GiB. DuckDB cannot process a part with less.
 _LEAST_GIB = 0.125
 
 _Result = TypeVar("_Result")
 
 
 class Database:
-    """An open store file of the current schema. Several processes may read it, or one may write."""
+    """An open store file of the current schema.
+
+    One process may write it, or several may read it.
+    """
 
     def __init__(
         self, path: Path, *, read_only: bool, user_gib: float | None = None, others: Sequence[Path] = ()
     ) -> None:
         """Open the file, or create it unless ``read_only``.
 
-        The file and its views may be untrusted: queries cannot access other files, except the stores in ``others``.
-        Queries use at most half of the free memory. With ``user_gib`` they use at most that much, and their results at
-        most half of it.
+        The file and its views may be untrusted: queries cannot access other files, except the stores in ``others``. The
+        memory limit of queries is ``user_gib`` GiB, or half of the free memory. With ``user_gib``, a result may use at
+        most half of the limit.
 
         Raises:
             StoreError: the file is missing (read-only), locked by another process, not a store, or of another
@@ -111,7 +114,7 @@ class Database:
     def _limit_access(self, others: Sequence[Path], gib: float) -> None:
         """Limit threads, memory, and file access to the store's files and those of ``others``."""
         with self.explain_errors():
-            # DuckDB counts all cores of the machine, also those excluded by taskset or a batch system
+            # DuckDB's default also counts cores that taskset or a batch system excludes
             cores = len(os.sched_getaffinity(0))
             self._connection.execute("SET threads = least(current_setting('threads'), $1)", [cores])
             self.bound_memory(gib)
@@ -121,13 +124,14 @@ class Database:
                 self._connection.execute("SET temp_directory = $1", [f"{gettempdir()}/oversharp-{uuid4().hex}"])
             self._connection.execute("SET allowed_paths = $1", [files_of(others)])
             self._connection.execute("SET allowed_directories = $1", [[str(tokens_beside(path)) for path in others]])
-            # disables COPY, EXPORT, INSTALL and read_csv
+            # this setting also disables COPY, EXPORT, INSTALL and read_csv
             self._connection.execute("SET enable_external_access = false")
 
     def _require_builtin_functions(self) -> None:
-        """Reject a file with triggers or macros named as built-in functions, before any function is called.
+        """Reject a file that has triggers, or macros with the name of a built-in function.
 
-        Such a macro replaces the function: ``max``, even ``current_setting``.
+        Such a macro replaces the function, even ``max`` or ``current_setting``. So this runs before any function is
+        called.
         """
         functions = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
         built_in = {str(name).lower() for name, internal in functions if internal}
@@ -138,11 +142,17 @@ class Database:
             raise foreign_objects_error(self.path, foreign)
 
     def bound_memory(self, gib: float) -> None:
-        """Limit queries to ``gib`` GiB; larger intermediate results go to temporary files."""
+        """Limit the memory of queries to ``gib`` GiB.
+
+        Larger intermediate results go to temporary files.
+        """
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
 
     def _can_reach_files(self) -> bool:
-        """Whether file access is enabled: another connection of this process to the file may have disabled it."""
+        """Return whether queries can open files.
+
+        Another connection of this process may have disabled it.
+        """
         return self.rows("SELECT current_setting('enable_external_access')") != [(False,)]
 
     @property
@@ -155,7 +165,10 @@ class Database:
         self._connection.close()
 
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
-        """Run a query with ``$name`` parameters. Raises ``StoreError`` if it is invalid or its result too large."""
+        """Run a query with ``$name`` parameters.
+
+        Raises ``StoreError`` if it is invalid or its result is too large.
+        """
         if (most := self._most_result_bytes) is None:
             return self._query(sql, parameters, lambda result: result.df())
         return self._query(sql, parameters, lambda result: concat_within(_parts_of(result), most, self.path))
@@ -171,7 +184,7 @@ class Database:
                 self._refresh_token_views()
             return convert(self._execute_query(sql, parameters))
         except duckdb.Error as error:
-            # the error of a damaged page of a token file contains no file name
+            # DuckDB's error for a damaged page contains no file name
             if _TOKENS_FAILED not in str(error) or not self._find_damaged_tokens():
                 raise _explain(error, self.path) from error
         return self._query(sql, parameters, convert)
@@ -181,7 +194,7 @@ class Database:
             kinds = [statement.type.name for statement in self._connection.extract_statements(sql)]
             if len(kinds) > 1:
                 raise StoreError(f"{self.path}: several statements; give one query")
-            # settings and views of a user's statement would persist
+            # other statements could change settings or views for later queries
             if self._most_result_bytes is not None and not _QUERY_TYPES.issuperset(kinds):
                 raise StoreError(f"{self.path}: {kinds[0]} is not a query; use SELECT, EXPLAIN or PIVOT")
         result = self._connection.execute(sql, parameters or None)
@@ -202,7 +215,10 @@ class Database:
         return int(result[0]) if result else 0
 
     def delete(self, table: str, rows: pd.DataFrame, *, where: str) -> None:
-        """Delete the rows of ``table`` that satisfy ``where`` with any row of ``rows``, called ``incoming`` there."""
+        """Delete the rows of ``table`` that match any row of ``rows``.
+
+        The condition ``where`` calls ``rows`` ``incoming``.
+        """
         with self._incoming(rows):
             self._connection.execute(f"DELETE FROM {table} USING incoming WHERE {where}")
 
@@ -212,7 +228,7 @@ class Database:
         try:
             yield
         finally:
-            with suppress(duckdb.Error):  # the error of a failed transaction must be reported instead
+            with suppress(duckdb.Error):  # keep the error of a failed transaction
                 self._connection.unregister("incoming")
 
     @contextmanager
@@ -262,7 +278,7 @@ class Database:
         return str(self.rows("SELECT current_database()")[0][0])
 
     def _columns_of(self, database: str) -> dict[str, dict[str, str]]:
-        """Return table → column → type of a database."""
+        """Return the column types of a database: table → column → type."""
         rows = self.rows(
             """
             SELECT c.table_name, c.column_name, c.data_type
@@ -295,7 +311,7 @@ class Database:
         return {row[0] for row in self.rows(in_main, [database])}
 
     def _has_tables(self, database: str, path: Path) -> bool:
-        """Whether a database is a store with tables; False for an empty file.
+        """Return whether a database has the tables of a store; False for an empty file.
 
         Raises ``StoreError`` for another DuckDB file or schema.
         """
@@ -328,9 +344,9 @@ class Database:
         self._add_token_file(f"{uuid4().hex}.parquet", write)
 
     def import_tokens(self, folder: Path, names: Sequence[str]) -> None:
-        """Add the token scores of another store that are not in this one, inside a transaction.
+        """Add the token scores of another store that this one lacks, inside a transaction.
 
-        Missing and damaged files are skipped: an audit recomputes their scores.
+        Missing and damaged files are skipped. The next audit recomputes their scores.
         """
         known = {path.name for path in self._token_files()}
         new = [folder / name for name in names if name not in known and holds_tokens(folder / name)]
@@ -366,16 +382,16 @@ class Database:
         self._tokens_registered = False
 
     def _remove_uncommitted_tokens(self) -> None:
-        """Remove our files whose transaction was not committed."""
+        """Remove token files of transactions that were not committed."""
         known = {row[0] for row in self.rows("SELECT file FROM token_files")}
         for path in self.tokens_path.iterdir() if self.tokens_path.is_dir() else ():
             if OWN_TOKEN_FILE.fullmatch(path.name) and path.name not in known:
                 path.unlink()
 
     def _exclude_damaged(self, *, read_only: bool) -> tuple[Path, ...]:
-        """Return the token files that differ from what was committed: damaged or overwritten.
+        """Return the token files that were damaged or replaced after they were committed.
 
-        They are ignored. A writing connection renames them, so that an audit recomputes their scores.
+        They are ignored. A connection that may write renames them, so that an audit recomputes their scores.
         """
         damaged = tuple(
             path for path, checksum in self._recorded_tokens() if path.exists() and not self._is_own(path, checksum)
@@ -386,12 +402,12 @@ class Database:
         return damaged
 
     def _token_files(self) -> list[Path]:
-        """Return the existing files that match what was committed."""
+        """Return the token files that exist and match their committed checksums."""
         return [path for path, checksum in self._recorded_tokens() if self._is_own(path, checksum)]
 
     def _recorded_tokens(self) -> list[tuple[Path, str]]:
         rows = self.rows("SELECT file, checksum FROM token_files ORDER BY file")
-        # an untrusted store may contain any path
+        # an untrusted store may list any path
         return [(self.tokens_path / file, checksum) for file, checksum in rows if OWN_TOKEN_FILE.fullmatch(file)]
 
     def _is_own(self, path: Path, checksum: str) -> bool:
@@ -405,33 +421,36 @@ class Database:
         return bool(damaged)
 
     def _refresh_token_views(self) -> None:
-        """Create ``response_tokens`` and its views from the token files that are not missing or damaged.
+        """Create ``response_tokens`` and its views from the undamaged token files.
 
-        The files are registered because the connection cannot access files. Pages are checked as they are read.
+        The files are registered because the connection cannot open files. Page checksums are verified during the query.
         """
         tokens = dataset(self._token_files(), schema=TOKEN_SCHEMA, format=CHECKED_PAGES)
         self._connection.register("response_tokens", tokens)
-        if not self._has_token_views:  # they refer to response_tokens by name
+        if not self._has_token_views:  # the views refer to response_tokens by name
             _, token_views = _view_scripts()
             self._connection.execute(token_views)
         self._tokens_registered = self._has_token_views = True
 
 
 def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
-    """Return an iterator over parts of a result; the first is read at once to raise errors of the query."""
+    """Return an iterator over the parts of a result.
+
+    The first part is fetched at once, to raise query errors here.
+    """
     first = result.fetch_df_chunk(_VECTORS_PER_PART)
     return chain([first], takewhile(len, (result.fetch_df_chunk(_VECTORS_PER_PART) for _ in count())))
 
 
 @cache
 def _view_scripts() -> tuple[str, str]:
-    """Return the statements of ``views.sql`` for the stored views, and for temporary views on token files."""
+    """Split ``views.sql`` into the stored views and the temporary views on token files."""
     queries = [statement.query for statement in duckdb.extract_statements(script("views.sql"))]
     token_views = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
     return ";".join(query for query in queries if query not in token_views), ";".join(token_views)
 
 
 def _explain(error: Exception, path: Path) -> StoreError:
-    if isinstance(error, duckdb.InterruptException):  # DuckDB's form of Ctrl-C during a query
+    if isinstance(error, duckdb.InterruptException):  # DuckDB raises this for Ctrl-C during a query
         raise KeyboardInterrupt from error
     return explain_error(error, path)

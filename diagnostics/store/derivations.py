@@ -1,7 +1,7 @@
-"""Record the inputs of findings and reports, to recompute only outdated results.
+"""Record the inputs of findings and reports, so that only outdated results are recomputed.
 
-The file ``audit.made.json`` next to the store has two hashes of each result: of its inputs, and of the result. A result
-is up to date while both are unchanged. Without the file, everything is recomputed.
+For each result, the file ``audit.made.json`` next to the store has a hash of its inputs and a hash of the result
+itself. A result is up to date while both hashes match. Without the file, everything is recomputed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oversharp.diagnostics.measures import ENTRY_POINT_GROUP
 from oversharp.diagnostics.store.store import Store
 from oversharp.diagnostics.ways import ENTRY_POINT_GROUP as WAYS_GROUP
 
-#: Packages that findings, verdicts and pictures depend on, besides our own source.
+#: Packages other than ours whose versions affect findings, verdicts and pictures.
 _PACKAGES = (
     "numpy", "pandas", "scipy", "scikit-learn", "pyarrow", "duckdb", "matplotlib", "seaborn", "jinja2", "markupsafe",
 )  # fmt: skip
@@ -35,7 +35,7 @@ class Derivation:
 
 
 def findings_of(series: str) -> str:
-    """Return the key of the findings and verdict of a series."""
+    """Return the key under which the findings and the verdict of a series are recorded."""
     return f"findings of {series}"
 
 
@@ -52,14 +52,15 @@ def record_derivation(store_path: Path, what: str, derivation: Derivation) -> No
     """Record ``derivation`` for the result ``what``."""
     records = {**recorded_derivations(store_path), what: derivation}
     text = json.dumps({name: vars(item) for name, item in sorted(records.items())}, indent=1)
-    with suppress(OSError):  # without the record, the next audit only recomputes more
+    with suppress(OSError):  # without the record, the next audit recomputes this result
         _record_path(store_path).write_text(f"{text}\n", encoding="utf-8")
 
 
 def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> list[tuple[str, str]]:
-    """Return number of rows and order-independent hash of each source ``FROM … AS r``.
+    """Return the number of rows of each source, and a hash that does not depend on their order.
 
-    Sources are queried one at a time to limit memory. Each gets the ``parameters`` that it names.
+    A source has the form ``FROM … AS r``. Sources are queried one at a time to limit memory. Each query gets only the
+    ``parameters`` that it contains.
     """
     states = []
     for source in sources:
@@ -70,7 +71,10 @@ def relation_states(store: Store, sources: Sequence[str], **parameters: str) -> 
 
 
 def code_hash(*packages: str) -> str | None:
-    """Return a hash of our ``packages`` and library versions; None where plugins add measures or ways."""
+    """Return a hash of our ``packages`` and of library versions.
+
+    None if plugins add measures or ways.
+    """
     if entry_points(group=ENTRY_POINT_GROUP) or entry_points(group=WAYS_GROUP):
         return None
     specs = [find_spec(package) for package in packages]

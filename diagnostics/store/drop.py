@@ -1,7 +1,8 @@
-"""Remove series from a store: build a store without them, and replace the old one, of which a copy is kept.
+"""Remove series from a store.
 
-Rows that a remaining series uses are kept: checkpoints, samples, grades, scores and kernels. The new file is complete
-before it replaces the old one, so a killed process leaves either of them.
+A new store is built without them and replaces the old one, which is kept as a copy. Rows that a remaining series uses
+are kept: checkpoints, samples, grades, scores and kernels. The new file is complete before it replaces the old one. So
+a killed process leaves one of the two files intact.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from oversharp.diagnostics.records.names import nearest_names, require_store_fil
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE, sql_list, tokens_beside
 
-#: Temporary tables of the rows to remove; each may use the ones before.
+#: Temporary tables of the rows to remove → query. A query may use the tables before it.
 _GONE = {
     "gone_audits": "SELECT audit_id FROM other.audits SEMI JOIN gone_series USING (series)",
     "gone_checkpoints": """
@@ -57,7 +58,7 @@ _GONE = {
 }
 _DRAWN = "checkpoint_id IN (FROM gone_checkpoints) OR settings_id IN (FROM gone_settings)"
 _RESPONSE = "(problem_id, response_id) IN (FROM gone_responses)"
-#: Condition of the rows to remove → its tables.
+#: Condition of the rows to remove → tables that contain such rows.
 _TABLES = {
     "checkpoint_id IN (FROM gone_checkpoints)": ("checkpoints",),
     "series IN (FROM gone_series)": (
@@ -81,9 +82,10 @@ _CONDITIONS = {table: condition for condition, tables in _TABLES.items() for tab
 
 @dataclass(frozen=True, kw_only=True)
 class DropResult:
-    """Rows removed from a store, or to be removed, and the copy of the old store.
+    """Number of rows that a drop removes or has removed. Path of the copy of the old store.
 
-    ``copy_path`` is None if nothing was removed. ``checkpoints`` and ``samples`` count those that no other series uses.
+    ``copy_path`` is None if nothing was removed. ``checkpoints`` and ``samples`` count only those that no remaining
+    series uses.
     """
 
     store_path: Path
@@ -107,9 +109,10 @@ def drop_preview(path: Path, series: Sequence[str]) -> DropResult:
 
 @contextmanager
 def without_series(path: Path, series: Sequence[str], *, replace: bool = False) -> Iterator[tuple[Path, DropResult]]:
-    """Build a store without ``series``; it replaces the one at ``path`` if the block ends without an error.
+    """Build a store without ``series`` and yield its path.
 
-    Yields its path inside the block. The old store is kept as audit.before-drop.duckdb.
+    It replaces the store at ``path`` if the block ends without an error. The old store is kept as
+    audit.before-drop.duckdb.
 
     Raises:
         ConfigError: ``series`` are all of its series, or a copy of an earlier drop exists and ``replace`` is not set.
@@ -132,7 +135,8 @@ def without_series(path: Path, series: Sequence[str], *, replace: bool = False) 
             result = _count_dropped(database, path, series, left, copy)
         yield made, result
         _replace(path, made, copy)
-        Database(path, read_only=False).close()  # opening it to write removes unlisted token files
+        # opening the store to write removes token files that are not in the table
+        Database(path, read_only=False).close()
     finally:
         _remove(made)
 
@@ -140,7 +144,7 @@ def without_series(path: Path, series: Sequence[str], *, replace: bool = False) 
 def _series_left(path: Path, series: Sequence[str], *, read_only: bool) -> tuple[str, ...]:
     """Return the series of the store that are not in ``series``.
 
-    Opening the store to write also replays the log of a killed process.
+    This opens the store to write, which also replays the log of a killed process.
     """
     require_store_place(path)
     require_store_file(path)
@@ -184,7 +188,10 @@ def _count_dropped(
 
 
 def _take_tokens(database: Database, folder: Path) -> None:
-    """Copy the token scores of the remaining series. Files shared with removed series are filtered by row."""
+    """Copy the token scores of the remaining series.
+
+    Token files that also contain removed series are filtered by row.
+    """
     is_gone = f"coalesce({_DRAWN} OR {_RESPONSE}, false)"
     for name, checksum in database.rows("SELECT file, checksum FROM other.token_files ORDER BY file"):
         if not OWN_TOKEN_FILE.fullmatch(name) or not (folder / name).exists():
@@ -200,7 +207,7 @@ def _take_tokens(database: Database, folder: Path) -> None:
 
 
 def _replace(path: Path, made: Path, copy: Path) -> None:
-    """Keep the store as ``copy``, and move the one at ``made`` to its place by an atomic rename."""
+    """Copy the store to ``copy``, then move the one at ``made`` to its place (atomic rename)."""
     if path.with_name(f"{path.name}.wal").exists():
         raise StoreError(f"{path}: another process writes to it; end that process, and run the same command again")
     _remove(copy)
@@ -217,7 +224,10 @@ def _replace(path: Path, made: Path, copy: Path) -> None:
 
 
 def _link(file: Path, place: Path) -> None:
-    """Hard-link a file that is never changed in place; copy it if the file system has no links."""
+    """Hard-link a file that is never changed in place.
+
+    Copy it if the file system has no hard links.
+    """
     try:
         os.link(file, place)
     except OSError:

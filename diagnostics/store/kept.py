@@ -1,10 +1,10 @@
-"""Results that one connection computes once for many queries: samples joined with grades, and counts of samples.
+"""Cache the graded samples of a series, and the counts of all samples, for many queries.
 
-Every view of graded samples joins samples and grades, which is most of the cost of measures, verdict and report.
-``KeptSamples.keep`` joins a series once, into narrow tables of an in-memory database. Meanwhile the views query these
-tables for the kept series, and the store for others; ``graded_samples`` then has only ``KEPT_COLUMNS``.
-``KeptSamples.count`` counts all samples of a store for the count views. Both process the samples in parts, to limit
-memory.
+Every view of graded samples joins samples and grades. This join is most of the cost of measures, verdict and report.
+``KeptSamples.keep`` runs it once for a series and keeps the result in narrow tables of an in-memory database. The views
+then query these tables for the kept series, and the store for all other series. Meanwhile ``graded_samples`` has only
+``KEPT_COLUMNS``. ``KeptSamples.count`` computes the counts of all samples for the count views. Both process the samples
+in parts, to limit memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TypeAlias
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.schema import script
 
-#: Starts a progress stage of a number of samples; the context's value advances it.
+#: Start a progress stage of a number of samples. Its context manager returns a function that advances the progress.
 Stage: TypeAlias = Callable[[int], AbstractContextManager[Callable[[int], None]]]
-#: With more samples than this, a user's query on a view of counts first computes the counts of all samples.
+#: If a user's query uses a count view and the store plans more samples than this, all samples are counted first.
 COUNTED_FROM = 1_000_000
-#: Samples processed at once.
+#: Largest number of samples that one query joins or counts.
 SAMPLES_PER_PART = 3_000_000
 
 #: Count view → its query on the counted samples, with columns in the view's order.
@@ -66,7 +66,8 @@ FROM planned_samples AS w
 JOIN current_audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
 """
-# Only graded samples, as in the view. Grouped by number: grouping by names and ids takes three times as long.
+# As in the view, only graded samples count. Grouping by names and ids instead of the cell number takes three times as
+# long.
 _COUNT_PART = """
 INSERT INTO counted_samples
 WITH counts AS (
@@ -105,7 +106,7 @@ SELECT
 FROM counts AS n
 JOIN counted_cells AS c USING (cell)
 """
-#: Only for regraded audits: it is a second pass over all grades.
+#: Used only if an audit was regraded, because it scans all grades a second time.
 _OWN_GRADES = """
 LEFT JOIN grades AS own
     ON own.problem_id = s.problem_id
@@ -116,7 +117,10 @@ LEFT JOIN grades AS own
 
 
 def count_samples(database: Database, stage: Stage, most: int) -> None:
-    """Create ``counted_samples`` from parts of at most ``most`` samples, or of one problem."""
+    """Create ``counted_samples`` in parts of at most ``most`` samples.
+
+    A larger problem is one part.
+    """
     run = database.rows
     run(_COUNTED)
     run(_COUNTED_CELLS)
@@ -131,9 +135,10 @@ def count_samples(database: Database, stage: Stage, most: int) -> None:
 
 
 def _problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple[str, str, int]]:
-    """Yield first problem, last problem and number of samples of parts of at most ``most`` samples.
+    """Split the problems into parts of at most ``most`` samples.
 
-    ``cells`` is a relation with ``problem_id`` and ``n_planned``. A problem with more samples is a separate part.
+    Yields first problem, last problem and number of samples. ``cells`` is a relation with ``problem_id`` and
+    ``n_planned``. A problem with more than ``most`` samples is a part alone.
     """
     part: list[str] = []
     n = 0
@@ -151,17 +156,17 @@ def _problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple
 
 # ---------------------------------------------------------------- joined samples
 
-#: Columns of the kept ``graded_samples``, all short.
+#: Columns of ``graded_samples`` for a kept series. All have short values.
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
     "reconsiders", "common", "n_planned", "n_common", "reward",
 )  # fmt: skip
-#: Columns derived from texts. They take two thirds of the join's time, so they are optional.
+#: Columns computed from response texts. They take two thirds of the join's time, so they are optional.
 OF_TEXTS = ("strategy", "looped", "reconsiders")
-#: Columns of ``graded_samples`` that are not kept.
+#: Columns that ``graded_samples`` lacks for a kept series.
 NOT_KEPT = ("response_id", "text", "logp_sum_raw", "answer", "reason")
-#: Views that query a kept view.
+#: Views that query another kept view.
 _ON_TOP = ("problem_counts", "sampled_counts", "read_counts")
 
 _CELLS = """
@@ -188,7 +193,7 @@ CREATE TABLE {answers} (cell INTEGER, answer VARCHAR, mode VARCHAR, correct BOOL
 CREATE TABLE {greedy} (cell INTEGER, response_id VARCHAR, answer VARCHAR, correct BOOLEAN);
 CREATE TABLE {base} (cell INTEGER, response_id VARCHAR, correct BOOLEAN, logp_sum_raw DOUBLE, n BIGINT);
 """
-# Texts are dropped before the join with the grades, to limit its memory to a few words per sample.
+# Texts are dropped before the join with the grades, so that it needs only a few machine words per sample.
 _PART = """
 CREATE OR REPLACE TEMP TABLE kept_part AS
 WITH drawn AS (
@@ -244,7 +249,7 @@ _FROM_PART = (
     GROUP BY cell, response_id
     """,
 )
-#: View → its query on a kept series, with columns in the view's order.
+#: View → its query on the tables of a kept series, with columns in the view's order.
 _KEPT = {
     "graded_samples": """
         SELECT {columns}
@@ -276,7 +281,10 @@ _NAMES = ("cells", "samples", "answers", "greedy", "base")
 
 
 class KeptSamples:
-    """Kept series of one connection. Its views do not show samples or grades written meanwhile."""
+    """Series of one connection whose graded samples are cached.
+
+    Rows written after ``keep`` are not visible in its views.
+    """
 
     def __init__(self, database: Database, *, for_user: bool) -> None:
         self._database = database
@@ -288,10 +296,10 @@ class KeptSamples:
 
     @contextmanager
     def keep(self, series: str, *, texts: bool = True) -> Iterator[None]:
-        """Keep ``series`` inside the block; no effect if an outer block keeps it.
+        """Cache ``series`` inside the block; no effect if an outer block already does.
 
-        Without ``texts``, texts are not read and ``graded_samples`` lacks ``OF_TEXTS``. Raises ``StoreError`` if the
-        store cannot be read.
+        With ``texts=False``, response texts are not read and ``graded_samples`` lacks the columns ``OF_TEXTS``. Raises
+        ``StoreError`` if the store cannot be read.
         """
         if series in self._kept:
             if texts and series in self._without_texts:
@@ -319,10 +327,10 @@ class KeptSamples:
                 self._refresh_views()
 
     def count(self, stage: Stage) -> None:
-        """Count all samples once, for the count views until the store is closed.
+        """Count all samples. The count views use the result until the store is closed.
 
-        Creates the table ``counted_samples``, which also has ``n_cut`` and ``n_lenient``. Must not be called while a
-        series is kept. Raises ``StoreError``.
+        Creates the table ``counted_samples``, which also has the columns ``n_cut`` and ``n_lenient``. Must not be
+        called while a series is kept. Raises ``StoreError``.
         """
         with self._database.explain_errors():
             count_samples(self._database, stage, SAMPLES_PER_PART)
@@ -331,9 +339,9 @@ class KeptSamples:
             self._counted = True
 
     def count_for(self, sql: str) -> None:
-        """Count all samples first if a user queries counts of more than ``COUNTED_FROM`` samples.
+        """Call ``count`` if ``sql`` uses a count view of more than ``COUNTED_FROM`` samples.
 
-        The views would join all at once, which took eleven times the memory with ten million samples.
+        Without this, the view joins all samples at once: eleven times the memory with ten million samples.
         """
         if not self._for_user or self._counted or self._kept or not _NAMES_COUNTS.search(sql):
             return
@@ -342,7 +350,7 @@ class KeptSamples:
             self.count(lambda n: nullcontext(lambda counted: None))
 
     def _keep(self, series: str, *, texts: bool) -> None:
-        # connections of one process to one file share attached databases, so the name must be unique
+        # connections of one process to the same file share attached databases, so the name must be unique
         home = f"kept_{token_hex(8)}"
         tables = {name: f"{home}.{name}" for name in _NAMES}
         run = self._database.rows
@@ -354,7 +362,7 @@ class KeptSamples:
         run(_TABLES.format(**tables))
         patterns = run("SELECT strategy_regex FROM current_audits WHERE series = ?", [series])
         pattern = "'" + str(patterns[0][0]).replace("'", "''") + "'" if patterns else "''"
-        # a pattern passed as parameter would be compiled for every sample
+        # DuckDB would compile a pattern passed as a parameter again for every sample
         part = _PART.format(**tables, of_texts=_OF_TEXTS.format(pattern=pattern) if texts else _NO_TEXTS)
         for first, last, _ in _problem_ranges(self._database, tables["cells"], SAMPLES_PER_PART):
             run(part, {"first": first, "last": last})
@@ -390,13 +398,13 @@ class KeptSamples:
         self._database.rows(f"CREATE OR REPLACE TEMP VIEW {view} AS {query}")
 
     def _columns(self) -> str:
-        """Return the columns of ``graded_samples`` that all kept series have."""
+        """Return the columns of ``graded_samples`` that are available for all kept series."""
         return ", ".join(name for name in KEPT_COLUMNS if not (self._without_texts and name in OF_TEXTS))
 
     def _query_of_others(self, view: str) -> str:
-        """Return a query of the view's rows of all series that are not kept."""
+        """Return a query for the view's rows of all series that are not kept."""
         columns = self._columns() if view == "graded_samples" else "*"
-        # the name refers to the kept view, but here all series with all columns are needed
+        # in ``views.sql`` the name would now refer to the kept view; this query needs the stored columns of all series
         whole = _view_queries()["graded_samples"]
         query = _view_queries()[view].replace("FROM graded_samples", f"FROM ({whole})")
         return f"SELECT {columns} FROM ({query}) WHERE series NOT IN ({_texts(list(self._kept))})"

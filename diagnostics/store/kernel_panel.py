@@ -14,7 +14,7 @@ from oversharp.diagnostics.records.types import AuditKey, Checkpoint, SamplingSe
 if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
-#: Roles by priority: a response with several roles has the tokens of the first.
+#: Roles, highest priority first. A response with several roles takes its tokens from the first.
 ROLES = ("panel", "own", "mode", "batch")
 _ROW = ["problem_id", "response_id"]
 
@@ -23,8 +23,8 @@ _ROW = ["problem_id", "response_id"]
 class KernelPlan:
     """Responses of one kernel.
 
-    ``rows`` has one row per distinct response, in order of position: ``problem_id, response_id, prompt, text, ends,
-    token_ids``. ``roles`` has one row per role and sample: ``position, role, sample_index, correct``.
+    ``rows`` has one row per distinct response, ordered by position in the kernel: ``problem_id, response_id, prompt,
+    text, ends, token_ids``. ``roles`` has one row per role and sample: ``position, role, sample_index, correct``.
     """
 
     kernel_id: str
@@ -33,12 +33,18 @@ class KernelPlan:
 
 
 def plan_kernel(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: SamplingSettings) -> KernelPlan | None:
-    """Return the responses of a checkpoint's kernel; None without a panel.
+    """Select the responses of a checkpoint's kernel; None without a panel.
 
-    Problems whose panel has correct and incorrect responses come first, then others, in an order that does not depend
-    on results. The kernel has for each of them distinct panel responses and enumerated correct modes that the panel
-    lacks, and the first own samples of the checkpoint if they follow its distribution (temperature 1, untruncated). It
-    also has complete groups of as many training prompts, from the interval after the checkpoint.
+    Problems with both correct and incorrect panel responses come first. The order of the rest does not depend on
+    results. Each problem contributes:
+
+    - its distinct panel responses,
+    - enumerated correct modes that the panel lacks,
+    - the first own samples of the checkpoint, if they were sampled at temperature 1 without truncation of the
+      distribution.
+
+    The kernel also has the complete groups of the same number of training prompts, from the batches between this
+    checkpoint and the next.
     """
     members = _members(store, key, checkpoint, settings)
     if members.empty:
@@ -66,7 +72,7 @@ def plan_kernel(store: Store, key: AuditKey, checkpoint: Checkpoint, settings: S
 
 
 def upper_triangle(kernel_NN: Float[np.ndarray, "row row"]) -> pd.DataFrame:
-    """Return ``row_position, column_position, value`` for every pair, the diagonal included.
+    """Return ``row_position, column_position, value`` of every pair ``row <= column``.
 
     >>> upper_triangle(np.array([[1.0, 2.0], [2.0, 3.0]])).values.tolist()
     [[0.0, 0.0, 1.0], [0.0, 1.0, 2.0], [1.0, 1.0, 3.0]]

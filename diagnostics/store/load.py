@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Frames(Protocol):
-    """Source of query results: a store, or a replacement of it."""
+    """Anything with a ``frame`` method for queries: a store, or a stand-in for one."""
 
     def frame(self, sql: str, **params: Any) -> pd.DataFrame:
         """Return the rows of ``sql`` with bound ``params``."""
@@ -36,19 +36,22 @@ class Frames(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredProblem(Problem):
-    """A problem in the store. ``stored_id`` replaces the hash: the store does not keep the order of the modes."""
+    """A problem loaded from a store.
+
+    ``problem_id`` is the stored id, not a new hash: the hash depends on the order of the modes, which the store loses.
+    """
 
     stored_id: str
 
     @property
     def problem_id(self) -> str:
-        """Id of the problem when it was registered."""
+        """Id of the problem in the store."""
         return self.stored_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredLooks:
-    """Number of ``looks`` declared before the first look (None: any number), with its ``steps``.
+    """Declaration of the first look: its ``steps`` and the planned ``looks`` (None: any number).
 
     ``runs`` is the largest number of runs declared at any look.
     """
@@ -59,9 +62,9 @@ class DeclaredLooks:
 
 
 def choose_series(store: Store, name: str | None) -> str:
-    """Return the audited series ``name``, or the only one.
+    """Return the name of the audited series to use: ``name``, or the only one in the store.
 
-    Raises ``StoreError`` if the store has no such audit, ``ConfigError`` if a name is needed.
+    Raises ``StoreError`` if the store has no such audit, ``ConfigError`` if there are several and ``name`` is None.
     """
     audited = [str(series) for series in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
@@ -74,7 +77,7 @@ def choose_series(store: Store, name: str | None) -> str:
 
 
 def why_no_audit(store: Frames) -> str:
-    """Return why a store has no audit, and how to get one."""
+    """Return why a store has no audit, with the command that creates one."""
     steps = store.frame(
         "SELECT series, list(DISTINCT step ORDER BY step) AS steps FROM series_checkpoints "
         "WHERE series IN (SELECT series FROM imports) GROUP BY series ORDER BY series"
@@ -90,16 +93,20 @@ def why_no_audit(store: Frames) -> str:
 
 
 def why_untested(verdict: Verdict | None) -> str | None:
-    """Return why single problems cannot be tested (their samples are not independent), or None.
+    """Return why single problems cannot be tested, or None.
 
-    It is the reason for which the verdict computed but did not make its claim about these problems.
+    The reason is that their samples are not independent. It is the reason for which the verdict computed but did not
+    make its claim about these problems.
     """
     claims = () if verdict is None else verdict.claims
     return next((claim.why for claim in claims if claim.name == FELL_HERE and claim.p is not None and claim.why), None)
 
 
 def is_recorded(store: Store, series: str) -> bool:
-    """Whether the samples of ``series`` were imported, so that its checkpoints have no weights."""
+    """Return whether the samples of ``series`` were imported.
+
+    Its checkpoints then have no weights.
+    """
     kinds = store.frame(
         """
         SELECT coalesce(bool_and(kind = 'recorded'), false) AS recorded
@@ -113,7 +120,10 @@ def is_recorded(store: Store, series: str) -> bool:
 
 
 def has_texts(store: Store, series: str) -> bool:
-    """Whether the samples of the current audit of ``series`` have texts; imported counts have none."""
+    """Return whether the current audit of ``series`` has response texts.
+
+    Imported counts have none.
+    """
     counted = store.frame(
         "SELECT 1 FROM current_audits JOIN settings USING (settings_id) WHERE series = $series AND sampler = $counts",
         series=series,
@@ -123,7 +133,10 @@ def has_texts(store: Store, series: str) -> bool:
 
 
 def series_layout(store: Store, series: str) -> str | None:
-    """Return the folder layout of ``series``, which identifies the trainer; None if there is no such series."""
+    """Return the folder layout of ``series``, which identifies the trainer.
+
+    None if the series does not exist.
+    """
     layouts = store.frame("SELECT layout FROM series WHERE series = $series", series=series)["layout"]
     return None if layouts.empty else str(layouts.iloc[0])
 
@@ -165,9 +178,10 @@ def stored_key(store: Store, series: str) -> AuditKey:
 
 
 def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the checkpoints that the current audit of ``series`` left out, with reasons; empty until it has ended.
+    """Return the checkpoints that the current audit of ``series`` left out, with reasons.
 
-    The first dict has the checkpoints in the series by id, the second those that never entered it by label.
+    Both results are empty until the audit has ended. The first has the checkpoints in the series, by id. The second has
+    the checkpoints that could not be added to the series, by label.
     """
     rows = store.frame(
         """
@@ -189,7 +203,10 @@ def left_out_checkpoints(store: Store, series: str) -> tuple[dict[str, str], dic
 
 
 def stored_clusters(store: Store, audit_id: str) -> dict[str, str]:
-    """Return the clusters of an audit's problems by problem id, without problems that have none."""
+    """Return the clusters of an audit's problems by problem id.
+
+    Problems without a cluster are absent.
+    """
     rows = store.frame(
         "SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $audit_id AND cluster IS NOT NULL",
         audit_id=audit_id,
@@ -219,9 +236,9 @@ def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
 
 
 def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
-    """Return the number of the look that compares the checkpoints of ``steps`` with the base.
+    """Return the number of the look at the checkpoints of ``steps``; the next one if it is new.
 
-    A look has the same checkpoints, samples and problems; more samples are another look.
+    Looks are the same if they have the same checkpoints, samples and problems. More samples make a new look.
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
     compared = store.frame(COMPARED, series=series, steps=list(steps))
@@ -231,7 +248,7 @@ def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
 
 
 def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
-    """Return the sampling settings with this id. Raises ``StoreError`` if the store has none."""
+    """Return the sampling settings with this id. Raises ``StoreError`` if they are missing."""
     rows = store.frame("SELECT * EXCLUDE (settings_id) FROM settings WHERE settings_id = $id", id=settings_id)
     if rows.empty:
         raise StoreError(f"{store.path}: sampling settings {settings_id} are missing; run the audit again")
@@ -322,16 +339,17 @@ def cost_before(store: Store, key: AuditKey) -> SampleCost:
 
 
 def store_bytes(path: Path) -> int:
-    """Return the bytes of a store's files: the database, its log, and the token files."""
+    """Return the total size in bytes of a store: the database, its log, and the token files."""
     files = [path, path.with_name(f"{path.name}.wal"), *path.resolve().with_suffix(".tokens").glob("*")]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def made_of(store: Store, series: str) -> str | None:
-    """Return the decomposition of the change of pass@k from the base to the last compared checkpoint, as a sentence.
+    """Return one sentence with the causes of the change of pass@k since the base.
 
-    It is for the largest k of the measure ``change_budget``, as in the report; None if no part differs significantly
-    from 0. Raises ``StoreError`` for a series that was not audited.
+
+    It is about the last compared checkpoint, and uses the measure ``change_budget`` at its largest k, as in the report.
+    Returns None if no part differs significantly from 0. Raises ``StoreError`` for a series that was not audited.
     """
     verdict = store.verdict(series)
     rows = store.frame(
@@ -343,7 +361,8 @@ def made_of(store: Store, series: str) -> str | None:
         ORDER BY scope
         """,
         series=series,
-        last=verdict.window[-1] if verdict is not None and verdict.window else 2**62,  # it speaks of the same steps
+        # the verdict's steps, without later checkpoints
+        last=verdict.window[-1] if verdict is not None and verdict.window else 2**62,
     )
     known = {
         row.scope: Estimate(value=float(row.value), low=_bound(row.low), high=_bound(row.high))

@@ -1,6 +1,6 @@
 """Merge stores: the shards of one audit, or audits from several machines.
 
-Each store is merged in one transaction, and existing rows are skipped: a killed command can simply be repeated.
+Each store is merged in one transaction, and existing rows are skipped. So a killed command can be run again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 
-#: Tables with a primary key, ordered by their references.
+#: Tables with a primary key. Referenced tables come first.
 _KEYED = (
     "checkpoints", "series", "series_checkpoints", "training_metrics", "problems", "modes", "settings",
     "response_logps", "second_logps", "audit_problems", "allocations", "audit_controls", "training_responses",
     "kernels", "kernel_rows", "kernel_roles", "kernel_values", "audit_kernels", "audit_verdicts", "verdict_looks",
     "confirmations", "imports", "import_faults",
 )  # fmt: skip
-#: Tables without a primary key, with columns that identify existing rows. All findings and events of an audit, or none,
-#: are in a store.
+#: Tables without a primary key → columns that identify an existing row. Findings and events are identified by their
+#: audit: a store has all of an audit's or none.
 _UNKEYED = {
     "samples": ("checkpoint_id", "problem_id", "settings_id", "greedy", "sample_index"),
     "grades": ("problem_id", "response_id", "verifier"),
@@ -34,9 +34,9 @@ _UNKEYED = {
     "audit_findings": ("audit_id",),
     "events": ("audit_id",),
 }
-#: Tables that describe the audits.
+#: Tables with the identity and the settings of audits.
 _DESCRIBING = ("audits", "series_checkpoints", "settings")
-#: Columns of ``audits`` that are equal in all shards.
+#: Columns of ``audits`` that must be equal in all shards.
 _COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses", "strategy_regex")
 
 
@@ -44,8 +44,8 @@ _COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "
 class MergeResult:
     """The merged store, its series, and the number of new samples.
 
-    ``to_conclude`` are the series audited in shards, whose audit must still be run. ``left_out`` maps checkpoints that
-    a shard left out to the reason.
+    ``to_conclude`` are the series audited in shards: run their audit on the merged store. ``left_out`` maps each
+    checkpoint that a shard left out to the reason.
     """
 
     store_path: Path
@@ -68,8 +68,8 @@ class _Shard:
 class _StoredAudit:
     """Current audit of one series in one store.
 
-    ``steps``: step → checkpoint id and label. ``settings`` and ``common`` (those of ``_COMMON``) are by flag. ``shard``
-    is None for a whole audit.
+    ``steps`` maps a step to checkpoint id and label. ``settings`` and ``common`` (columns ``_COMMON``) are keyed by
+    command-line flag. ``shard`` is None for an audit of all problems.
     """
 
     path: Path
@@ -83,15 +83,16 @@ class _StoredAudit:
 
 
 def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = None) -> MergeResult:
-    """Merge the stores at ``stores`` into ``out``/audit.duckdb, which may contain some of them already.
+    """Merge the stores at ``stores`` into ``out``/audit.duckdb.
 
-    All shards of an audit are required. A series that is in several stores must have the same checkpoints and settings
-    in each. The given stores are not changed.
+    The result may already contain some of the stores. All shards of an audit are required. A series that is in several
+    stores must have the same checkpoints and settings in each. The given stores are not changed.
 
     Raises:
         ConfigError: no store is given, or one of them is the store in ``out``.
         StoreError: a store is missing, locked, of a newer oversharp, unfinished, or does not match the others; or a
-            shard is missing. Then nothing was written.
+        shard
+            is missing. Then nothing was written.
     """
     progress = progress or SilentProgress()
     target = out / "audit.duckdb"
@@ -109,7 +110,7 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
         closing(Database(target, read_only=False, others=stores)) as database,
         progress.stage("merge", len(stores)) as advance,
     ):
-        database.rows("UPDATE schema_version SET views_hash = ''")  # views of an untrusted store may read files
+        database.rows("UPDATE schema_version SET views_hash = ''")  # the views of an untrusted store may access files
         database.refresh_views()
         for path in stores:
             added += _merge_store(database, path)
@@ -253,7 +254,7 @@ def _merge_store(database: Database, path: Path) -> int:
         for table in _KEYED:
             database.rows(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM other.{table}")
         added = {table: _add_unkeyed(database, table, keys) for table, keys in _UNKEYED.items()}
-        # the audit of a machine whose clock is ahead must not remain the current one
+        # otherwise the audit of a machine with a fast clock would remain the current audit
         database.rows(
             """
             INSERT OR IGNORE INTO audits BY NAME

@@ -1,4 +1,7 @@
-"""Find missing samples, grades and scores of an audit, so that a killed audit can continue."""
+"""Queries for the samples, grades and scores that an audit still needs.
+
+With them, a killed audit can continue.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from oversharp.diagnostics.verifiers import RULES
 if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
-#: CTE of the current rules by verifier.
+#: Common table expression with the current rules version of each verifier.
 _TODAY = "today AS (SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules)"
 
 
 def _rules() -> dict[str, list[Any]]:
-    """Return the parameters of ``_TODAY``."""
+    """Return the query parameters of ``_TODAY``."""
     return {"verifiers": list(RULES), "rules": list(RULES.values())}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredDraws:
-    """Sampling settings of an earlier audit, defaults for later ones; None if unknown."""
+    """Sampling settings of an earlier audit, used as defaults of later ones; None if unknown."""
 
     sampler: str
     chat: bool | None
@@ -73,7 +76,7 @@ def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str
 
 
 class OtherDraw(NamedTuple):
-    """Plan of ``n`` samples per problem from one checkpoint, under settings other than the audit's own."""
+    """Plan of ``n`` additional samples per problem and checkpoint, under other settings."""
 
     checkpoint_id: str
     settings_id: str
@@ -83,7 +86,7 @@ class OtherDraw(NamedTuple):
 def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = ()) -> dict[str, int]:
     """Return the number of missing samples of each incomplete checkpoint of this audit.
 
-    Includes greedy responses, and the samples planned in ``besides``: a panel, controls.
+    This includes greedy responses, and the samples of the plans in ``besides`` (panel, controls).
     """
     rows = store.frame(
         """
@@ -156,7 +159,10 @@ def missing_samples(
 
 
 def finished_samples(store: Store, series: str, settings_id: str, problem_ids: Sequence[str]) -> tuple[int, int] | None:
-    """Return n and n_base of the last completed audit with this series, problem set and settings; None without one."""
+    """Return n and n_base of the last completed audit of these problems, or None.
+
+    Only audits of ``series`` with the same settings are considered.
+    """
     rows = store.frame(
         """
         WITH same AS (
@@ -180,7 +186,10 @@ def finished_samples(store: Store, series: str, settings_id: str, problem_ids: S
 
 
 def stored_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """Return temperature and n of a checkpoint's controls that cover all of these problems, by settings id."""
+    """Return the controls of a checkpoint with samples of all problems in ``problem_ids``.
+
+    The result maps a settings id to temperature and n.
+    """
     rows = store.frame(
         """
         WITH drawn AS (
@@ -206,9 +215,10 @@ def stored_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]
 
 @dataclass(frozen=True, kw_only=True)
 class Ungraded:
-    """Distinct responses without a grade by the current rules of their verifier, in the order of the samples.
+    """Distinct responses without a grade by the current rules of their verifier.
 
-    ``rows`` has row positions, verifiers, and whether a response is ``outdated`` (graded by other rules); no texts.
+    They are in the order of their samples. ``rows`` has row positions and verifiers, but no texts. ``outdated`` is true
+    for a response with a grade by other rules.
     """
 
     store: Store
@@ -234,7 +244,7 @@ class Ungraded:
 def find_ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> Ungraded:
     """Return the ungraded responses of this audit.
 
-    ``with_errors`` includes those whose grading failed: modules or services that the grader uses may work now.
+    ``with_errors`` adds responses whose grading failed, because a module or service that the grader uses may work now.
     """
     rows = store.frame(
         f"""
@@ -293,7 +303,7 @@ def find_ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[st
 
 
 def find_graded(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-    """Return those (problem_id, response_id, verifier) with a grade by the current rules."""
+    """Return the given (problem_id, response_id, verifier) with a grade by the current rules."""
     rows = store.frame(
         f"""
         WITH {_TODAY},
@@ -318,14 +328,20 @@ def find_graded(store: Store, responses: Sequence[tuple[str, str, str]]) -> set[
 
 
 def find_unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFrame:
-    """Return the responses that the checkpoint must still score.
+    """Return the responses that the checkpoint must still score by teacher forcing.
 
-    Columns: ``problem_id, response_id, prompt, text, ends, token_ids``. ``token_ids`` is NULL where only the text is
-    known; ``ends``: an end token follows.
+    Columns: ``problem_id, response_id, prompt, text, ends, token_ids``. ``token_ids`` is NULL if only the text is
+    known. ``ends`` is true if an end token follows the text.
 
-    These are the enumerated modes, the panel, its own first samples (for the token entropy if the sampler reports none,
-    and to check the sampler), the training responses before and after it, and for the base the first own samples of
-    all other checkpoints. A mode has priority over a sample of the same text, which lacks its end token if truncated.
+    They are:
+
+    - the enumerated modes and the panel,
+    - the first own samples of the checkpoint: to check the sampler, and for the token entropy if the sampler reports
+      none,
+    - the training responses before and after the checkpoint,
+    - for the base, also the first own samples of all other checkpoints.
+
+    If a mode and a sample have the same text, the mode is used: a truncated sample lacks the end token.
     """
     return store.frame(
         """
@@ -392,7 +408,10 @@ def find_unforced(store: Store, key: AuditKey, checkpoint_id: str) -> pd.DataFra
 
 
 def find_unrepeated(store: Store, key: AuditKey, checkpoint_id: str, limit: int) -> pd.DataFrame:
-    """Return the first ``limit`` panel responses, without those scored twice; columns as ``find_unforced``."""
+    """Return the first ``limit`` panel responses that were not scored a second time.
+
+    Columns as in ``find_unforced``.
+    """
     return store.frame(
         """
         WITH chosen AS (

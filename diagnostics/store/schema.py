@@ -1,4 +1,4 @@
-"""SQL scripts and schema version of a store, and one-line errors for files that are not such a store."""
+"""SQL scripts and schema version of a store, and errors for files that are not valid stores."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 
 from oversharp.diagnostics.records.errors import StoreError
 
-#: Version of the schema in ``tables.sql``. Stores of another version are refused.
+#: Version of the tables in ``tables.sql``. Stores of another version are rejected.
 SCHEMA_VERSION = 12
-#: DuckDB errors about the user's statement, which are reported completely.
+#: DuckDB errors in the user's SQL. They are reported in full.
 _STATEMENT_ERRORS = frozenset({"ParserException", "BinderException", "CatalogException"})
 
 
 def script(name: str) -> str:
-    """Return an SQL file of this folder without COMMENT statements, which only ``views`` needs.
+    """Return an SQL file of this folder without its COMMENT statements.
 
-    A COMMENT alters the table, and DuckDB cannot replay that from the log of a killed process if it has a CHECK.
+    Only ``views`` needs them. A COMMENT alters the table. DuckDB cannot replay that from the log of a killed process if
+    the table has a CHECK.
     """
     text = (Path(__file__).parent / name).read_text(encoding="utf-8")
     return re.sub(r"^COMMENT ON .*\n", "", text, flags=re.MULTILINE)
@@ -32,7 +33,7 @@ def _table_names() -> frozenset[str]:
 def require_schema(path: Path, version: object, tables: Set[str]) -> None:
     """Raise ``StoreError`` unless a store has this schema and all of its tables.
 
-    ``tables`` must not contain views: a view in place of a table could be empty.
+    ``tables`` must not contain views, because a view in place of a table could be empty.
     """
     if not isinstance(version, int):
         raise StoreError(f"{path}: its schema_version is {version!r}, not a number: the store is damaged; restore it")
@@ -54,7 +55,7 @@ def empty_store(path: Path) -> StoreError:
 
 
 def explain_error(error: Exception, path: Path) -> StoreError:
-    """Convert a DuckDB error to one line, with what to do."""
+    """Convert a DuckDB error to a one-line ``StoreError`` with a hint."""
     text = " ".join(str(error).split())
     lowered = text.lower()
     if "lock" in lowered and ("conflicting" in lowered or "could not set" in lowered):
@@ -84,7 +85,7 @@ def explain_error(error: Exception, path: Path) -> StoreError:
 
 
 def foreign_objects_error(path: Path, objects: Sequence[str]) -> StoreError:
-    """Return the error for a store with foreign objects, such as ``macro 'max'``."""
+    """Return the error for a store with foreign objects, such as the macro ``max``."""
     return StoreError(
         f"{path}: contains the {min(objects)}, which is not oversharp's and changes the results of queries; copy only "
         f"its tables to a new store: oversharp merge {path} --out DIR"

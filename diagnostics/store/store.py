@@ -1,7 +1,7 @@
-"""Store of an audit: writers and queries of its DuckDB file.
+"""The store of an audit: writes and queries its DuckDB file.
 
-Writers commit in small transactions, so a process may be killed at any moment. Committed rows stay, and the queries in
-``missing`` find what is missing.
+Writers commit in small transactions, so a process may be killed at any moment. Committed rows remain, and the queries
+in ``missing`` return the remaining work.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from oversharp.diagnostics.store.write_import import ImportWriter
 from oversharp.diagnostics.verdict.recommendation import Recommendation
 from oversharp.diagnostics.verdict.record import Verdict
 
-#: Memory limit of queries over all samples, in GiB. They process parts, so more memory would not make them faster.
+#: Memory limit in GiB of queries over all samples. They process samples in parts, so more memory is not faster.
 MEMORY_GIB = 1.0
 
 
 class Store(AuditWriter, ImportWriter):
-    """A store on disk. Use as a context manager: ``with Store.open(path) as store: …``."""
+    """A store on disk. Use it as a context manager: ``with Store.open(path) as store: …``."""
 
     def __init__(self, database: Database, *, for_user: bool = False) -> None:
         self._database = database
-        #: Results that are computed once for many queries.
+        #: Cached results that many queries use.
         self.kept = KeptSamples(database, for_user=for_user)
         self.ways = WaysTable(database)
 
@@ -87,7 +87,7 @@ class Store(AuditWriter, ImportWriter):
         return self._database.frame(sql, parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
-        """Yield the result of a query in parts; it may be larger than memory."""
+        """Yield the result of a query in parts. The whole result may be larger than memory."""
         self.kept.count_for(sql)
         return self._database.parts(sql, parameters)
 
@@ -132,24 +132,27 @@ class Store(AuditWriter, ImportWriter):
     # ------------------------------------------------------------------ registering
 
     def has_grades(self, verifier: str) -> bool:
-        """Whether there is any grade by ``verifier``."""
+        """Return whether there is any grade by ``verifier``."""
         return bool(len(self.frame("SELECT 1 FROM grades WHERE verifier = $verifier LIMIT 1", verifier=verifier)))
 
     def has_tokens(self) -> bool:
-        """Whether the store has token scores; without them, their views are empty."""
+        """Return whether the store has token scores; without them, the views of tokens are empty."""
         return bool(self._database.rows("SELECT 1 FROM token_files LIMIT 1"))
 
     def bound_memory(self, gib: float | None = None) -> None:
-        """Limit queries to ``gib`` GiB (default: ``MEMORY_GIB``, at most half of the free memory)."""
+        """Limit the memory of queries to ``gib`` GiB.
+
+        The default is ``MEMORY_GIB``, but at most half of the free memory.
+        """
         require_memory(gib)
         self._database.bound_memory(min(MEMORY_GIB, half_of_free_gib()) if gib is None else gib)
 
     # ------------------------------------------------------------------ samples
 
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
-        """Commit a batch without existing rows. Returns the number of new rows.
+        """Commit the samples of a batch that the store lacks. Returns their number.
 
-        Raises ``StoreError`` for a sample without log-probability, which only imports may lack.
+        Raises ``StoreError`` for a sample without log-probability; only imported samples may lack it.
         """
         rows = pd.DataFrame(
             {
@@ -197,7 +200,7 @@ class Store(AuditWriter, ImportWriter):
     def add_forced(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
         """Add teacher-forced scores with their tokens in one transaction.
 
-        Responses with existing token scores must not be added: they would be duplicated.
+        Do not add a response that already has token scores: they would be duplicated.
         """
         if not responses:
             return
@@ -225,7 +228,7 @@ class Store(AuditWriter, ImportWriter):
             self._database.write_tokens(tokens)
 
     def add_forced_again(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
-        """Add the log-probabilities of a second scoring, in one transaction."""
+        """Add the log-probabilities of responses that were scored a second time, in one transaction."""
         rows = pd.DataFrame(
             {
                 "problem_id": [response.problem_id for response in responses],
@@ -282,7 +285,7 @@ class Store(AuditWriter, ImportWriter):
             )
 
     def add_missing_kernel(self, key: AuditKey, checkpoint_id: str, why: str) -> None:
-        """Record why a checkpoint has no kernel; the next run of the audit tries again."""
+        """Record why a checkpoint has no kernel. The next run of the audit tries again."""
         stored = self._database.rows(
             "SELECT why FROM audit_kernels WHERE audit_id = ? AND checkpoint_id = ?", [key.audit_id, checkpoint_id]
         )
@@ -307,7 +310,8 @@ class Store(AuditWriter, ImportWriter):
             [key.audit_id],
         )
         names = [field.name for field in fields(Finding)]
-        new = [tuple(getattr(finding, name) for name in names) for finding in findings]  # astuple copies every value
+        # astuple would copy every value
+        new = [tuple(getattr(finding, name) for name in names) for finding in findings]
         if Counter(stored) == Counter(new):
             return False
         rows = pd.DataFrame(new, columns=names)

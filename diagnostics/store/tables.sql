@@ -1,7 +1,7 @@
--- Tables of an oversharp store, with the meaning and unit of every column. Only diagnostics/store writes them; users and
--- measures query the views in views.sql.
--- Ids are content hashes. NULL is unknown, never 0. Log-probabilities are natural logarithms, in nats.
--- If you change a table, raise SCHEMA_VERSION in schema.py.
+-- Tables of an oversharp store, with the meaning and unit of every column. Only diagnostics/store writes them. Users
+-- and measures query the views in views.sql.
+-- Ids are content hashes. An unknown value is NULL, never 0. Log-probabilities are natural logarithms, in nats. If you
+-- change a table, raise SCHEMA_VERSION in schema.py.
 
 -- One row.
 CREATE TABLE schema_version (
@@ -15,7 +15,7 @@ CREATE TABLE schema_version (
 
 -- Weights, identified by the content of their tensors.
 CREATE TABLE checkpoints (
-    checkpoint_id VARCHAR PRIMARY KEY,  -- hash of the weights, or of series and step for an import
+    checkpoint_id VARCHAR PRIMARY KEY,  -- hash of the weights; for an import, of series and step
     kind VARCHAR NOT NULL CHECK (kind IN ('full', 'lora', 'recorded'))  -- 'recorded': imported samples, no weights
 );
 
@@ -30,7 +30,7 @@ CREATE TABLE series_checkpoints (
     checkpoint_id VARCHAR NOT NULL,     -- hash of its weights
     step INTEGER NOT NULL,              -- optimizer step
     checkpoint VARCHAR NOT NULL,        -- label: name of its directory
-    is_base BOOLEAN NOT NULL,           -- the checkpoint that all others are compared with
+    is_base BOOLEAN NOT NULL,           -- whether all other checkpoints are compared with it
     path VARCHAR NOT NULL,
     PRIMARY KEY (series, step)
 );
@@ -45,12 +45,12 @@ CREATE TABLE training_metrics (
     value DOUBLE NOT NULL CHECK (isfinite(value)),
     PRIMARY KEY (series, step, name)
 );
-COMMENT ON TABLE training_metrics IS 'a number that the trainer logged';
+COMMENT ON TABLE training_metrics IS 'a value that the trainer logged';
 COMMENT ON COLUMN training_metrics.step IS 'optimizer step at which it was logged [steps]';
 COMMENT ON COLUMN training_metrics.name IS 'name of the metric in the trainer''s log';
-COMMENT ON COLUMN training_metrics.value IS 'the logged number [the trainer''s]';
+COMMENT ON COLUMN training_metrics.value IS 'the logged value [as in the trainer''s log]';
 
--- Responses of the training batches after the previous checkpoint and up to `step`, from the run directory.
+-- Responses of the training batches between the previous checkpoint and the one at `step`, from the run directory.
 CREATE TABLE training_responses (
     series VARCHAR NOT NULL,            -- name of the series
     step INTEGER NOT NULL,
@@ -82,21 +82,21 @@ CREATE TABLE problems (
     meta JSON NOT NULL
 );
 COMMENT ON TABLE problems IS 'a problem';
-COMMENT ON COLUMN problems.prompt IS 'text of the problem, without the template; of an import, as the tool wrote it';
+COMMENT ON COLUMN problems.prompt IS 'text of the problem, without the template; for an import, as the tool wrote it';
 COMMENT ON COLUMN problems.gold IS 'the accepted answer';
 COMMENT ON COLUMN problems.verifier IS 'name of the verifier that grades its responses';
-COMMENT ON COLUMN problems.source_id IS 'its id in the user''s file; NULL without one';
-COMMENT ON COLUMN problems.difficulty IS 'difficulty given by the problem file or task; NULL without one [of the task]';
-COMMENT ON COLUMN problems.meta IS 'other fields of the problem';
+COMMENT ON COLUMN problems.source_id IS 'id of the problem in the user''s file; NULL without one';
+COMMENT ON COLUMN problems.difficulty IS 'difficulty from the problem file or task; NULL without one [as in the task]';
+COMMENT ON COLUMN problems.meta IS 'other fields of the problem, as JSON';
 
--- All accepted responses of the problems whose accepted responses can be enumerated.
+-- All accepted responses of a problem, if they can be enumerated.
 CREATE TABLE modes (
     problem_id VARCHAR NOT NULL,        -- the problem
     mode VARCHAR NOT NULL,
     response_id VARCHAR NOT NULL,       -- content hash of mode
     PRIMARY KEY (problem_id, mode)
 );
-COMMENT ON TABLE modes IS 'an accepted response of a problem whose accepted responses can be enumerated';
+COMMENT ON TABLE modes IS 'an accepted response of a problem; only for problems whose accepted responses can be enumerated';
 COMMENT ON COLUMN modes.mode IS 'text of the response';
 
 -- Sampling settings; their hash is part of the identity of a sample. NULL: not recorded by the imported tool.
@@ -114,60 +114,61 @@ CREATE TABLE settings (
     dtype VARCHAR,
     chat_args VARCHAR
 );
-COMMENT ON TABLE settings IS 'sampling settings; NULL where an imported tool did not record them';
+COMMENT ON TABLE settings IS 'sampling settings of samples; a setting that an imported tool did not record is NULL';
 COMMENT ON COLUMN settings.sampler IS 'the inference engine, or the tool whose samples were imported';
 COMMENT ON COLUMN settings.temperature IS 'sampling temperature [1]';
 COMMENT ON COLUMN settings.top_p IS 'nucleus mass; 1 disables nucleus sampling [probability]';
 COMMENT ON COLUMN settings.top_k IS 'number of most likely tokens that are kept; 0 keeps all [tokens]';
 COMMENT ON COLUMN settings.max_tokens IS 'token limit of a response [tokens]';
-COMMENT ON COLUMN settings.prompt_template IS 'template around the prompt';
+COMMENT ON COLUMN settings.prompt_template IS 'template into which the prompt is inserted';
 COMMENT ON COLUMN settings.system_prompt IS 'system prompt';
 COMMENT ON COLUMN settings.chat IS 'whether the tokenizer''s chat template was used';
 COMMENT ON COLUMN settings.seed IS 'random seed';
 COMMENT ON COLUMN settings.dtype IS 'floating-point type of the model';
-COMMENT ON COLUMN settings.chat_args IS 'additional arguments of the chat template, a JSON object; NULL without any';
+COMMENT ON COLUMN settings.chat_args IS 'additional arguments of the chat template, as a JSON object; NULL without any';
 
 -- ---------------------------------------------------------------- samples, grades and log-probabilities
 
--- One row per sampled response. The single writer keeps (checkpoint_id, problem_id, settings_id, greedy, sample_index)
--- unique by an anti-join inside the inserting transaction: the index of a primary key would keep every row in memory.
--- NULL where an imported tool did not record it: tokens, log-probabilities, finish reason.
+-- One row per sampled response. (checkpoint_id, problem_id, settings_id, greedy, sample_index) is unique: the single
+-- writer uses an anti-join inside the inserting transaction. The index of a primary key would keep every row in memory.
+-- Tokens, log-probabilities and finish reason are NULL if an imported tool did not record them.
 CREATE TABLE samples (
     checkpoint_id VARCHAR NOT NULL,     -- the sampled checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
     settings_id VARCHAR NOT NULL,       -- sampling settings
-    greedy BOOLEAN NOT NULL,            -- greedily decoded; false: sampled
+    greedy BOOLEAN NOT NULL,            -- whether it was decoded greedily, not sampled
     sample_index INTEGER NOT NULL,      -- 0, 1, …; 0 for the greedy response
     response_id VARCHAR NOT NULL,       -- content hash of text
     text VARCHAR NOT NULL USING COMPRESSION zstd,  -- the response
-    token_ids INTEGER[],                -- response tokens incl. end; NULL: cannot be teacher-forced
+    token_ids INTEGER[],                -- tokens with the end token; NULL: cannot be teacher-forced
     n_tokens INTEGER,                   -- response tokens incl. end
     finish_reason VARCHAR CHECK (finish_reason IN ('stop', 'length')),  -- ended by an end token, or truncated
-    logp_sum_raw DOUBLE CHECK (NOT isnan(logp_sum_raw)),  -- nats, from the sampler, temperature 1, untruncated
-    entropy_sum DOUBLE CHECK (isfinite(entropy_sum))      -- nats, of the sampled distributions
+    logp_sum_raw DOUBLE CHECK (NOT isnan(logp_sum_raw)),  -- nats, from the sampler; temperature 1, no top-p/top-k
+    entropy_sum DOUBLE CHECK (isfinite(entropy_sum))      -- nats, of the distributions sampled from
 );
 
--- One row per (problem_id, response_id, verifier), shared by all checkpoints. The single writer keeps it unique by an
--- anti-join: the index of a primary key took most of the time of an import.
+-- One row per (problem_id, response_id, verifier), shared by all checkpoints. The single writer keeps these unique by
+-- an anti-join. The index of a primary key took most of the time of an import.
 CREATE TABLE grades (
     problem_id VARCHAR NOT NULL,        -- the problem
     response_id VARCHAR NOT NULL,       -- the response
     verifier VARCHAR NOT NULL,          -- name; 'recorded:TOOL': reward of an imported tool
     answer VARCHAR NOT NULL,            -- canonical final answer; 'NA' without one
     mode VARCHAR,                       -- canonical solution, the mode of Definition 2.1 [A]
-    reward DOUBLE NOT NULL CHECK (isfinite(reward)),  -- 1 is full
+    reward DOUBLE NOT NULL CHECK (isfinite(reward)),  -- 1 is full reward
     correct BOOLEAN NOT NULL,           -- whether the reward is full
     state VARCHAR NOT NULL CHECK (state IN ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error')),  -- result of grading
     reason VARCHAR NOT NULL,            -- why the state is not ok
-    n_boxed INTEGER,                    -- distinct contents of \boxed{}; NULL where the verifier reads no boxes
+    n_boxed INTEGER,                    -- number of distinct \boxed{} contents; NULL if the verifier parses no boxes
     rules INTEGER,                      -- version of the verifier's rules; NULL for a tool or plugin
     answer_style VARCHAR CHECK (answer_style IN ('boxed', 'tagged', 'hashes', 'labelled', 'bare', 'prose', 'none')),
-                                        -- how the answer is stated; NULL where the verifier parses no text
-    lenient BOOLEAN                     -- correct, or accepted by the lenient reader; NULL without one
+                                        -- how the answer is written; NULL if the verifier parses no text
+    lenient BOOLEAN                     -- whether it is correct, or the lenient reader accepts it; NULL without one
 );
 
--- How a correct response solves its problem: one row per (problem_id, response_id), shared by all checkpoints. Parsed
--- from its text, then merged with similar ones. Recomputed if the reader's name or version changes.
+-- How a correct response solves its problem: one row per (problem_id, response_id), shared by all checkpoints. The
+-- steps are parsed from the text; similar responses are then merged to one way. Recomputed if the reader's name or
+-- version changes.
 CREATE TABLE response_ways (
     problem_id VARCHAR NOT NULL,        -- the problem
     response_id VARCHAR NOT NULL,       -- the response
@@ -182,18 +183,18 @@ CREATE TABLE response_ways (
     why VARCHAR,
     CHECK (steps IS NULL OR why IS NULL)
 );
-COMMENT ON TABLE response_ways IS 'a correct response, with the way that it solves its problem';
+COMMENT ON TABLE response_ways IS 'a correct response, with the way in which it solves its problem';
 COMMENT ON COLUMN response_ways.reader IS 'name and version of the parser of ways';
 COMMENT ON COLUMN response_ways.strategy IS 'coarsest level: code, algebra, arithmetic, expression, or a plugin''s name';
-COMMENT ON COLUMN response_ways.operations IS 'number of values that each operation computes';
+COMMENT ON COLUMN response_ways.operations IS 'operations of the computation, with the number of values that each computes';
 COMMENT ON COLUMN response_ways.final_step IS 'the last operation, with its inputs and result';
 COMMENT ON COLUMN response_ways.way IS 'name of its way: strategy and steps of the most frequent signature';
-COMMENT ON COLUMN response_ways.written IS 'all of its steps, or the expression as written';
-COMMENT ON COLUMN response_ways.steps IS 'steps of its computation, compared to merge ways';
+COMMENT ON COLUMN response_ways.written IS 'all steps of the response, or its expression as written';
+COMMENT ON COLUMN response_ways.steps IS 'required steps of the computation, by which similar responses are merged';
 COMMENT ON COLUMN response_ways.parts IS 'optional steps, which other responses may leave out';
 COMMENT ON COLUMN response_ways.why IS 'why its way is unknown; NULL if it is known';
 
--- Teacher-forced at temperature 1 over the full vocabulary, summed over response tokens.
+-- Teacher-forced log-probabilities at temperature 1 over the full vocabulary, summed over response tokens.
 CREATE TABLE response_logps (
     checkpoint_id VARCHAR NOT NULL,     -- the scoring checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
@@ -205,7 +206,7 @@ CREATE TABLE response_logps (
     PRIMARY KEY (checkpoint_id, problem_id, settings_id, response_id)
 );
 
--- Second score of a response under the same weights, in a batch of another shape.
+-- Second teacher-forced log-probability of a response under the same weights, in a batch of another shape.
 CREATE TABLE second_logps (
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
@@ -218,33 +219,33 @@ CREATE TABLE second_logps (
 -- Parquet files next to the store, in the folder audit.tokens, one row per teacher-forced response:
 -- checkpoint_id, problem_id, settings_id, response_id, token_logps FLOAT[], token_entropies FLOAT[] (nats).
 CREATE TABLE token_files (
-    file VARCHAR PRIMARY KEY,           -- name in that folder; ignored until its transaction is committed
-    checksum VARCHAR NOT NULL           -- SHA-256 of its length and end; files that differ are ignored
+    file VARCHAR PRIMARY KEY,           -- file name in that folder; ignored until its transaction is committed
+    checksum VARCHAR NOT NULL           -- SHA-256 of length and last bytes; a file that differs is ignored
 );
 
 -- ---------------------------------------------------------------- audits
 
--- An audit is of one series, with one problem set and sampling settings.
+-- An audit has one series, one problem set and one set of sampling settings.
 CREATE TABLE audits (
     audit_id VARCHAR PRIMARY KEY,       -- hash of series, problems, settings and sample counts
     series VARCHAR NOT NULL,            -- name of the series
     settings_id VARCHAR NOT NULL,       -- sampling settings of its own samples
     n INTEGER NOT NULL,                 -- samples per problem and checkpoint
     n_base INTEGER NOT NULL,            -- samples per problem from the base
-    entropy_samples INTEGER NOT NULL,   -- of those n, used for token entropy
+    entropy_samples INTEGER NOT NULL,   -- how many of the n samples are used for token entropy
     ks INTEGER[] NOT NULL,              -- values of k for pass@k
-    strategy_regex VARCHAR NOT NULL,    -- matching responses have the strategy 'code'
-    updated_at TIMESTAMP NOT NULL,      -- when it began
+    strategy_regex VARCHAR NOT NULL,    -- regular expression; a matching response has the strategy 'code'
+    updated_at TIMESTAMP NOT NULL,      -- start of the audit
     provenance JSON NOT NULL,           -- command line, versions, left-out checkpoints; '{}' until the audit ends
     panel INTEGER NOT NULL,             -- responses per problem in the panel; 0 = no panel
     panel_settings_id VARCHAR,          -- sampling settings of the panel
     kernel_problems INTEGER NOT NULL,   -- problems whose responses are in the kernel; 0 = no kernel
-    kernel_responses INTEGER NOT NULL,  -- fixed responses, and own samples, of each of them
-    verifier VARCHAR,                   -- its grades are used; NULL: each problem's own verifier
+    kernel_responses INTEGER NOT NULL,  -- number of fixed responses, and also of own samples, per problem
+    verifier VARCHAR,                   -- verifier whose grades are used; NULL: each problem's own
     guess_rate DOUBLE CHECK (guess_rate BETWEEN 0 AND 1),  -- false-accept rate given by the user
-    looks INTEGER CHECK (looks >= 1),   -- declared looks at the verdict during training; NULL: unknown
+    looks INTEGER CHECK (looks >= 1),   -- planned looks at the verdict during training; NULL: unknown
     runs INTEGER NOT NULL CHECK (runs >= 1),  -- number of runs of which one will be chosen
-    selected_by VARCHAR CHECK (selected_by IN ('base', 'none'))  -- whether the base's samples chose the problems
+    selected_by VARCHAR CHECK (selected_by IN ('base', 'none'))  -- 'base': its samples selected the problems
 );
 
 CREATE TABLE audit_problems (
@@ -256,19 +257,20 @@ CREATE TABLE audit_problems (
 );
 COMMENT ON TABLE audit_problems IS 'a problem of an audit';
 COMMENT ON COLUMN audit_problems.position IS 'position in the problem file, from 0';
-COMMENT ON COLUMN audit_problems.cluster IS 'problems of one cluster are related; NULL for an independent problem';
+COMMENT ON COLUMN audit_problems.cluster IS 'cluster of related problems; NULL for an independent problem';
 
--- Planned samples of problems for which an adaptive audit chose them, or of which an import has more than n. Default
--- without a row: n, and n_base for the base.
+-- Planned number of samples of a problem, if an adaptive audit chose it or an import has more than n samples. Without a
+-- row it is n, or n_base for the base.
 CREATE TABLE allocations (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
-    n INTEGER NOT NULL,                 -- planned samples; at most n in an adaptive audit
+    n INTEGER NOT NULL,                 -- planned number of samples; at most n in an adaptive audit
     PRIMARY KEY (audit_id, checkpoint_id, problem_id)
 );
 
--- Controls: samples at other temperatures, lower for the base or higher for a checkpoint. Never pooled with the others.
+-- Controls: samples at other temperatures, lower for the base or higher for a checkpoint. They are never pooled with
+-- other samples.
 CREATE TABLE audit_controls (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the sampled checkpoint
@@ -290,7 +292,7 @@ CREATE TABLE audit_findings (
     unit VARCHAR NOT NULL,              -- unit of value, low and high
     why VARCHAR,                        -- why value is NULL
     interval_over VARCHAR,              -- resampling unit of the interval; NULL without one
-    why_no_interval VARCHAR,            -- why related problems allow no interval
+    why_no_interval VARCHAR,            -- why there is no interval because problems are related
     CHECK ((value IS NULL) <> (why IS NULL)),
     CHECK (interval_over IN ('problems', 'clusters'))
 );
@@ -303,15 +305,15 @@ CREATE TABLE audit_verdicts (
         'no_loss', 'inconclusive', 'no_verdict'
     )),
     sentence VARCHAR NOT NULL,          -- the verdict in one sentence
-    p_exact DOUBLE CHECK (isfinite(p_exact)),            -- null hypothesis: pass@k fell at no k, on these problems
-    p_population DOUBLE CHECK (isfinite(p_population)),  -- the same, on the population of these problems
-    p_minority DOUBLE CHECK (isfinite(p_minority)),      -- null hypothesis: no correct minority mode was lost here
-    k_most INTEGER,                     -- the verdict holds for k = 1 … k_most
+    p_exact DOUBLE CHECK (isfinite(p_exact)),            -- null: pass@k fell at no k, on these problems
+    p_population DOUBLE CHECK (isfinite(p_population)),  -- null: the same, on the population of these problems
+    p_minority DOUBLE CHECK (isfinite(p_minority)),      -- null: no correct minority mode was lost, on these problems
+    k_most INTEGER,                     -- largest k of the verdict, which starts at k = 1
     document JSON NOT NULL              -- the whole verdict: fields of oversharp.diagnostics.verdict.record.Verdict
 );
 
--- Looks at a series: verdicts on different sets of checkpoints, or on more samples or problems of the same. The
--- declaration of the first look applies to all.
+-- Looks at a series: verdicts on different sets of checkpoints, or on more samples or problems of the same checkpoints.
+-- The declaration of the first look applies to all looks.
 CREATE TABLE verdict_looks (
     series VARCHAR NOT NULL,            -- name of the series
     look_id VARCHAR NOT NULL,
@@ -321,26 +323,26 @@ CREATE TABLE verdict_looks (
     runs INTEGER NOT NULL,
     PRIMARY KEY (series, look_id)
 );
-COMMENT ON TABLE verdict_looks IS 'a look at a series: a verdict on a set of checkpoints that no earlier look had';
+COMMENT ON TABLE verdict_looks IS 'a look at a series: a verdict on a set of checkpoints, samples and problems that no earlier look had';
 COMMENT ON COLUMN verdict_looks.look_id IS 'hash of the compared checkpoints, their samples and problems';
-COMMENT ON COLUMN verdict_looks.number IS '1, 2, … in order of time';
+COMMENT ON COLUMN verdict_looks.number IS 'number of the look in order of time, from 1';
 COMMENT ON COLUMN verdict_looks.steps IS 'steps of the checkpoints that were compared with the base [steps]';
-COMMENT ON COLUMN verdict_looks.declared IS 'number of looks declared before the first; NULL for any number';
-COMMENT ON COLUMN verdict_looks.runs IS 'number of runs of which one will be chosen, as declared at this look';
+COMMENT ON COLUMN verdict_looks.declared IS 'number of looks that was planned before the first one; NULL for any number';
+COMMENT ON COLUMN verdict_looks.runs IS 'number of runs of which the user will choose one, as given at this look';
 
 -- Seemingly lost or gained problems, sampled again at the base and at a late checkpoint.
 CREATE TABLE confirmations (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the late checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
-    change VARCHAR NOT NULL CHECK (change IN ('lost', 'gained')),  -- change in the audit's samples
-    settings_id VARCHAR NOT NULL,       -- sampling settings of the fresh samples
-    n_base INTEGER NOT NULL,            -- fresh samples of the base
-    correct_base INTEGER NOT NULL,      -- of these, correct
-    n_late INTEGER NOT NULL,            -- fresh samples of the late checkpoint
-    correct_late INTEGER NOT NULL,      -- of these, correct
+    change VARCHAR NOT NULL CHECK (change IN ('lost', 'gained')),  -- by the audit's samples
+    settings_id VARCHAR NOT NULL,       -- sampling settings of the new samples
+    n_base INTEGER NOT NULL,            -- number of new samples of the base
+    correct_base INTEGER NOT NULL,      -- number of correct ones among n_base
+    n_late INTEGER NOT NULL,            -- number of new samples of the late checkpoint
+    correct_late INTEGER NOT NULL,      -- number of correct ones among n_late
     p DOUBLE NOT NULL CHECK (isfinite(p)),                    -- Fisher's exact test, one-sided
-    p_adjusted DOUBLE NOT NULL CHECK (isfinite(p_adjusted)),  -- Holm, over all problems sampled again
+    p_adjusted DOUBLE NOT NULL CHECK (isfinite(p_adjusted)),  -- p with Holm's correction for all problems
     PRIMARY KEY (audit_id, checkpoint_id, problem_id)
 );
 
@@ -364,13 +366,13 @@ COMMENT ON COLUMN events.note IS 'error message of a failed stage';
 
 -- ---------------------------------------------------------------- gradient kernels
 
--- One kernel: one checkpoint and a list of responses, identified by both.
+-- A kernel is identified by its checkpoint and its list of responses.
 CREATE TABLE kernels (
     kernel_id VARCHAR PRIMARY KEY,      -- hash of the checkpoint and the responses
     certificate DOUBLE NOT NULL CHECK (isfinite(certificate))  -- relative residual of the random-sign test
 );
 
--- Kernel of a checkpoint in an audit, or why there is none.
+-- Kernel of a checkpoint in an audit, or why it is missing.
 CREATE TABLE audit_kernels (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
@@ -380,7 +382,7 @@ CREATE TABLE audit_kernels (
     CHECK ((kernel_id IS NULL) <> (why IS NULL))
 );
 
--- Rows of a kernel: distinct responses.
+-- Rows of a kernel, one per distinct response.
 CREATE TABLE kernel_rows (
     kernel_id VARCHAR NOT NULL,         -- the kernel
     position INTEGER NOT NULL,          -- row and column in the kernel, from 0
@@ -391,12 +393,12 @@ CREATE TABLE kernel_rows (
     PRIMARY KEY (kernel_id, position)
 );
 
--- Roles of a response in the kernel: it may have several, and several samples of one role.
+-- Roles of a response in the kernel. A response may have several roles, and several samples in one role.
 CREATE TABLE kernel_roles (
     kernel_id VARCHAR NOT NULL,         -- the kernel
     position INTEGER NOT NULL,          -- row of the response
     role VARCHAR NOT NULL CHECK (role IN ('mode', 'panel', 'own', 'batch')),  -- as in the view kernel_members
-    sample_index INTEGER NOT NULL,      -- among the responses of its problem in this role, from 0
+    sample_index INTEGER NOT NULL,      -- index among the responses of its problem in this role, from 0
     correct BOOLEAN NOT NULL,           -- whether the response is correct
     PRIMARY KEY (kernel_id, position, role, sample_index)
 );
@@ -412,7 +414,7 @@ CREATE TABLE kernel_values (
 
 -- ---------------------------------------------------------------- imports
 
--- Imported files of other tools, by content, and how far each was read.
+-- Imported files of other tools, by content, with the progress of the import.
 CREATE TABLE imports (
     series VARCHAR NOT NULL,            -- series of its samples
     file_hash VARCHAR NOT NULL,         -- hash of the content
@@ -420,15 +422,15 @@ CREATE TABLE imports (
     format VARCHAR NOT NULL,            -- name of the importer
     verifier VARCHAR NOT NULL,          -- verifier of its samples
     n_bytes BIGINT NOT NULL,            -- the file's size
-    lines_done BIGINT NOT NULL,         -- lines, rows or archive members read
-    n_samples BIGINT NOT NULL,          -- samples imported from it
+    lines_done BIGINT NOT NULL,         -- number of lines, rows or archive members read
+    n_samples BIGINT NOT NULL,          -- number of samples imported from it
     complete BOOLEAN NOT NULL,          -- whether it was read to its end
     PRIMARY KEY (series, file_hash)
 );
 
--- Unusable records of a file: their number by reason, and the line of the first.
+-- Unusable records of a file: their number for each reason, and the line of the first one.
 CREATE TABLE import_faults (
-    series VARCHAR NOT NULL,            -- series and file_hash as in imports
+    series VARCHAR NOT NULL,            -- series of the file, as in imports
     file_hash VARCHAR NOT NULL,         -- hash of the content
     why VARCHAR NOT NULL,               -- the reason
     n BIGINT NOT NULL,                  -- number of records

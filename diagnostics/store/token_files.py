@@ -1,4 +1,4 @@
-"""Files of a store: the Parquet files of token scores with their schema and checksums, and DuckDB's files."""
+"""Parquet files of token scores: paths, schema and checksums. Paths of DuckDB's files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ TOKEN_SCHEMA = pa.schema(
 CHECKED_PAGES = ParquetFileFormat(
     default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True)
 )
-#: Bytes at the end of a token file that its checksum covers; Parquet has checksums of the pages before.
+#: The checksum covers this many bytes at the end of a token file. Parquet has page checksums for the rest.
 _END_BYTES = 1 << 16
 
 
 def checksum_of(path: Path) -> str | None:
-    """Return a hash of a file's length and its end with Parquet's metadata; None if it cannot be read."""
+    """Return a hash of a file's length and last bytes; None if it cannot be read.
+
+    The last bytes contain Parquet's metadata.
+    """
     try:
         with path.open("rb") as file:
             n_bytes = file.seek(0, os.SEEK_END)
@@ -38,7 +41,7 @@ def checksum_of(path: Path) -> str | None:
 
 
 def holds_tokens(path: Path) -> bool:
-    """Whether a file is an undamaged Parquet file of token scores."""
+    """Return whether a file is an undamaged Parquet file of token scores."""
     try:
         return bool(parquet.read_schema(path).equals(TOKEN_SCHEMA)) and can_be_read(path)
     except (OSError, pa.ArrowInvalid):
@@ -46,7 +49,7 @@ def holds_tokens(path: Path) -> bool:
 
 
 def can_be_read(path: Path) -> bool:
-    """Whether all pages of a Parquet file match their checksums."""
+    """Return whether all pages of a Parquet file match their checksums."""
     try:
         for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
             pass
@@ -66,5 +69,5 @@ def tokens_beside(store: Path) -> Path:
 
 
 def files_of(stores: Sequence[Path]) -> list[str]:
-    """Return the files that DuckDB opens for the stores, logs of killed processes included."""
+    """Return the paths that DuckDB opens for the stores, including the logs of killed processes."""
     return [f"{path.resolve()}{end}" for path in stores for end in ("", ".wal", ".wal.checkpoint", ".wal.recovery")]

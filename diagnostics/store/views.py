@@ -1,6 +1,7 @@
-"""Documentation of a store's relations, parsed from the ``COMMENT`` statements in ``views.sql`` and ``tables.sql``.
+"""Documentation of the relations of a store.
 
-``python -m oversharp.diagnostics.store.views`` writes ``docs/views.md``.
+It is parsed from the ``COMMENT`` statements in ``views.sql`` and ``tables.sql``. ``python -m
+oversharp.diagnostics.store.views`` writes ``docs/views.md``.
 """
 
 from __future__ import annotations
@@ -18,23 +19,22 @@ import pandas as pd
 
 from oversharp.diagnostics.store.store import Store
 
-#: Unit of columns that are names, texts or flags.
+#: Unit of columns without a quantity: names, texts and flags.
 NO_UNIT = ""
-#: Its comments apply to the columns of all relations.
+#: Name in ``COMMENT`` statements that apply to a column of every relation.
 _EVERY = "every_view"
 _COMMENT = re.compile(r"^COMMENT ON (VIEW|TABLE|COLUMN) (\w+)(?:\.(\w+))? IS '((?:[^']|'')*)';$", re.MULTILINE)
 _BRACKET = re.compile(r"(.*?)(?: \[([^]]+)\])?", re.DOTALL)
 
-#: Properties of a view's rows that decide whether a measure can be computed.
-#: needs checkpoints: absent for imported samples; from texts: parsed from response texts; token files: stored in
-#: Parquet files; training prompts: on the trainer's problems, not the audit's; first series: absent for regraded
-#: series; largest: one row per sample.
+#: Properties of a view's rows that decide whether a measure can be computed. "needs checkpoints": absent for imported
+#: samples. "from texts": parsed from response texts. "token files": stored in Parquet files. "training prompts": about
+#: the trainer's problems, not the audit's. "first series": absent for regraded series. "largest": one row per sample.
 Tag = Literal["needs checkpoints", "from texts", "token files", "training prompts", "first series", "largest"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """Meaning and unit of a column. The text has no full stop."""
+    """Meaning and unit of a column. The meaning has no full stop."""
 
     text: str
     unit: str = NO_UNIT
@@ -42,7 +42,10 @@ class Meaning:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A documented view or table: meaning of one row, tags, and columns with separate comments."""
+    """Documentation of a view or table: meaning of a row, tags, and columns.
+
+    ``columns`` has only those with a separate comment.
+    """
 
     name: str
     row: str
@@ -72,13 +75,16 @@ def documented_views() -> Mapping[str, View]:
 
 
 def tags_of(view: str) -> frozenset[Tag]:
-    """Return the tags of a view; empty for an undocumented one, which a plugin's measure may query."""
+    """Return the tags of a view.
+
+    The set is empty for an undocumented view, which the measure of a plugin may query.
+    """
     documented = documented_views()
     return documented[view].tags if view in documented else frozenset()
 
 
 def common_columns() -> Mapping[str, Meaning]:
-    """Return the columns with the same meaning in every view."""
+    """Return the columns that have the same meaning in every view."""
     return _columns()[_EVERY]
 
 
@@ -114,7 +120,7 @@ def _comments() -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Split a comment into its text and the content of the brackets at its end."""
+    """Split a comment into its text and the content of the square brackets at its end."""
     match = _BRACKET.fullmatch(text)
     assert match is not None  # the pattern matches every text
     return match[1], match[2] or ""
@@ -139,7 +145,7 @@ This page is generated from the comments in `diagnostics/store/views.sql` and `t
 
 
 def views_page() -> str:
-    """Return ``docs/views.md``, with the types of a new, empty store."""
+    """Return the text of ``docs/views.md``. The column types are those of a new, empty store."""
     columns = store_columns()
     views = documented_views().values()
     rows_of = {view.name: f"{view.row} (table)" if view.is_table else view.row for view in views}

@@ -1,18 +1,18 @@
--- Public views for users, measures and the report. COMMENT statements document them: what a row is, and the meaning of
--- every column with its unit in brackets. They fill docs/views.md and are not executed in a store. Columns without a
--- separate comment have the one of `every_view`.
--- All but the last views are stored, and recreated when this file has changed.
+-- Public views for users, measures and the report. COMMENT statements document the row of each view, and each column
+-- with its unit in brackets. docs/views.md is generated from them. They are not executed in a store. The comments of
+-- `every_view` apply to every column without a separate comment.
+-- The views are stored in the file, except the last ones. They are recreated if this file has changed.
 
 COMMENT ON COLUMN every_view.series IS 'name of the series';
 COMMENT ON COLUMN every_view.checkpoint IS 'label of the checkpoint: name of its directory';
 COMMENT ON COLUMN every_view.step IS 'optimizer step of the checkpoint [steps]';
-COMMENT ON COLUMN every_view.is_base IS 'whether it is the base, which all other checkpoints are compared with';
-COMMENT ON COLUMN every_view.checkpoint_id IS 'hash of the weights: equal weights are one checkpoint';
+COMMENT ON COLUMN every_view.is_base IS 'whether this is the base, with which all other checkpoints are compared';
+COMMENT ON COLUMN every_view.checkpoint_id IS 'hash of the weights; checkpoints with equal weights have the same id';
 COMMENT ON COLUMN every_view.audit_id IS 'hash of series, problems, settings and sample counts of the audit';
 COMMENT ON COLUMN every_view.settings_id IS 'hash of the sampling settings';
 COMMENT ON COLUMN every_view.task IS 'problem set that contains the problem';
 COMMENT ON COLUMN every_view.problem_id IS 'hash of the problem''s content';
-COMMENT ON COLUMN every_view.response_id IS 'hash of the response text: equal texts share grade and log-probability';
+COMMENT ON COLUMN every_view.response_id IS 'hash of the response text; equal texts share their grade and log-probability';
 COMMENT ON COLUMN every_view.greedy IS 'whether it is the greedy response; false for samples';
 COMMENT ON COLUMN every_view.sample_index IS '0, 1, … among the samples of this problem and checkpoint; 0 for the greedy response';
 COMMENT ON COLUMN every_view.text IS 'the response';
@@ -22,39 +22,39 @@ COMMENT ON COLUMN every_view.finish_reason IS 'stop: ended by an end token; leng
 COMMENT ON COLUMN every_view.answer IS 'canonical final answer; NA without one; NULL until it is graded';
 COMMENT ON COLUMN every_view.mode IS 'canonical form of the whole solution; NULL without one';
 COMMENT ON COLUMN every_view.reward IS 'reward by the verifier; 1 is full; NULL until it is graded [reward]';
-COMMENT ON COLUMN every_view.correct IS 'whether it is graded with full reward; NULL until it is graded';
+COMMENT ON COLUMN every_view.correct IS 'whether the reward is full; NULL until it is graded';
 COMMENT ON COLUMN every_view.state IS 'result of grading: ok, parse_fail, ambiguous, timeout or error';
 COMMENT ON COLUMN every_view.reason IS 'why the state is not ok';
-COMMENT ON COLUMN every_view.n_boxed IS 'distinct contents of its \boxed{}; NULL where the verifier reads no boxes [answers]';
+COMMENT ON COLUMN every_view.n_boxed IS 'number of distinct \boxed{} contents in the response; NULL if the verifier does not parse boxes [answers]';
 COMMENT ON COLUMN every_view.rules IS 'version of the verifier''s rules that graded it; NULL for an imported tool or a plugin';
-COMMENT ON COLUMN every_view.answer_style IS 'how the answer is stated: boxed, tagged (<answer>), hashes (####), labelled, bare, prose or none; NULL where the verifier parses no text';
-COMMENT ON COLUMN every_view.lenient IS 'whether it is correct, or accepted by the lenient reader; NULL without a lenient reader';
+COMMENT ON COLUMN every_view.answer_style IS 'how the answer is written: boxed, tagged (<answer>), hashes (####), labelled, bare, prose or none; NULL if the verifier parses no text';
+COMMENT ON COLUMN every_view.lenient IS 'whether it is correct, or the lenient reader accepts it; NULL if the verifier has no lenient reader';
 COMMENT ON COLUMN every_view.verifier IS 'verifier whose grades this series uses';
 COMMENT ON COLUMN every_view.own_verifier IS 'the problem''s own verifier; recorded:TOOL for the rewards of an imported tool';
 COMMENT ON COLUMN every_view.own_answer IS 'canonical final answer by the problem''s own verifier; NA without one';
 COMMENT ON COLUMN every_view.own_correct IS 'whether the problem''s own verifier accepted it';
 COMMENT ON COLUMN every_view.own_state IS 'result of grading by the problem''s own verifier, as state';
-COMMENT ON COLUMN every_view.strategy_regex IS 'a response that matches has the strategy code';
-COMMENT ON COLUMN every_view.strategy IS 'code where the text matches the audit''s strategy pattern, else prose';
-COMMENT ON COLUMN every_view.level IS 'way, the finer written, or the coarser operations, final (last step) or strategy; each has all samples';
-COMMENT ON COLUMN every_view.first_half IS 'whether these are samples of the first half, which selects the leading way';
-COMMENT ON COLUMN every_view.logp_sum_raw IS 'log-probability from the sampler, at temperature 1 without truncation; NULL if unknown [nats]';
+COMMENT ON COLUMN every_view.strategy_regex IS 'regular expression; a matching response has the strategy code';
+COMMENT ON COLUMN every_view.strategy IS 'code if the text matches the audit''s strategy_regex, else prose';
+COMMENT ON COLUMN every_view.level IS 'how finely responses are classified: written (finest), way, operations, final (last step) or strategy (coarsest); every level has all samples';
+COMMENT ON COLUMN every_view.first_half IS 'whether these samples are in the first half, from which the leading way is chosen';
+COMMENT ON COLUMN every_view.logp_sum_raw IS 'log-probability from the sampler, at temperature 1 and without top-p or top-k; NULL if unknown [nats]';
 COMMENT ON COLUMN every_view.logp_sum IS 'log-probability of the response, teacher-forced at temperature 1 [nats]';
 COMMENT ON COLUMN every_view.entropy_sum IS 'entropy of the next-token distributions, summed over the response [nats]';
 COMMENT ON COLUMN every_view.token_logps IS 'log-probability of each token of the response [nats]';
-COMMENT ON COLUMN every_view.token_entropies IS 'entropy of the distribution of each token [nats]';
-COMMENT ON COLUMN every_view.n IS 'samples, without the greedy response [samples]';
-COMMENT ON COLUMN every_view.n_correct IS 'correct samples [samples]';
-COMMENT ON COLUMN every_view.n_cut IS 'incorrect samples that were truncated before a readable boxed answer; NULL where a finish reason is unknown [samples]';
-COMMENT ON COLUMN every_view.n_unread IS 'incorrect samples that were not truncated and have no readable answer; NULL where a grading state is unknown [samples]';
-COMMENT ON COLUMN every_view.n_planned IS 'planned samples of this problem, for the checkpoint, role or temperature of the row; fewer exist until the audit ends [samples]';
-COMMENT ON COLUMN every_view.n_common IS 'planned samples of this problem (and role) at every checkpoint [samples]';
+COMMENT ON COLUMN every_view.token_entropies IS 'entropy of the next-token distribution at each token [nats]';
+COMMENT ON COLUMN every_view.n IS 'number of samples, without the greedy response [samples]';
+COMMENT ON COLUMN every_view.n_correct IS 'number of correct samples [samples]';
+COMMENT ON COLUMN every_view.n_cut IS 'number of incorrect samples that were truncated before a readable boxed answer; NULL if a finish reason is unknown [samples]';
+COMMENT ON COLUMN every_view.n_unread IS 'number of incorrect samples that were not truncated and have no readable answer; NULL if a grading state is unknown [samples]';
+COMMENT ON COLUMN every_view.n_planned IS 'planned number of samples of this problem, for the checkpoint, role or temperature of the row; fewer exist until the audit ends [samples]';
+COMMENT ON COLUMN every_view.n_common IS 'number of samples of this problem (and role) that are planned at every checkpoint [samples]';
 
 -- ---------------------------------------------------------------- macros on texts
 
 -- Whether a text ends in a loop: a passage of at most 200 characters, repeated three times or more, over at least 60.
 CREATE OR REPLACE MACRO ends_in_a_loop(text) AS list_transform(
-    -- the period: distance to the previous occurrence of the last 20 characters
+    -- period of the loop: distance to the previous occurrence of the last 20 characters
     [(reverse(right(text, 600)), instr(substr(reverse(right(text, 600)), 2), left(reverse(right(text, 600)), 20)))],
     lambda t: t[2] BETWEEN 1 AND 200
         AND length(t[1]) >= greatest(60, 3 * t[2])
@@ -69,8 +69,8 @@ CREATE OR REPLACE MACRO takes_something_back(text) AS regexp_matches(
         || '|\bactually, '
 );
 
--- Why an incorrect sample has no answer: 'cut' where the token limit truncated it before a readable boxed answer, else
--- 'unread'. NULL for other samples: text after a boxed answer may be truncated.
+-- Why an incorrect sample has no answer: 'cut' if the token limit truncated it before a readable boxed answer, else
+-- 'unread'. NULL for all other samples, including those that were truncated after a boxed answer.
 CREATE OR REPLACE MACRO why_unread(correct, finish_reason, state, n_boxed) AS CASE
     WHEN correct OR (state IS NOT DISTINCT FROM 'ok' AND coalesce(n_boxed, 0) > 0) THEN NULL
     WHEN finish_reason = 'length' THEN 'cut'
@@ -79,7 +79,7 @@ END;
 
 -- ---------------------------------------------------------------- planned and drawn samples
 
--- The latest audit of every series, which the report shows.
+-- The latest audit of every series. The report shows it.
 CREATE OR REPLACE VIEW current_audits AS
 SELECT *
 FROM audits
@@ -87,18 +87,18 @@ QUALIFY row_number() OVER (PARTITION BY series ORDER BY updated_at DESC, audit_i
 COMMENT ON VIEW current_audits IS 'the latest audit of a series';
 COMMENT ON COLUMN current_audits.n IS 'samples per problem and checkpoint [samples]';
 COMMENT ON COLUMN current_audits.n_base IS 'samples per problem from the base [samples]';
-COMMENT ON COLUMN current_audits.entropy_samples IS 'number of those used for token entropy [samples]';
+COMMENT ON COLUMN current_audits.entropy_samples IS 'number of samples per problem that are used for token entropy [samples]';
 COMMENT ON COLUMN current_audits.ks IS 'values of k for pass@k [samples]';
 COMMENT ON COLUMN current_audits.updated_at IS 'when the audit began';
 COMMENT ON COLUMN current_audits.provenance IS 'command line, versions, and left-out checkpoints';
-COMMENT ON COLUMN current_audits.panel IS 'panel responses per problem; 0 without a panel [responses]';
+COMMENT ON COLUMN current_audits.panel IS 'number of panel responses per problem; 0 without a panel [responses]';
 COMMENT ON COLUMN current_audits.panel_settings_id IS 'hash of the panel''s sampling settings';
-COMMENT ON COLUMN current_audits.kernel_problems IS 'problems in the gradient kernel; 0 without one [problems]';
-COMMENT ON COLUMN current_audits.kernel_responses IS 'fixed responses, and own samples, of each of them [responses]';
-COMMENT ON COLUMN current_audits.verifier IS 'verifier whose grades it uses; NULL for each problem''s own verifier';
+COMMENT ON COLUMN current_audits.kernel_problems IS 'number of problems in the gradient kernel; 0 without a kernel [problems]';
+COMMENT ON COLUMN current_audits.kernel_responses IS 'number of fixed responses, and also of own samples, per problem in the kernel [responses]';
+COMMENT ON COLUMN current_audits.verifier IS 'verifier whose grades the audit uses; NULL for each problem''s own verifier';
 COMMENT ON COLUMN current_audits.guess_rate IS 'false-accept rate of the graders on wrong responses; NULL if the user gave none [probability]';
-COMMENT ON COLUMN current_audits.selected_by IS 'base if the base''s samples chose the problems, none if not; NULL if not given';
-COMMENT ON COLUMN current_audits.looks IS 'declared looks at the verdict during training; NULL for any number';
+COMMENT ON COLUMN current_audits.selected_by IS 'base if the problems were selected by samples of the base, none if not; NULL if the user did not say';
+COMMENT ON COLUMN current_audits.looks IS 'number of looks at the verdict that the user planned during training; NULL for any number';
 COMMENT ON COLUMN current_audits.runs IS 'number of runs of which one will be chosen';
 
 -- Planned samples of each problem of the current audits: at this checkpoint, and at every checkpoint.
@@ -118,9 +118,9 @@ SELECT
 FROM planned;
 COMMENT ON VIEW planned_samples IS 'a problem at a checkpoint, with the number of samples that the audit plans';
 
--- The first n_planned samples of every checkpoint of the current audits, with grades where they exist. Separate from
--- audit_samples because DuckDB would plan the other roles too, which takes longer than the query.
--- Samples and grades are joined in one SELECT: DuckDB does not reorder joins across a subquery.
+-- The first n_planned samples of every checkpoint of the current audits, with grades where they exist. This view is
+-- separate from audit_samples because DuckDB would also plan the queries of the other roles, which takes longer than
+-- this query. One SELECT joins samples and grades, because DuckDB does not reorder joins across a subquery.
 CREATE OR REPLACE VIEW own_samples AS
 SELECT
     w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
@@ -139,8 +139,8 @@ LEFT JOIN grades AS g
     ON g.problem_id = s.problem_id
     AND g.response_id = s.response_id
     AND g.verifier = coalesce(a.verifier, p.verifier);
-COMMENT ON VIEW own_samples IS 'a sample of a checkpoint that the audit uses, graded or not';
-COMMENT ON COLUMN own_samples.role IS 'own, a role of `audit_samples`';
+COMMENT ON VIEW own_samples IS 'a sample of a checkpoint that the audit uses, with its grade if it has one';
+COMMENT ON COLUMN own_samples.role IS 'always own, as in `audit_samples`';
 COMMENT ON COLUMN own_samples.entropy_sum IS 'sum of the entropies of the distributions that its tokens were sampled from; NULL if the sampler reports none [nats]';
 COMMENT ON COLUMN own_samples.panel IS 'number of its first own samples that are teacher-forced like the panel [samples]';
 COMMENT ON COLUMN own_samples.entropy_samples IS 'number of its first own samples that are used for token entropy [samples]';
@@ -198,7 +198,7 @@ control AS (
         AND g.verifier = coalesce(a.verifier, p.verifier)
 )
 FROM own_samples UNION ALL FROM panel UNION ALL FROM control;
-COMMENT ON VIEW audit_samples IS 'a sample that the audit uses, graded or not, once per role';
+COMMENT ON VIEW audit_samples IS 'a sample that the audit uses, with its grade if it has one; one row per role';
 COMMENT ON COLUMN audit_samples.role IS 'own (of this checkpoint), panel (of the base, under separate settings) or control (at another temperature)';
 COMMENT ON COLUMN audit_samples.entropy_sum IS 'sum of the entropies of the distributions that its tokens were sampled from; NULL if the sampler reports none [nats]';
 COMMENT ON COLUMN audit_samples.panel IS 'number of its first own samples that are teacher-forced like the panel [samples]';
@@ -216,17 +216,18 @@ SELECT
     s.reason, s.n_boxed, s.answer_style, s.lenient,
     CASE WHEN regexp_matches(s.text, s.strategy_regex) THEN 'code' ELSE 'prose' END AS strategy,
     CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
-    CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders,  -- slow, so not for all
-    s.sample_index < s.n_common AS common,  -- the same number at every checkpoint
+    CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders,  -- slow, so only the first 32
+    s.sample_index < s.n_common AS common,  -- these exist at every checkpoint
     s.n_planned, s.n_common
 FROM own_samples AS s
 WHERE s.correct IS NOT NULL;
 COMMENT ON VIEW graded_samples IS 'a sampled response with its grade [largest]';
-COMMENT ON COLUMN graded_samples.looped IS 'whether it was truncated while it repeated a passage; NULL if the finish reason is unknown';
+COMMENT ON COLUMN graded_samples.looped IS 'whether it was truncated while repeating a passage; NULL if the finish reason is unknown';
 COMMENT ON COLUMN graded_samples.reconsiders IS 'whether it corrects an earlier step; NULL beyond a problem''s first 32 samples';
 COMMENT ON COLUMN graded_samples.common IS 'whether it is one of the first n_common samples, which exist at every checkpoint';
 
--- Samples and correct samples per problem and checkpoint, without greedy ones; equal numbers at every checkpoint.
+-- Number of samples and of correct samples per problem and checkpoint, without greedy ones. The number of samples of a
+-- problem is equal at every checkpoint.
 CREATE OR REPLACE VIEW problem_counts AS
 SELECT
     series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
@@ -236,9 +237,9 @@ SELECT
 FROM graded_samples
 WHERE NOT greedy AND common
 GROUP BY ALL;
-COMMENT ON VIEW problem_counts IS 'a problem at a checkpoint, with equal numbers of its samples at every checkpoint, for comparisons';
+COMMENT ON VIEW problem_counts IS 'a problem at a checkpoint; all checkpoints have the same number of samples of it, so they can be compared';
 
--- The same over all samples, of which the base has more: the input of pass@k.
+-- The same counts over all samples, of which the base has more. pass@k is computed from them.
 CREATE OR REPLACE VIEW sampled_counts AS
 SELECT
     series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
@@ -248,10 +249,10 @@ SELECT
 FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
-COMMENT ON VIEW sampled_counts IS 'a problem at a checkpoint, with all its samples (the base has more): the input of pass@k';
+COMMENT ON VIEW sampled_counts IS 'a problem at a checkpoint, with all its samples (the base has more); pass@k is computed from it';
 
--- The same, with the incorrect samples that were truncated before an answer or have an unparsed answer. NULL where this is
--- unknown of a sample.
+-- As sampled_counts, with the number of incorrect samples that were truncated before an answer or have an unparsed
+-- answer. NULL if this is unknown for any sample.
 CREATE OR REPLACE VIEW read_counts AS
 SELECT
     series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
@@ -265,9 +266,10 @@ SELECT
 FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
-COMMENT ON VIEW read_counts IS 'the same, with the number of truncated and unparsed incorrect samples';
+COMMENT ON VIEW read_counts IS 'as `sampled_counts`, with the numbers of truncated and of unparsed incorrect samples';
 
--- Samples and correct samples per problem of the controls: the base at lower, checkpoints at higher temperatures.
+-- Number of samples and of correct samples per problem of the controls: the base at lower temperatures, checkpoints at
+-- higher ones.
 CREATE OR REPLACE VIEW control_counts AS
 SELECT
     s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, t.temperature,
@@ -288,7 +290,8 @@ COMMENT ON VIEW control_counts IS 'a problem at a temperature other than the aud
 COMMENT ON COLUMN control_counts.temperature IS 'sampling temperature of the control [temperature]';
 COMMENT ON COLUMN control_counts.own_temperature IS 'sampling temperature of the audit''s own samples [temperature]';
 
--- Series made by `oversharp regrade`: the samples of another series with a second verifier's grades, the latest one.
+-- Series created by `oversharp regrade`: samples of another series with the grades of a second verifier. If a series
+-- was regraded several times, only the latest.
 CREATE OR REPLACE VIEW second_gradings AS
 SELECT a.series, b.series AS second_series, b.verifier
 FROM current_audits AS a
@@ -298,10 +301,10 @@ JOIN current_audits AS b
 WHERE a.verifier IS NULL
 QUALIFY row_number() OVER (PARTITION BY a.series ORDER BY b.updated_at DESC, b.audit_id) = 1;
 COMMENT ON VIEW second_gradings IS 'a series that `oversharp regrade` graded with a second verifier';
-COMMENT ON COLUMN second_gradings.second_series IS 'the series with the second grades; with several verifiers, those of the latest';
+COMMENT ON COLUMN second_gradings.second_series IS 'the series with the second grades; the latest one if there are several';
 COMMENT ON COLUMN second_gradings.verifier IS 'the second verifier';
 
--- Counts by the second verifier per problem: of own samples, and of controls with their temperature.
+-- Number of samples that the second verifier accepts, per problem: own samples, and controls with their temperature.
 CREATE OR REPLACE VIEW second_counts AS
 SELECT
     r.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id,
@@ -317,7 +320,7 @@ JOIN audit_samples AS s ON s.series = r.second_series
 JOIN settings AS t USING (settings_id)
 WHERE s.role <> 'panel' AND NOT s.greedy AND s.correct IS NOT NULL
 GROUP BY ALL;
-COMMENT ON VIEW second_counts IS 'a problem at a checkpoint and temperature, with counts by the verifier of second_gradings';
+COMMENT ON VIEW second_counts IS 'a problem at a checkpoint and temperature, counted with the grades of the second verifier (`second_gradings`)';
 COMMENT ON COLUMN second_counts.temperature IS 'sampling temperature of a control; NULL for the audit''s own samples [temperature]';
 COMMENT ON COLUMN second_counts.verifier IS 'the second verifier';
 
@@ -334,7 +337,7 @@ JOIN settings AS t USING (settings_id)
 WHERE s.is_base AND NOT s.greedy AND s.correct IS NOT NULL
 GROUP BY ALL;
 COMMENT ON VIEW base_responses IS 'a distinct response of the base to a problem, among its own samples [from texts]';
-COMMENT ON COLUMN base_responses.own_law IS 'whether the base was sampled at temperature 1, untruncated';
+COMMENT ON COLUMN base_responses.own_law IS 'whether the base was sampled at temperature 1 without top-p or top-k';
 COMMENT ON COLUMN base_responses.n IS 'samples of the base with this response [samples]';
 
 -- The greedy response to every problem at every checkpoint.
@@ -344,7 +347,8 @@ FROM graded_samples
 WHERE greedy;
 COMMENT ON VIEW greedy_grades IS 'the greedy response to a problem at a checkpoint';
 
--- Samples of each answer, with equal numbers of samples at every checkpoint: the input of the answer entropy.
+-- Number of samples with each answer. The number of samples of a problem is equal at every checkpoint. Answer entropy
+-- is computed from this view.
 CREATE OR REPLACE VIEW answer_counts AS
 SELECT
     series, checkpoint, step, checkpoint_id, problem_id, answer, mode, correct,
@@ -353,11 +357,11 @@ SELECT
 FROM graded_samples
 WHERE NOT greedy AND common
 GROUP BY ALL;
-COMMENT ON VIEW answer_counts IS 'an answer to a problem at a checkpoint, with equal numbers of samples at every checkpoint [from texts]';
+COMMENT ON VIEW answer_counts IS 'an answer to a problem at a checkpoint; all checkpoints have the same number of samples of the problem [from texts]';
 COMMENT ON COLUMN answer_counts.n IS 'samples with this answer [samples]';
 COMMENT ON COLUMN answer_counts.n_planned IS 'planned samples of this problem at every checkpoint [samples]';
 
--- Samples and correct samples per problem, checkpoint and strategy.
+-- Number of samples and of correct samples per problem, checkpoint and strategy.
 CREATE OR REPLACE VIEW strategy_counts AS
 WITH counted AS (
     SELECT
@@ -373,11 +377,11 @@ FROM counted;
 COMMENT ON VIEW strategy_counts IS 'a strategy (code or prose) for a problem at a checkpoint, with its samples and correct samples [from texts]';
 COMMENT ON COLUMN strategy_counts.share IS 'share of this problem''s samples with this strategy [share of samples]';
 
--- Correct samples of each way of solving, with equal numbers of samples of a problem at every checkpoint. Levels, from
--- fine to coarse: written (every distinct set of steps), way, operations, final (the last step), strategy.
+-- Number of correct samples of each way of solving. The number of samples of a problem is equal at every checkpoint.
+-- Levels, from fine to coarse: written (every distinct set of steps), way, operations, final (the last step), strategy.
 CREATE OR REPLACE VIEW way_counts AS
 WITH solved AS (
-    -- every correct response once, before the join with the samples
+    -- each correct response has one row before the join with the samples
     SELECT
         a.audit_id, g.problem_id, g.response_id,
         r.way, r.strategy, r.strategy || ': ' || r.written AS written, r.strategy || ': ' || r.operations AS operations,
@@ -433,24 +437,24 @@ SELECT
     n_common AS n_planned
 FROM levels
 GROUP BY ALL;
-COMMENT ON VIEW way_counts IS 'a way of solving a problem at a checkpoint, with equal numbers of samples at every checkpoint [from texts]';
+COMMENT ON VIEW way_counts IS 'a way of solving a problem at a checkpoint; all checkpoints have the same number of samples of the problem [from texts]';
 COMMENT ON COLUMN way_counts.way IS 'name of the class at this level; NULL if unknown';
 COMMENT ON COLUMN way_counts.why IS 'why the class is unknown; NULL if it is known';
 COMMENT ON COLUMN way_counts.n IS 'correct samples of this way and half [samples]';
 COMMENT ON COLUMN way_counts.n_planned IS 'planned samples of this problem at every checkpoint [samples]';
 
--- The same for responses that the second verifier accepts.
+-- As way_counts, for responses that the second verifier accepts.
 CREATE OR REPLACE VIEW second_way_counts AS
 SELECT r.series, w.* EXCLUDE (series)
 FROM second_gradings AS r
 JOIN way_counts AS w ON w.series = r.second_series;
-COMMENT ON VIEW second_way_counts IS 'the same for responses that the verifier of second_gradings accepts [from texts]';
+COMMENT ON VIEW second_way_counts IS 'as `way_counts`, for responses that the second verifier accepts (`second_gradings`) [from texts]';
 COMMENT ON COLUMN second_way_counts.way IS 'name of the class at this level; NULL if unknown';
 COMMENT ON COLUMN second_way_counts.why IS 'why the class is unknown; NULL if it is known';
 COMMENT ON COLUMN second_way_counts.n IS 'correct samples of this way and half [samples]';
 COMMENT ON COLUMN second_way_counts.n_planned IS 'planned samples of this problem at every checkpoint [samples]';
 
--- Samples of regraded series: grades of the second verifier next to those of the problem's own verifier.
+-- Samples of regraded series, with the grades of the second verifier and of the problem's own verifier.
 CREATE OR REPLACE VIEW regraded_samples AS
 SELECT
     s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.greedy,
@@ -468,7 +472,7 @@ WHERE s.correct IS NOT NULL AND s.own_verifier <> s.verifier;
 COMMENT ON VIEW regraded_samples IS 'a sampled response of a regraded series, with both grades';
 COMMENT ON COLUMN regraded_samples.own_reward IS 'reward by the problem''s own verifier, or by the imported tool [reward]';
 
--- Responses that only one of both verifiers grades as correct.
+-- Responses that only one of the two verifiers accepts.
 CREATE OR REPLACE VIEW grade_disagreements AS
 WITH disagreed AS (
     SELECT
@@ -489,7 +493,7 @@ texts AS (
 SELECT d.*, t.text
 FROM disagreed AS d
 JOIN texts AS t USING (problem_id, response_id);
-COMMENT ON VIEW grade_disagreements IS 'a response that only one of two verifiers grades as correct';
+COMMENT ON VIEW grade_disagreements IS 'a response that only one of the two verifiers accepts';
 COMMENT ON COLUMN grade_disagreements.n IS 'samples of the checkpoint with this response [samples]';
 
 -- ---------------------------------------------------------------- log-probabilities
@@ -507,10 +511,10 @@ JOIN response_logps AS r
     AND r.problem_id = m.problem_id
     AND r.settings_id = a.settings_id
     AND r.response_id = m.response_id;
-COMMENT ON VIEW mode_logps IS 'an enumerated correct response of a problem, scored under a checkpoint';
+COMMENT ON VIEW mode_logps IS 'an enumerated correct response of a problem, with its log-probability under a checkpoint';
 COMMENT ON COLUMN mode_logps.mode IS 'text of the enumerated response';
 
--- Token entropy of the checkpoint's own samples, in nats: from the sampler if it reports it, else teacher-forced.
+-- Token entropy in nats of the checkpoint's own samples: from the sampler if it reports entropies, else teacher-forced.
 CREATE OR REPLACE VIEW sample_entropies AS
 SELECT
     s.series, s.checkpoint, s.step, s.checkpoint_id, s.problem_id, s.sample_index,
@@ -520,7 +524,7 @@ FROM own_samples AS s
 LEFT JOIN response_logps AS r USING (checkpoint_id, problem_id, settings_id, response_id)
 WHERE NOT s.greedy AND s.sample_index < s.entropy_samples
   AND coalesce(s.entropy_sum, r.entropy_sum) IS NOT NULL;
-COMMENT ON VIEW sample_entropies IS 'a response whose token entropy is known, from the sampler or teacher-forced [needs checkpoints]';
+COMMENT ON VIEW sample_entropies IS 'a response with known token entropy, from the sampler or from teacher forcing [needs checkpoints]';
 
 -- The panel: responses sampled once from the base, with their log-probability under every checkpoint.
 CREATE OR REPLACE VIEW panel_logps AS
@@ -539,10 +543,11 @@ JOIN response_logps AS r
     AND r.settings_id = a.settings_id
     AND r.response_id = s.response_id
 WHERE s.role = 'panel' AND s.correct IS NOT NULL;
-COMMENT ON VIEW panel_logps IS 'a panel response (sampled once from the base), scored under a checkpoint [needs checkpoints]';
+COMMENT ON VIEW panel_logps IS 'a panel response (sampled once from the base), with its log-probability under a checkpoint [needs checkpoints]';
 COMMENT ON COLUMN panel_logps.sample_index IS '0, 1, … among the panel responses of its problem';
 
--- The first own samples of every checkpoint: log-probability from the sampler, teacher-forced, and under the base.
+-- The first own samples of every checkpoint, with three log-probabilities: from the sampler, teacher-forced under the
+-- checkpoint, and teacher-forced under the base.
 CREATE OR REPLACE VIEW own_logps AS
 SELECT
     s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index,
@@ -566,12 +571,13 @@ LEFT JOIN response_logps AS base
     AND base.response_id = s.response_id
 WHERE NOT s.greedy AND s.sample_index < s.panel AND s.correct IS NOT NULL
   AND (own.logp_sum IS NOT NULL OR base.logp_sum IS NOT NULL);
-COMMENT ON VIEW own_logps IS 'one of the first own samples of a checkpoint, scored [needs checkpoints]';
+COMMENT ON VIEW own_logps IS 'one of the first own samples of a checkpoint, with its log-probabilities [needs checkpoints]';
 COMMENT ON COLUMN own_logps.sampler_logp_sum IS 'log-probability from the sampler [nats]';
-COMMENT ON COLUMN own_logps.own_logp_sum IS 'teacher-forced under its own checkpoint; NULL if not scored [nats]';
-COMMENT ON COLUMN own_logps.base_logp_sum IS 'teacher-forced under the base; NULL if not scored [nats]';
+COMMENT ON COLUMN own_logps.own_logp_sum IS 'log-probability teacher-forced under its own checkpoint; NULL if not computed [nats]';
+COMMENT ON COLUMN own_logps.base_logp_sum IS 'log-probability teacher-forced under the base; NULL if not computed [nats]';
 
--- Panel responses teacher-forced twice under the same weights: the rounding error of a log-probability.
+-- Panel responses teacher-forced twice under the same weights. The difference is the rounding error of a
+-- log-probability.
 CREATE OR REPLACE VIEW repeated_logps AS
 SELECT
     a.series, c.checkpoint, c.step, c.checkpoint_id, q.problem_id, q.response_id, r.logp_sum,
@@ -591,13 +597,13 @@ SEMI JOIN (FROM audit_samples WHERE role = 'panel') AS s
     ON s.audit_id = a.audit_id
     AND s.problem_id = q.problem_id
     AND s.response_id = q.response_id;
-COMMENT ON VIEW repeated_logps IS 'a panel response scored twice under the same weights, in batches of other shapes [needs checkpoints]';
+COMMENT ON VIEW repeated_logps IS 'a panel response teacher-forced twice under the same weights, in batches of different shapes [needs checkpoints]';
 COMMENT ON COLUMN repeated_logps.logp_sum IS 'log-probability of the first scoring [nats]';
 COMMENT ON COLUMN repeated_logps.second_logp_sum IS 'log-probability of the second scoring [nats]';
 
 -- ---------------------------------------------------------------- gradient kernels
 
--- Checkpoints with a requested kernel: its certificate, or why there is none.
+-- Checkpoints for which a kernel was requested: its certificate, or why it is missing.
 CREATE OR REPLACE VIEW kernel_runs AS
 SELECT a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, k.certificate, ak.why
 FROM current_audits AS a
@@ -611,7 +617,7 @@ COMMENT ON COLUMN kernel_runs.why IS 'why there is no kernel; NULL if there is o
 -- Responses in the kernels, once per role. Roles:
 -- panel  samples of the base, the same at every checkpoint
 -- mode   enumerated correct responses, the same at every checkpoint
--- own    first own samples of the checkpoint, duplicates included; only if sampled at temperature 1, untruncated
+-- own    first own samples of the checkpoint, with duplicates; only if sampled at temperature 1 without top-p or top-k
 -- batch  training responses between this checkpoint and the next; problems of the training set
 CREATE OR REPLACE VIEW kernel_members AS
 SELECT
@@ -625,28 +631,28 @@ JOIN audit_kernels AS ak USING (audit_id, checkpoint_id)
 JOIN kernel_rows AS r USING (kernel_id)
 JOIN kernel_roles AS o USING (kernel_id, position)
 LEFT JOIN problems AS p USING (problem_id);
-COMMENT ON VIEW kernel_members IS 'a response in a kernel, once per role [needs checkpoints, first series]';
+COMMENT ON VIEW kernel_members IS 'a response in a kernel; one row per role [needs checkpoints, first series]';
 COMMENT ON COLUMN kernel_members.position IS 'row and column in the kernel, from 0';
 COMMENT ON COLUMN kernel_members.role IS 'panel (of the base), mode (enumerated), own (sample of this checkpoint) or batch (of the trainer)';
 COMMENT ON COLUMN kernel_members.sample_index IS '0, 1, … among the responses of its problem in this role';
-COMMENT ON COLUMN kernel_members.task IS 'problem set of the problem; training for a batch';
-COMMENT ON COLUMN kernel_members.related IS 'problems with the same name here are related';
+COMMENT ON COLUMN kernel_members.task IS 'problem set of the problem; training for a response of a training batch';
+COMMENT ON COLUMN kernel_members.related IS 'group of related problems: they have the same value here';
 
--- The kernels' upper triangles, diagonal included.
+-- Upper triangles of the kernels, including the diagonal.
 CREATE OR REPLACE VIEW kernel_pairs AS
 SELECT a.series, c.checkpoint, c.step, c.checkpoint_id, v.row_position, v.column_position, v.value
 FROM current_audits AS a
 JOIN series_checkpoints AS c USING (series)
 JOIN audit_kernels AS ak USING (audit_id, checkpoint_id)
 JOIN kernel_values AS v USING (kernel_id);
-COMMENT ON VIEW kernel_pairs IS 'a pair of responses in a kernel: the upper triangle, the diagonal included [needs checkpoints, first series]';
+COMMENT ON VIEW kernel_pairs IS 'a pair of responses in a kernel, each pair once; a response is also paired with itself [needs checkpoints, first series]';
 COMMENT ON COLUMN kernel_pairs.row_position IS 'position of the first response';
 COMMENT ON COLUMN kernel_pairs.column_position IS 'position of the second response';
 COMMENT ON COLUMN kernel_pairs.value IS 'inner product of the gradients of their log-probabilities [squared gradient norm]';
 
 -- ---------------------------------------------------------------- findings and verdicts
 
--- Findings of the current audits, in long form.
+-- Findings of the current audits, one row per number.
 CREATE OR REPLACE VIEW findings AS
 SELECT
     c.checkpoint, c.step, f.measure, f.scope, f.k, f.value, f.low, f.high, f.n, f.unit, f.why,
@@ -656,20 +662,20 @@ JOIN audit_findings AS f USING (audit_id)
 JOIN series_checkpoints AS c
     ON c.series = a.series
     AND c.checkpoint_id = f.checkpoint_id;
-COMMENT ON VIEW findings IS 'a number of the audit, or why it is unknown';
+COMMENT ON VIEW findings IS 'a result of a measure, or why it is unknown';
 COMMENT ON COLUMN findings.measure IS 'name of the measure; `oversharp explain NAME` describes it';
-COMMENT ON COLUMN findings.scope IS 'part that the value describes; `all` is the whole problem set';
+COMMENT ON COLUMN findings.scope IS 'part of the problems or samples that the value describes; `all` is the whole problem set';
 COMMENT ON COLUMN findings.k IS 'k of pass@k and similar measures; NULL for others [samples]';
 COMMENT ON COLUMN findings.value IS 'the value; NULL if unknown, with the reason in `why` [see `unit`]';
-COMMENT ON COLUMN findings.low IS 'lower end of its 95 % interval; NULL where it has none [see `unit`]';
-COMMENT ON COLUMN findings.high IS 'upper end of its 95 % interval; NULL where it has none [see `unit`]';
+COMMENT ON COLUMN findings.low IS 'lower end of the 95 % confidence interval; NULL without an interval [see `unit`]';
+COMMENT ON COLUMN findings.high IS 'upper end of the 95 % confidence interval; NULL without an interval [see `unit`]';
 COMMENT ON COLUMN findings.n IS 'number of problems, samples, tokens, … that the value uses [units of the measure]';
 COMMENT ON COLUMN findings.unit IS 'unit of value, low and high';
 COMMENT ON COLUMN findings.why IS 'why the value is unknown; NULL if it is known';
 COMMENT ON COLUMN findings.interval_over IS 'resampling unit of the interval: problems or clusters; NULL without one';
-COMMENT ON COLUMN findings.why_no_interval IS 'why related problems allow no interval; NULL if they do not matter';
+COMMENT ON COLUMN findings.why_no_interval IS 'why there is no interval because problems are related; NULL otherwise';
 
--- Former names of measures: `oversharp.diagnostics.measures.FORMER_NAMES`.
+-- Former names of measures, from `oversharp.diagnostics.measures.FORMER_NAMES`.
 CREATE OR REPLACE VIEW renamed_measures AS
 FROM (VALUES
     ('problems_gained', 'queries_gained'),
@@ -678,7 +684,7 @@ FROM (VALUES
     ('problems_lost_exact', 'queries_lost_exact'),
     ('problems_over_sharpened', 'queries_over_sharpened')
 ) AS renamed (measure, formerly);
-COMMENT ON VIEW renamed_measures IS 'a renamed measure: join it to find its rows in findings by the former name';
+COMMENT ON VIEW renamed_measures IS 'a renamed measure; join with `findings` on measure to select rows by the former name';
 COMMENT ON COLUMN renamed_measures.measure IS 'name of the measure';
 COMMENT ON COLUMN renamed_measures.formerly IS 'former name';
 
@@ -698,18 +704,18 @@ JOIN audit_verdicts AS v USING (audit_id);
 COMMENT ON VIEW verdicts IS 'the verdict on a series';
 COMMENT ON COLUMN verdicts.heading IS 'coverage_lost, no_loss, not_shown or no_verdict';
 COMMENT ON COLUMN verdicts.label IS 'the test that decided: over_sharpened, degraded, mode_collapse, no_loss, inconclusive, …';
-COMMENT ON COLUMN verdicts.place IS 'window or single checkpoints';
-COMMENT ON COLUMN verdicts.scope IS 'population or these problems';
-COMMENT ON COLUMN verdicts.pass_at_1 IS 'up or down where the 95 % interval of its change excludes 0, else open';
+COMMENT ON COLUMN verdicts.place IS 'where the loss is: window (all late checkpoints pooled) or single checkpoints';
+COMMENT ON COLUMN verdicts.scope IS 'what the verdict is about: the population of the problems, or these problems';
+COMMENT ON COLUMN verdicts.pass_at_1 IS 'up or down if the 95 % interval of the change of pass@1 excludes 0, else open';
 COMMENT ON COLUMN verdicts.kind IS 'kind of a loss: whole problems, modes or diffuse; NULL without a loss';
 COMMENT ON COLUMN verdicts.sentence IS 'the verdict in one sentence';
-COMMENT ON COLUMN verdicts.p_exact IS 'p value of "pass@k fell at no k" on these problems [probability]';
-COMMENT ON COLUMN verdicts.p_population IS 'p value of "pass@k fell at no k" on the population of these problems [probability]';
-COMMENT ON COLUMN verdicts.p_minority IS 'p value of "no correct minority mode was lost" on these problems [probability]';
-COMMENT ON COLUMN verdicts.k_most IS 'the verdict holds for k = 1 … k_most [samples]';
+COMMENT ON COLUMN verdicts.p_exact IS 'p value of the null hypothesis "pass@k fell at no k" on these problems [probability]';
+COMMENT ON COLUMN verdicts.p_population IS 'p value of the null hypothesis "pass@k fell at no k" on the population of these problems [probability]';
+COMMENT ON COLUMN verdicts.p_minority IS 'p value of the null hypothesis "no correct minority mode was lost" on these problems [probability]';
+COMMENT ON COLUMN verdicts.k_most IS 'largest k that the verdict covers; it starts at k = 1 [samples]';
 COMMENT ON COLUMN verdicts.document IS 'the whole verdict: fields of `oversharp.diagnostics.verdict.record.Verdict`';
 
--- Claims of every verdict: its tests and their results. Older verdicts have none.
+-- Tests of every verdict and their results. Verdicts of earlier versions have none.
 CREATE OR REPLACE VIEW verdict_claims AS
 WITH claims AS (
     SELECT
@@ -726,17 +732,17 @@ SELECT
 FROM claims;
 COMMENT ON VIEW verdict_claims IS 'a claim tested by a verdict';
 COMMENT ON COLUMN verdict_claims.name IS 'name of the claim';
-COMMENT ON COLUMN verdict_claims.null_hypothesis IS 'null hypothesis, which the claim rejects';
+COMMENT ON COLUMN verdict_claims.null_hypothesis IS 'null hypothesis; the claim holds if it is rejected';
 COMMENT ON COLUMN verdict_claims.scope IS 'problems that the claim is about';
-COMMENT ON COLUMN verdict_claims.p IS 'p value of the null hypothesis; NULL where it was not tested [probability]';
-COMMENT ON COLUMN verdict_claims.level IS 'significance level: the claim holds if p is at most this; NULL where it was not tested [probability]';
+COMMENT ON COLUMN verdict_claims.p IS 'p value of the null hypothesis; NULL if it was not tested [probability]';
+COMMENT ON COLUMN verdict_claims.level IS 'significance level; the claim holds if p is at most this; NULL if it was not tested [probability]';
 COMMENT ON COLUMN verdict_claims.holds IS 'whether the claim holds';
 COMMENT ON COLUMN verdict_claims.size IS 'change of pass@k, or for `some problem lost` the share of problems [probability, or share]';
-COMMENT ON COLUMN verdict_claims.low IS 'lower end of its interval; NULL where it has none [as size]';
-COMMENT ON COLUMN verdict_claims.high IS 'upper end of its interval; NULL where it has none [as size]';
-COMMENT ON COLUMN verdict_claims.why IS 'why it was not tested, or what it assumes; NULL otherwise';
+COMMENT ON COLUMN verdict_claims.low IS 'lower end of the interval of size; NULL without an interval [as size]';
+COMMENT ON COLUMN verdict_claims.high IS 'upper end of the interval of size; NULL without an interval [as size]';
+COMMENT ON COLUMN verdict_claims.why IS 'why the claim was not tested, or the assumption of the test; NULL otherwise';
 
--- Results of every verdict per checkpoint after the base. Older verdicts have none.
+-- Results of every verdict for each checkpoint after the base. Verdicts of earlier versions have none.
 CREATE OR REPLACE VIEW checkpoint_verdicts AS
 WITH steps AS (
     SELECT
@@ -763,15 +769,15 @@ FROM left_out;
 COMMENT ON VIEW checkpoint_verdicts IS 'a checkpoint after the base, with its result in the verdict';
 COMMENT ON COLUMN checkpoint_verdicts.lost IS 'whether its pass@k is significantly below the base''s at some k; NULL if it was not tested';
 COMMENT ON COLUMN checkpoint_verdicts.kept IS 'whether a drop of its pass@k of more than 2 points is ruled out at every k; NULL if it was not tested';
-COMMENT ON COLUMN checkpoint_verdicts.k IS 'k of the change [samples]';
+COMMENT ON COLUMN checkpoint_verdicts.k IS 'k at which the change is given [samples]';
 COMMENT ON COLUMN checkpoint_verdicts.change IS 'its pass@k minus the base''s; NULL if unknown [probability]';
-COMMENT ON COLUMN checkpoint_verdicts.low IS 'lower end of the interval of the change; NULL where it has none [probability]';
-COMMENT ON COLUMN checkpoint_verdicts.high IS 'upper end of the interval of the change; NULL where it has none [probability]';
-COMMENT ON COLUMN checkpoint_verdicts.cause IS 'other explanation of a loss: format, guessing or unread; NULL for none, or if not examined';
+COMMENT ON COLUMN checkpoint_verdicts.low IS 'lower end of the interval of the change; NULL without an interval [probability]';
+COMMENT ON COLUMN checkpoint_verdicts.high IS 'upper end of the interval of the change; NULL without an interval [probability]';
+COMMENT ON COLUMN checkpoint_verdicts.cause IS 'explanation of a loss other than over-sharpening: format, guessing or unread; NULL if there is none or it was not examined';
 COMMENT ON COLUMN checkpoint_verdicts.why IS 'why it has no result; NULL otherwise';
 
--- Recommendation of `oversharp ship` over all comparable series: the checkpoint to ship, and the trade-offs of the others.
--- Each series has its own checkpoints and the base. Older verdicts have none.
+-- Recommendation of `oversharp ship` over all comparable series: the checkpoint to ship, and the trade-offs of the
+-- others. The rows of a series are its own checkpoints and the base. Verdicts of earlier versions have none.
 CREATE OR REPLACE VIEW shipping AS
 WITH steps AS (
     SELECT
@@ -794,13 +800,13 @@ SELECT
 FROM steps AS s
 JOIN series_checkpoints AS c
     ON c.series = s.series
-    -- the common base occurs once, under the first series' step and label
+    -- the base of several series occurs once, with the step and label of the first series
     AND CASE WHEN s.entry.is_base THEN c.is_base ELSE c.series = s.entry.series AND c.step = s.entry.step END
 LEFT JOIN checkpoints AS k USING (checkpoint_id);
-COMMENT ON VIEW shipping IS 'a checkpoint, or its control at another temperature, in the recommendation of `oversharp ship` over all comparable series';
+COMMENT ON VIEW shipping IS 'a checkpoint that `oversharp ship` compares, at the audit''s temperature or at that of a control';
 COMMENT ON COLUMN shipping.temperature IS 'sampling temperature of a control; NULL for the audit''s own samples [temperature]';
 COMMENT ON COLUMN shipping.role IS 'recommended, candidate, or out (not to be shipped); NULL if unknown';
-COMMENT ON COLUMN shipping.may_be_best IS 'whether no candidate has a significantly higher pass@1; these include the best with 95 % confidence';
+COMMENT ON COLUMN shipping.may_be_best IS 'whether no candidate has a significantly higher pass@1; with 95 % confidence, the best is among the rows where this is true';
 COMMENT ON COLUMN shipping.pass_at_1 IS 'its pass@1; NULL if unknown [probability]';
 COMMENT ON COLUMN shipping.change IS 'its pass@1 minus the base''s; NULL for the base [probability]';
 COMMENT ON COLUMN shipping.low IS 'lower end of its simultaneous 95 % band over all checkpoints and k [probability]';
@@ -809,12 +815,12 @@ COMMENT ON COLUMN shipping.worst_k IS 'k at which its pass@k minus the base''s i
 COMMENT ON COLUMN shipping.worst_change IS 'its pass@k minus the base''s at worst_k; NULL for the base [probability]';
 COMMENT ON COLUMN shipping.worst_low IS 'lower end of the band at worst_k [probability]';
 COMMENT ON COLUMN shipping.worst_high IS 'upper end of that band [probability]';
-COMMENT ON COLUMN shipping.loss_at_most IS 'upper bound of the drop of its pass@k at any k; NULL for the base [probability]';
-COMMENT ON COLUMN shipping.out_by IS 'criterion that excludes it: band, verdict, estimate, expected, reach or veto; NULL for others';
-COMMENT ON COLUMN shipping.why IS 'why it is out or unknown; NULL for others';
+COMMENT ON COLUMN shipping.loss_at_most IS 'upper bound of the drop of its pass@k below the base, over all k; NULL for the base [probability]';
+COMMENT ON COLUMN shipping.out_by IS 'criterion that excludes it: band, verdict, estimate, expected, reach or veto; NULL if it is not excluded';
+COMMENT ON COLUMN shipping.why IS 'why it is excluded, or why its role is unknown; NULL otherwise';
 COMMENT ON COLUMN shipping.path IS 'path of its weights when they were last read; NULL for imported samples';
 
--- Problems sampled again, with the checkpoint of the test; confirmed if p_adjusted <= 0.05.
+-- Problems that were sampled again to confirm a change. They are confirmed if p_adjusted <= 0.05.
 CREATE OR REPLACE VIEW confirmed_problems AS
 SELECT
     a.series, c.checkpoint, c.step, f.problem_id, f.change,
@@ -825,24 +831,24 @@ JOIN confirmations AS f USING (audit_id, checkpoint_id);
 COMMENT ON VIEW confirmed_problems IS 'a seemingly lost or gained problem, sampled again at the base and at a late checkpoint';
 COMMENT ON COLUMN confirmed_problems.checkpoint IS 'label of the late checkpoint';
 COMMENT ON COLUMN confirmed_problems.step IS 'optimizer step of the late checkpoint [steps]';
-COMMENT ON COLUMN confirmed_problems.change IS 'change in the audit''s samples: lost or gained';
-COMMENT ON COLUMN confirmed_problems.n_base IS 'fresh samples of the base [samples]';
-COMMENT ON COLUMN confirmed_problems.correct_base IS 'correct ones among these [samples]';
-COMMENT ON COLUMN confirmed_problems.n_late IS 'fresh samples of the late checkpoint [samples]';
-COMMENT ON COLUMN confirmed_problems.correct_late IS 'correct ones among these [samples]';
+COMMENT ON COLUMN confirmed_problems.change IS 'lost or gained, by the samples of the audit';
+COMMENT ON COLUMN confirmed_problems.n_base IS 'number of new samples of the base [samples]';
+COMMENT ON COLUMN confirmed_problems.correct_base IS 'number of correct ones among n_base [samples]';
+COMMENT ON COLUMN confirmed_problems.n_late IS 'number of new samples of the late checkpoint [samples]';
+COMMENT ON COLUMN confirmed_problems.correct_late IS 'number of correct ones among n_late [samples]';
 COMMENT ON COLUMN confirmed_problems.p IS 'one-sided p value of Fisher''s exact test [probability]';
-COMMENT ON COLUMN confirmed_problems.p_adjusted IS 'p corrected for all problems sampled again (Holm) [probability]';
+COMMENT ON COLUMN confirmed_problems.p_adjusted IS 'p value with Holm''s correction for all problems sampled again [probability]';
 COMMENT ON COLUMN confirmed_problems.confirmed IS 'whether p_adjusted is at most 0.05';
 
 -- ---------------------------------------------------------------- token by token
--- Temporary views of each connection, which lists the Parquet files next to the store when it opens it: both can be moved.
--- database.py registers the files as response_tokens(checkpoint_id, problem_id, settings_id, response_id, token_logps,
--- token_entropies).
+-- These views are temporary. Each connection creates them for the Parquet files next to the store, so store and files
+-- can be moved. database.py registers the files as response_tokens(checkpoint_id, problem_id, settings_id, response_id,
+-- token_logps, token_entropies).
 
-COMMENT ON TABLE response_tokens IS 'a scored response of any purpose, token by token';
+COMMENT ON TABLE response_tokens IS 'a teacher-forced response under a checkpoint, token by token';
 COMMENT ON COLUMN response_tokens.settings_id IS 'hash of the settings with the prompt''s template';
 
--- The panel's responses under every checkpoint, token by token, in nats.
+-- Panel responses under every checkpoint, token by token, in nats.
 CREATE OR REPLACE TEMP VIEW panel_tokens AS
 SELECT
     p.series, p.checkpoint, p.step, p.is_base, p.checkpoint_id, p.problem_id, p.sample_index, p.response_id,
@@ -857,7 +863,7 @@ JOIN response_tokens AS t
 COMMENT ON VIEW panel_tokens IS 'a panel response under a checkpoint, token by token [needs checkpoints, token files]';
 COMMENT ON COLUMN panel_tokens.sample_index IS '0, 1, … among the panel responses of its problem';
 
--- The checkpoint's own samples under itself, token by token, in nats.
+-- Own samples of a checkpoint, scored by that checkpoint, token by token, in nats.
 CREATE OR REPLACE TEMP VIEW own_tokens AS
 SELECT
     s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.problem_id, s.sample_index, s.response_id,
@@ -865,11 +871,11 @@ SELECT
 FROM own_samples AS s
 JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
 WHERE NOT s.greedy
-  -- samples that were scored as own samples: others may be scored as equal to a mode or a panel response
+  -- only samples that were scored as own samples; others have scores because a mode or panel response has the same text
   AND (s.sample_index < s.panel OR (s.entropy_sum IS NULL AND s.sample_index < s.entropy_samples));
-COMMENT ON VIEW own_tokens IS 'an own sample of a checkpoint under itself, token by token [needs checkpoints, token files]';
+COMMENT ON VIEW own_tokens IS 'an own sample of a checkpoint, scored by that checkpoint, token by token [needs checkpoints, token files]';
 
--- Training responses between two checkpoints, under the later and the earlier one, token by token.
+-- Training responses between two checkpoints, scored by the later and by the earlier one, token by token.
 CREATE OR REPLACE TEMP VIEW training_tokens AS
 WITH pairs AS (
     SELECT
@@ -895,7 +901,7 @@ JOIN response_tokens AS before
     AND before.problem_id = r.problem_id
     AND before.settings_id = a.settings_id
     AND before.response_id = r.response_id;
-COMMENT ON VIEW training_tokens IS 'a response of a training batch, under the checkpoint after it and the one before, token by token [needs checkpoints, token files, first series, training prompts]';
+COMMENT ON VIEW training_tokens IS 'a response of a training batch, scored by the checkpoints after and before it, token by token [needs checkpoints, token files, first series, training prompts]';
 COMMENT ON COLUMN training_tokens.problem_id IS 'hash of the training prompt';
 COMMENT ON COLUMN training_tokens.token_logps IS 'log-probability of each token under the later checkpoint [nats]';
 COMMENT ON COLUMN training_tokens.token_logps_before IS 'log-probability of each token under the earlier checkpoint [nats]';

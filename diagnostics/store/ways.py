@@ -1,4 +1,4 @@
-"""Read and write the ways of correct responses: signatures, and the way of each response."""
+"""Read and write the ways of correct responses: signatures and names."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pandas as pd
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.ways.contract import Signature
 
-#: Most texts per block, and responses whose ways are merged at a time.
+#: Largest number of texts per block, and of responses whose ways are merged in one group.
 TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000
 
-#: Responses in the first block, before text lengths are known; then characters per block.
+#: Number of responses in the first block, before text lengths are known. Number of characters in later blocks.
 FIRST_BLOCK, BLOCK_CHARACTERS = 512, 1 << 25
 _TEXTS = """
     SELECT rowid AS place, problem_id, response_id, text
@@ -22,7 +22,7 @@ _TEXTS = """
     WHERE rowid BETWEEN $first AND $last AND rowid IN (SELECT unnest($places::BIGINT[]))
     ORDER BY rowid
 """
-#: Selects from grades first, which have each response once: there are many more samples.
+#: Starts from grades, which have one row per distinct response; there are many more samples.
 _PENDING = """
 WITH unread AS (
     SELECT g.problem_id, g.response_id
@@ -53,7 +53,7 @@ WHERE reader = $reader AND problem_id IN (
 GROUP BY problem_id
 ORDER BY problem_id
 """
-#: Samples are counted at all checkpoints of all series, so that ways are the same for all.
+#: Counts the samples of all checkpoints and series, so that the ways are the same for all.
 _SIGNED = """
 WITH drawn AS (
     SELECT problem_id, response_id, count(*) AS n
@@ -72,9 +72,10 @@ ORDER BY problem_id, response_id
 def text_blocks(
     frame: Callable[..., pd.DataFrame], places: Sequence[int] | np.ndarray, most: int
 ) -> Iterator[pd.DataFrame]:
-    """Yield ``place, problem_id, response_id, text`` of samples at ascending row positions, in blocks of similar size.
+    """Yield ``place, problem_id, response_id, text`` of samples, in blocks of similar size.
 
-    ``frame`` runs a query. A block has at most ``most`` rows, fewer if texts are long.
+    ``frame`` runs a query. ``places`` are row positions in ascending order. A block has at most ``most`` rows, fewer if
+    texts are long.
     """
     first, size = 0, min(most, FIRST_BLOCK)
     while first < len(places):
@@ -87,34 +88,38 @@ def text_blocks(
 
 
 class WaysTable:
-    """The table ``response_ways`` of a store."""
+    """Queries and writes of the table ``response_ways`` of a store."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def has_any(self) -> bool:
-        """Whether any way is stored."""
+        """Return whether the table has any row."""
         return bool(self._database.rows("SELECT 1 FROM response_ways LIMIT 1"))
 
     def find_unread(self, series: str, reader: str) -> list[int]:
-        """Return row positions of correct responses without a signature, each text once.
+        """Return row positions of the correct responses without a signature.
 
-        Includes responses of other series to the problems of ``series``. Raises ``StoreError``.
+        Each text occurs once. Responses of other series to the problems of ``series`` are included. Raises
+        ``StoreError``.
         """
         return [int(row[0]) for row in self._database.rows(_PENDING, {"series": series, "reader": reader})]
 
     def texts(self, places: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Yield frames with ``problem_id, response_id, text`` of these row positions, in order."""
+        """Yield ``problem_id, response_id, text`` of the samples at these row positions, in order."""
         return text_blocks(lambda sql, **values: self._database.frame(sql, values), places, TEXTS_AT_ONCE)
 
     def keep_only(self, reader: str) -> None:
-        """Delete the ways of other readers and versions, whose classes are not comparable."""
+        """Delete the ways of other readers and reader versions.
+
+        Ways of different readers cannot be compared.
+        """
         if self._database.rows("SELECT 1 FROM response_ways WHERE reader <> ? LIMIT 1", [reader]):
             with self._database.transaction():
                 self._database.rows("DELETE FROM response_ways WHERE reader <> ?", [reader])
 
     def add(self, reader: str, rows: pd.DataFrame, signatures: Sequence[Signature]) -> None:
-        """Commit signatures; ``join`` adds the names of the ways."""
+        """Commit the signatures of responses. ``join`` later adds the names of their ways."""
         frame = rows[["problem_id", "response_id"]].assign(
             strategy=[signature.strategy for signature in signatures],
             operations=[signature.operations or None for signature in signatures],
@@ -137,7 +142,7 @@ class WaysTable:
             )
 
     def find_unjoined(self, reader: str) -> list[list[str]]:
-        """Return groups of problems with unnamed ways; each group is small enough to be merged at once."""
+        """Return the problems that have unnamed ways, in groups that are merged at once."""
         groups: list[list[str]] = []
         group_size = JOINED_AT_ONCE
         for problem_id, n in self._database.rows(_UNJOINED, {"reader": reader}):
@@ -149,7 +154,10 @@ class WaysTable:
         return groups
 
     def load_signatures(self, reader: str, problem_ids: Sequence[str]) -> pd.DataFrame:
-        """Return ``problem_id, response_id, signature, n`` of the known responses; ``n`` is the number of samples."""
+        """Return ``problem_id, response_id, signature, n`` of the responses with a signature.
+
+        ``n`` is the number of samples.
+        """
         frame = self._database.frame(_SIGNED, {"reader": reader, "problem_ids": list(problem_ids)})
         signatures = [
             Signature(strategy=row.strategy, steps=tuple(row.steps), parts=tuple(row.parts), written=row.written or "")
@@ -158,7 +166,7 @@ class WaysTable:
         return frame[["problem_id", "response_id", "n"]].assign(signature=signatures)
 
     def join(self, reader: str, rows: pd.DataFrame, names: Mapping[int, str]) -> None:
-        """Commit the name of the way of each row; ``names`` is by row label."""
+        """Commit the name of the way of each row. The keys of ``names`` are row labels."""
         frame = rows[["problem_id", "response_id"]].assign(way=[names[label] for label in rows.index])
         with self._database.transaction():
             self._database.insert(

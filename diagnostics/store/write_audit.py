@@ -1,6 +1,7 @@
 """Write an audit's series, problems, settings, plan, grades and verdict to a store.
 
-Every verdict on another set of checkpoints, samples or problems counts as a look. ``load`` reads the rows back.
+A verdict on a new set of checkpoints, samples or problems is recorded as a further look. ``load`` has the queries for
+these rows.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ UNGRADED = """
           AND g.verifier = incoming.verifier
     )
 """
-#: The base and the checkpoints of ``$steps``, with their samples per problem and number of problems. A step that was
-#: trained again is another checkpoint.
+#: Number of samples per problem and of problems, of the base and each checkpoint in ``$steps``. A step that was trained
+#: again has another checkpoint_id.
 COMPARED = """
 SELECT checkpoint_id, min(n_planned) AS n, count(*) AS n_problems
 FROM planned_samples
@@ -54,7 +55,7 @@ ORDER BY is_base DESC, step
 
 
 def look_id(compared: Sequence[tuple[str, int, int]]) -> str:
-    """Return the id of a look: hash of the rows of ``COMPARED``."""
+    """Return the id of a look: a hash of the rows that the query ``COMPARED`` returns."""
     return content_hash(*(" ".join(map(str, row)) for row in compared))
 
 
@@ -64,7 +65,9 @@ class AuditWriter:
     _database: Database
 
     def add_series(self, series: Series) -> None:
-        """Register the checkpoints and training metrics of a series; update a longer or moved one.
+        """Register the checkpoints and training metrics of a series.
+
+        Updates a series that has grown or was moved.
 
         Raises:
             StoreError: the store has another series of that name.
@@ -109,7 +112,7 @@ class AuditWriter:
             )
 
     def add_problems(self, problems: Sequence[Problem]) -> None:
-        """Register problems and their enumerated modes; existing ones are not changed."""
+        """Register problems and their enumerated modes. Existing rows are not changed."""
         rows = pd.DataFrame(
             [
                 {
@@ -142,7 +145,7 @@ class AuditWriter:
                 self._database.insert("INSERT OR IGNORE INTO modes SELECT problem_id, mode, response_id", modes)
 
     def add_training_responses(self, series: str, responses: Sequence[TrainingResponse]) -> None:
-        """Replace the responses of the training batches of a series."""
+        """Replace the responses from the training batches of a series."""
         rows = pd.DataFrame(
             [
                 {
@@ -174,9 +177,9 @@ class AuditWriter:
     ) -> None:
         """Register an audit and make it the current one of its series.
 
-        ``settings`` and ``panel_settings`` are registered unless None. ``clusters`` maps problem ids to their clusters;
-        a problem without one is independent. For the current audit only ``key.terms`` and ``clusters`` are updated: the
-        same store gives the same report.
+        ``settings`` and ``panel_settings`` are registered unless None. ``clusters`` maps problem ids to clusters; a
+        problem without one is independent. If the audit is already the current one, only ``key.terms`` and ``clusters``
+        are updated, so that the same store gives the same report.
         """
         positions = pd.DataFrame(
             {
@@ -213,7 +216,7 @@ class AuditWriter:
             elif self._database.rows(stored, [key.audit_id]) != [terms]:
                 changed = "UPDATE audits SET guess_rate = ?, looks = ?, runs = ?, selected_by = ? WHERE audit_id = ?"
                 self._database.rows(changed, [*terms, key.audit_id])
-            # existing problems of the audit may have other clusters now
+            # the clusters of existing problems may have changed
             self._database.insert(
                 "UPDATE audit_problems SET cluster = incoming.cluster",
                 positions,
@@ -228,7 +231,7 @@ class AuditWriter:
             )
 
     def add_settings(self, settings: SamplingSettings | RecordedSettings) -> None:
-        """Register sampling settings that no audit has, in one transaction."""
+        """Register sampling settings in one transaction."""
         with self._database.transaction():
             self._insert_settings(settings)
 
@@ -239,7 +242,10 @@ class AuditWriter:
         )
 
     def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
-        """Record the provenance at the end of the audit, when all left-out checkpoints are known."""
+        """Record the provenance of an audit.
+
+        Call this at its end, when all left-out checkpoints are known.
+        """
         origin = json.dumps(dict(provenance), sort_keys=True)
         with self._database.transaction():
             stored = self._database.rows("SELECT provenance FROM audits WHERE audit_id = ?", [key.audit_id])
@@ -247,10 +253,11 @@ class AuditWriter:
                 self._database.rows("UPDATE audits SET provenance = ? WHERE audit_id = ?", [origin, key.audit_id])
 
     def allocate(self, key: AuditKey, checkpoint_id: str, least: int) -> int:
-        """Plan only ``least`` samples of decided problems. Returns the number of these problems.
+        """Plan only ``least`` samples for each decided problem.
 
-        A problem is decided if it has only correct samples at all earlier checkpoints, or only incorrect ones. Samples
-        of this checkpoint have no effect, so that estimates from them are unbiased. An existing plan is not changed.
+        Returns the number of these problems. A problem is decided if all its samples at earlier checkpoints are
+        correct, or all are incorrect. The samples of this checkpoint are not used, so estimates from them are unbiased.
+        An existing plan is not changed.
         """
         with self._database.transaction():
             self._database.rows(
@@ -306,7 +313,7 @@ class AuditWriter:
                 self._database.rows("INSERT OR REPLACE INTO audit_controls VALUES (?, ?, ?, ?)", [*control, n])
 
     def share_plan(self, first: AuditKey, key: AuditKey) -> None:
-        """Copy the plan of ``first`` (allocations, controls) to ``key``, which has the same checkpoints."""
+        """Copy allocations and controls of the audit ``first`` to ``key``, with the same checkpoints."""
         with self._database.transaction():
             self._database.rows(
                 """

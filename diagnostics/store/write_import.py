@@ -1,4 +1,4 @@
-"""Write a part of an imported file to the store: samples, the tool's grades, and how far it was read."""
+"""Write a part of an imported file to the store: samples, the tool's grades, and progress."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _INSERT_GRADES = """
 
 @dataclass(frozen=True, kw_only=True)
 class FaultCount:
-    """Number of records of one file with the same fault, and the line of the first."""
+    """Number of records of one file that have the same fault, and the line of the first."""
 
     n: int
     first_line: int
@@ -57,10 +57,11 @@ class FaultCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """A part of one file; tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``.
+    """A part of an imported file.
 
-    ``new_grades`` are not in the store yet, ``other_grades`` may be. ``lines_done``, ``n_samples`` and ``faults`` count
-    from the beginning of the file.
+    The tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``. The store has none of ``new_grades`` yet,
+    but may have some of ``other_grades``. ``lines_done``, ``n_samples`` and ``faults`` count from the beginning of the
+    file.
     """
 
     series: str
@@ -82,7 +83,7 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedFile:
-    """How far an earlier import read a file."""
+    """Progress of an earlier import of a file."""
 
     file_hash: str
     n_bytes: int
@@ -127,7 +128,7 @@ class ImportWriter:
     _database: Database
 
     def add_recorded(self, part: Recording) -> None:
-        """Commit a part of an imported file and how far it was read, in one transaction."""
+        """Commit a part of an imported file, with the number of lines read, in one transaction."""
         with self._database.transaction():
             self._database.insert(
                 """INSERT OR IGNORE INTO problems
@@ -145,7 +146,7 @@ class ImportWriter:
             self._database.insert(_INSERT_GRADES, part.new_grades)
             if len(part.other_grades):
                 self._database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)
-            # a file that grew replaces its earlier state
+            # a file that has grown replaces its earlier row
             replaced = [part.series, part.path, part.file_hash]
             self._database.rows(
                 """
@@ -170,11 +171,14 @@ class ImportWriter:
                 )
 
     def find_import(self, series: str, file_hash: str) -> ImportedFile | None:
-        """Return how far a file was read into this series before, by its content; None if it was not."""
+        """Return the progress of the import of a file with this content into ``series``, or None."""
         return self._load_import("file_hash", series, file_hash)
 
     def find_import_from(self, series: str, path: Path) -> ImportedFile | None:
-        """Return how far a file at ``path`` was read into ``series`` before, regardless of its current content."""
+        """Return the progress of the import from ``path`` into ``series``, or None.
+
+        The content of the file may have changed since.
+        """
         return self._load_import("path", series, str(path.resolve()))
 
     def _load_import(self, column: str, series: str, value: str) -> ImportedFile | None:
@@ -199,7 +203,10 @@ class ImportWriter:
         )
 
     def plan_recorded(self, key: AuditKey, more: pd.DataFrame) -> None:
-        """Renumber imported samples without gaps, and plan those of ``more`` (checkpoint_id, problem_id, n)."""
+        """Renumber imported samples without gaps, and add the rows of ``more`` to the plan.
+
+        ``more`` has the columns ``checkpoint_id``, ``problem_id`` and ``n``.
+        """
         with self._database.transaction():
             self._database.rows(_CLOSE_GAPS, {"series": key.series, "settings_id": key.settings_id})
             self._database.insert(
