@@ -1,1 +1,1 @@
-"""What people call: the command line, the Python functions, the demo and comparisons."""
+"""User interface: the command line, the Python functions, the demo and comparisons."""

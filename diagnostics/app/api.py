@@ -1,16 +1,17 @@
-"""The commands as functions for scripts and notebooks: same names and settings, returning records.
+"""The commands as functions for scripts and notebooks. They return records.
 
 ``import oversharp`` is enough: ``oversharp.audit(…)``, ``oversharp.AuditConfig(…)``.
 
-Heavy libraries are loaded when a function is called. Every expected error is an ``OversharpError`` with the command's
-message. With ``progress=oversharp.ConsoleProgress()`` a function prints its progress. ``command`` is the call that the
-store records, by default the call in Python. A flag such as --out is an argument or a field of that name; only
---allow-loss, --drop, --figure and --format are ``allow_loss_points``, ``drop_points``, ``figures`` and ``formats``.
-Pass settings as arguments or as a config: ``oversharp.audit(run, task="countdown", n=64)``. If you pass both, the
-arguments override the config. A single value is accepted for a list: ``series="grpo"``.
+A function has the name and the settings of its command. Heavy libraries are loaded when a function is called. Every
+expected error is an ``OversharpError`` with the command's message. With ``progress=oversharp.ConsoleProgress()`` a
+function prints its progress. ``command`` is the text that the store records as the call that made the results (default:
+the Python call). A flag such as --out is an argument or a field of that name; only --allow-loss, --drop, --figure and
+--format are ``allow_loss_points``, ``drop_points``, ``figures`` and ``formats``. Pass settings as arguments or as a
+config: ``oversharp.audit(run, task="countdown", n=64)``. If you pass both, the arguments override the config. A single
+value is accepted for a list: ``series="grpo"``.
 
-In a script, call them under ``if __name__ == "__main__":``: graders, engines and workers are processes that import the
-script.
+In a script, call the functions under ``if __name__ == "__main__":``. Graders, engines and workers are separate
+processes that import the script.
 
 >>> import oversharp
 >>> print(oversharp.explain("token_entropy").splitlines()[0])
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config")
 
-#: The functions, in the order of the documentation.
+#: Public functions, in the order of the documentation.
 VERBS = (
     "audit",
     "import_samples",
@@ -103,7 +104,7 @@ VERBS = (
     "train",
     "compare",
 )
-#: Settings and results, with the module that each is loaded from on first use.
+#: Public settings and results → module from which each is imported on first use.
 RECORDS: Mapping[str, str] = MappingProxyType(
     {
         "AuditConfig": "oversharp.diagnostics.audit.config",
@@ -140,7 +141,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: A literal list, for type checkers.
+#: Type checkers need a literal list.
 __all__ = [
     "AuditConfig",
     "AuditResult",
@@ -215,7 +216,7 @@ def audit(
 ) -> AuditResult:
     """Audit a series of checkpoints for over-sharpening.
 
-    Samples every checkpoint, grades the responses, compares them with those of the base model, and writes
+    Samples every checkpoint, grades the responses, and compares them with those of the base model. Writes
     OUT/audit.duckdb and OUT/report.html. If it is interrupted, the same command continues.
 
     Parameters
@@ -251,9 +252,9 @@ def audit_shard(
     progress: ProgressSink | None = None,
     **settings: Any,
 ) -> ShardResult:
-    """Sample, teacher-force and grade one share of an audit, as ``oversharp audit --shard`` does.
+    """Run one share of an audit (sampling, teacher forcing, grading), as ``oversharp audit --shard``.
 
-    ``shard`` is I/N, for example ``"1/4"``; each share needs a separate ``config.out``. ``merge`` joins them.
+    ``shard`` is I/N, for example ``"1/4"``. Each share needs a separate ``config.out``. ``merge`` joins the shares.
     """
     from oversharp.diagnostics.audit.audit import audit_shard as run
     from oversharp.diagnostics.audit.config import AuditConfig
@@ -275,11 +276,11 @@ def import_samples(
     progress: ProgressSink | None = None,
     **settings: Any,
 ) -> ImportResult:
-    """Audit samples that another tool drew, without a model.
+    """Audit samples from another tool. No model is needed.
 
     Reads dumps of lm-eval, lighteval, inspect, verl, TRL, SkyRL, prime-rl and others, or any JSONL, Parquet or CSV with
-    --map. The format is recognized by content, the step by fields, file names or folder names; check both with
-    --dry-run first. Writes the store, and report.html next to it. Files that were imported before are skipped.
+    --map. The format is recognized by content. The step is parsed from fields, file names or folder names. Check both
+    with --dry-run first. Writes the store and report.html. Files that were imported before are skipped.
 
     Parameters
     ----------
@@ -300,9 +301,10 @@ def import_samples(
 
 @check_arguments
 def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStore:
-    """Open a store read-only, for notebooks: ``.ship()``, ``.lost()``, ``.diff(80, 160)``, ``.frame("FROM findings")``.
+    """Open a store read-only, for example in a notebook.
 
-    ``memory_gib`` limits queries (default: half of the free memory); results may take half of it.
+    The result has ``.ship()``, ``.lost()``, ``.frame("FROM findings")`` and more. Queries use at most ``memory_gib``
+    GiB (default: half of the free memory). A result may use half of that.
     """
     from oversharp.diagnostics.app.reader import OpenStore
     from oversharp.diagnostics.store import Store
@@ -312,7 +314,10 @@ def open_store(path: Path | str, *, memory_gib: float | None = None) -> OpenStor
 
 @check_arguments
 def explain(name: str) -> str:
-    """Return the definition of a word, measure, benchmark or preset. Raises ``ConfigError`` for an unknown name."""
+    """Return the meaning of a word, measure, benchmark or preset.
+
+    Raises ``ConfigError`` if unknown.
+    """
     from oversharp.diagnostics.app.verbs.glossary import find_meaning
 
     return find_meaning(name)
@@ -322,14 +327,15 @@ def explain(name: str) -> str:
 def confirm(
     store: Path | str, config: ConfirmConfig | None = None, *, progress: ProgressSink | None = None, **settings: Any
 ) -> ConfirmResult:
-    """Test on fresh samples which of the problems that seem lost or gained really are.
+    """Test on fresh samples whether problems were really lost or gained.
 
-    The problems that changed most in an audit include some that changed by chance. Fresh samples from the base and from
-    the last checkpoint test them; p values are corrected for the number of problems. The result is stored, and the
+    Of the problems that changed most in an audit, some changed only by chance. This command samples them again from the
+    base and from the last checkpoint. p values are corrected for the number of problems. The result is stored, and the
     report is written again. If it is interrupted, the same command continues.
 
-    Repeating it does not raise the chance of a confirmation: all problems that were ever tested are tested together,
-    and the number of fresh samples is fixed by the first test. A larger --most only adds problems, so choose it first.
+    Repeating the command does not raise the chance of a false confirmation: all problems that were ever tested are
+    corrected together, and the first test fixes the number of fresh samples. A larger --most only adds problems, so
+    choose it first.
 
     Parameters
     ----------
@@ -350,11 +356,12 @@ def confirm(
 
 @check_arguments
 def merge(stores: Sequence[Path | str], out: Path | str, *, progress: ProgressSink | None = None) -> MergeResult:
-    """Join stores: the shards of one audit, or audits made on several machines.
+    """Join stores: the shards of one audit, or audits from several machines.
 
-    After shards, run the same audit without --shard and with this --out. It computes the kernels and the verdict; with
-    controls it also samples the checkpoint to ship at higher temperatures. A store that was merged before is skipped.
-    If it is interrupted, the same command continues. The checkpoint to ship is then chosen among all comparable series.
+    After merging shards, run the same audit without --shard and with this --out. It computes the kernels and the
+    verdict. With controls, it also samples the checkpoint to ship at higher temperatures. The checkpoint to ship is
+    chosen again, among all comparable series. A store that was merged before is skipped. If the command is interrupted,
+    run it again to continue.
 
     Parameters
     ----------
@@ -411,7 +418,7 @@ def compare(
 
 
 def _merge_config(verb: str, kind: type[Config], config: Config | None, settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a function: those of ``config``, overridden by the arguments."""
+    """Return the settings of a function: the fields of ``config``, overridden by the arguments."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     require_known(verb, settings, [*known, "config", *(() if verb == "train" else ("command",)), "progress"])
     return kind(**settings) if config is None else replace(config, **settings)  # type: ignore[type-var]

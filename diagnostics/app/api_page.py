@@ -1,4 +1,7 @@
-"""Generator of ``docs/api.md``; ``python -m oversharp.diagnostics.app.api_page`` writes the page."""
+"""Generator of ``docs/api.md``.
+
+``python -m oversharp.diagnostics.app.api_page`` writes the page.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _WIDTH = 100  # of a signature on one line
 
 
 def page() -> str:
-    """Return the page as Markdown. Loads every module of the API."""
+    """Return the page as Markdown. This imports every module of the API."""
     verbs = [text for name in api.VERBS for text in _verb(name)]
     records = [text for name in api.RECORDS for text in _record(name)]
     head = INTRODUCTION.format(about=_prose(inspect.getdoc(api) or "")).rstrip()
@@ -33,7 +36,7 @@ def page() -> str:
 
 
 def write() -> None:
-    """Write the page to its place in the source tree."""
+    """Write the page to ``docs/api.md`` in the source tree."""
     PAGE.write_text(page(), encoding="utf-8")
 
 
@@ -46,14 +49,17 @@ def _verb(name: str) -> list[str]:
 
 
 def _sections(documented: Any, *titles: str) -> list[str]:
-    """Return the docstring before the first underlined title, and the text under each of ``titles``."""
+    """Split a docstring at its underlined titles.
+
+    Returns the text before the first title, then the text under each of ``titles``.
+    """
     parts = re.split(r"^(\w+)\n-{3,}\n", inspect.getdoc(documented) or "", flags=re.MULTILINE)
     by_title = dict(zip(parts[1::2], parts[2::2], strict=True))
     return [parts[0], *(by_title.get(title, "") for title in titles)]
 
 
 def _meanings(section: str) -> dict[str, str]:
-    """Return name → meaning of a section with indented text under each name."""
+    """Parse a section with an indented text under each name. Returns name → text."""
     return {match[1]: _line(match[2]) for match in _SETTING.finditer(section)}
 
 
@@ -79,7 +85,7 @@ def signature(name: str, verb: Any) -> str:
 
 
 def _record(name: str) -> list[str]:
-    """Return a record's docstring, its fields, and its methods and properties."""
+    """Return the Markdown of a record: docstring, fields, methods and properties."""
     record = getattr(api, name)
     about, _ = _sections(record, "Attributes")
     parts = [f"### `{name}`", _prose(about)]
@@ -98,18 +104,18 @@ def _record(name: str) -> list[str]:
 
 
 def _member_name(name: str, member: Any) -> str:
-    """Return the name of a property, or a method with its arguments."""
+    """Return the name of a property, or the name and arguments of a method."""
     if not callable(member):
         return name
     return str(inspect.signature(member)).replace("'", "").replace("(self, ", f"{name}(").replace("(self)", f"{name}()")
 
 
 def _fields(record: Any, meanings: Mapping[str, str]) -> str:
-    """Return the table of a record's fields, with their meanings if the docstring has them."""
+    """Return the Markdown table of a record's fields, with meanings from the docstring."""
     rows = (
         ["| field | type | default | meaning |", "|---|---|---|---|"] if meanings else ["| field | type |", "|---|---|"]
     )
-    # dataclasses list inherited fields first; readers look for the record's own
+    # dataclasses list inherited fields first, but a reader looks for the record's own fields
     for field in sorted(fields(record), key=lambda field: field.name not in inspect.get_annotations(record)):
         kind = re.sub(r"^Annotated\[(.+?), (?:[A-Z]{4}|Parameter\().*", r"\1", str(field.type)).replace("|", "\\|")
         rest = f" {_default(field)} | {meanings[field.name]} |" if meanings else ""
@@ -125,14 +131,17 @@ def _default(field: Field[Any]) -> str:
 
 
 def _members(record: type) -> Iterator[tuple[str, Any]]:
-    """Yield public methods and properties."""
+    """Yield the public methods and properties of a record."""
     for name, member in vars(record).items():
         if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
             yield name, member
 
 
 def _prose(text: str) -> str:
-    """Return the paragraphs without examples; an indented block after ``::`` is code."""
+    """Return the paragraphs of a docstring without examples.
+
+    An indented block after ``::`` becomes a code block.
+    """
     paragraphs: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.startswith("    "):

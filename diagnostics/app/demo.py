@@ -17,9 +17,9 @@ KS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressSink) -> tuple[AuditResult, ...]:
-    """Train and audit into ``out``, continuing an earlier demo; return one result per series.
+    """Train and audit into ``out``, or continue an earlier demo. Returns one result per series.
 
-    Writes the base to ``out/base``, the series to ``out/grpo`` and ``out/iac``, store and report to ``out``.
+    Writes the base to ``out/base``, the series to ``out/grpo`` and ``out/iac``, and store and report to ``out``.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is not a directory; pass another path")
@@ -31,7 +31,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
         return audit([runs[algorithm]], replace(config, name=algorithm), command=command, progress=progress)
 
     results = {algorithm: audited(algorithm) for algorithm in ALGORITHMS}
-    for earlier in ALGORITHMS[:-1]:  # ways of solving are found in the responses of all series
+    for earlier in ALGORITHMS[:-1]:  # ways of solving are parsed from the responses of all series
         results[earlier] = audited(earlier)
     last = results[ALGORITHMS[-1]]
     write_report(last.store_path, last.report_path)  # one report shows all series of the store
@@ -39,7 +39,7 @@ def run_demo(out: Path, *, device: str | None, command: str, progress: ProgressS
 
 
 def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressSink) -> Path:
-    """Train the missing steps of one algorithm from the shared base, and return its run directory."""
+    """Train the missing steps of one algorithm from the shared base. Returns the run directory."""
     from oversharp.trainers.config import SftConfig, TrainConfig
     from oversharp.trainers.run import checkpointing
 
@@ -53,7 +53,7 @@ def _train(out: Path, algorithm: str, *, device: str | None, progress: ProgressS
         resume=True,
     )
     if checkpointing.committed_step(run_config.output_dir) == run_config.max_steps:
-        return run_config.output_dir  # without loading torch
+        return run_config.output_dir  # this reads the step without loading torch
 
     from oversharp.trainers.loop import train
     from oversharp.trainers.sft import train_base

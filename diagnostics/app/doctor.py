@@ -15,14 +15,17 @@ from typing import Literal
 from oversharp.diagnostics.records.amounts import plural
 
 NEEDED = ("torch", "transformers", "pandas", "scikit-learn", "seaborn", "math-verify", "duckdb", "peft")
-#: Dependencies of vLLM's CPU build that do not match a CPU build of torch.
+#: Dependencies of vLLM's CPU build that conflict with a CPU build of torch.
 UNFIT_FOR_CPU = ("torchvision", "torchaudio", "torchcodec")
 MIN_FREE_DISK_GIB = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Result of one check. ``bad`` prevents an audit, ``note`` limits it."""
+    """Result of one check. ``bad``: an audit cannot run.
+
+    ``note``: an audit can run, with limits.
+    """
 
     name: str
     state: Literal["ok", "note", "bad"]
@@ -30,7 +33,10 @@ class Check:
 
 
 def run_checks() -> tuple[Check, ...]:
-    """Run every check, in the order of the output. Loads torch (for CUDA), no other heavy library."""
+    """Run all checks in the order of the output.
+
+    Loads torch (to find CUDA), but no other heavy library.
+    """
     return (_python(), *_packages(), _device(), _vllm(), *_tasks(), _memory(), _disk(), _import_name())
 
 
@@ -98,7 +104,7 @@ def _disk() -> Check:
 
 
 def _import_name() -> Check:
-    """Check that no other distribution installs a package ``oversharp``, which may load instead of this one."""
+    """Check whether another distribution installs a package ``oversharp``."""
     others = sorted({owner for owner in packages_distributions().get("oversharp", []) if owner != "oversharp"})
     if others:
         text = f"also installed by {', '.join(others)}; install oversharp in a separate environment"

@@ -1,4 +1,4 @@
-"""The help of the command line, and one-line errors for arguments or paths that cannot be used."""
+"""Help texts of the command line, and errors for wrong arguments and unusable paths."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 HELP_ALL = "--help-all"
-#: Commands with more flags print only some of them with --help.
+#: A command with more flags than this prints only some of them with --help.
 MOST_FLAGS = 12
-#: The groups of ``oversharp --help``, in its order.
+#: Groups of commands, in the order of ``oversharp --help``.
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Start here": ("demo", "audit", "import"),
@@ -41,7 +41,7 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Machine and models": ("doctor", "fetch-model", "convert"),
     }
 )
-#: Flags that ``--help`` prints for commands with many flags.
+#: Command with many flags → the flags that ``--help`` prints.
 FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "audit": (
@@ -65,20 +65,20 @@ FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-#: The last panel of each help page.
+#: Text of the last panel of each help page.
 OPTIONS = Group("Options", sort_key=len(COMMAND_GROUPS) + 1)
 _PRINTS_ALL: ContextVar[bool] = ContextVar("_PRINTS_ALL", default=False)
 
 
 class FirstFlags(DefaultFormatter):
-    """Formatter that prints only the given flags, or all for ``--help-all``."""
+    """Help formatter that prints only some flags, or all of them with ``--help-all``."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         super().__init__()
         self.flags = frozenset(flags)
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Print the panel with these flags."""
+        """Print the panel with the chosen flags."""
         if not _PRINTS_ALL.get():
             entries = [entry for entry in panel.entries if not entry.names or self.flags & set(entry.names)]
             panel = panel.copy(entries=entries)
@@ -87,7 +87,10 @@ class FirstFlags(DefaultFormatter):
 
 @contextmanager
 def help_for(tokens: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the tokens with ``--help-all`` as ``--help``, which then prints every flag."""
+    """Yield the tokens with ``--help-all`` replaced by ``--help``.
+
+    Inside the block, help has every flag.
+    """
     reset = _PRINTS_ALL.set(HELP_ALL in tokens)
     try:
         yield tuple("--help" if token == HELP_ALL else token for token in tokens)
@@ -96,7 +99,7 @@ def help_for(tokens: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def arrange_help(app: App) -> None:
-    """Put the commands of ``app`` into groups, and shorten the help of commands with many flags."""
+    """Group the commands of ``app``, and shorten the help of commands with many flags."""
     for flag in (*app.help_flags, *app.version_flags):
         app[flag].group = OPTIONS
     for place, (title, names) in enumerate(COMMAND_GROUPS.items(), start=1):
@@ -109,16 +112,16 @@ def arrange_help(app: App) -> None:
         app[name].help_epilogue = f"More flags: `oversharp {name} {HELP_ALL}`"
 
 
-#: Operating-system errors about a path.
+#: Operating-system errors that concern a path.
 _REFUSALS = (
     errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
 )  # fmt: skip
-#: Characters of a path or a value that an error quotes.
+#: Largest number of characters of a path or value in an error.
 _MOST_SHOWN = 120
 
 
 def wrong_arguments_text(error: CycloptsError, arguments: Sequence[str], *, commands: Collection[str]) -> str:
-    """Return one line with the fault of ``arguments`` and a hint."""
+    """Return one line with the fault in ``arguments`` and a hint."""
     command = arguments[0] if arguments and arguments[0] in commands else ""
     usage = f"see oversharp {command} --help" if command else "see oversharp --help"
     steps = [argument for argument in arguments if argument.isdigit()]
@@ -143,7 +146,7 @@ def wrong_arguments_text(error: CycloptsError, arguments: Sequence[str], *, comm
 
 
 def refused_path_text(error: OSError) -> str | None:
-    """Return the error for a file or directory that cannot be used; None for other errors."""
+    """Return an error message for an operating-system error about a path. None for other errors."""
     if error.errno == errno.ENOSPC:
         where = error.filename or "the output directory"
         return f"{where}: the disk is full; free some space and run the same command again"
@@ -154,7 +157,7 @@ def refused_path_text(error: OSError) -> str | None:
 
 
 def _nearest(given: str, known: Collection[str]) -> str:
-    """Return a question with the nearest option or command, by meaning, else by spelling."""
+    """Return a question that suggests the option or command with similar meaning or spelling."""
     plain = {name.lstrip("-").replace("-", "_"): name for name in known}
     same = plain.get(synonym(given.lstrip("-").replace("-", "_"), plain) or "")
     near = [same] if same else get_close_matches(given, known, n=1)

@@ -1,4 +1,4 @@
-"""Writes the report's pictures as files: one per figure and panel."""
+"""Write the report's pictures as files, one per figure and panel."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from oversharp.reports.records import Figure, Table
 
 INDEX = "README.md"
-#: Least similarity of a suggested name.
+#: Similarity that a picture's name must have to be suggested.
 _NEAR = 0.5
-#: Start of a line of the index.
+#: Prefix of a line of the index file.
 _LINKED = re.compile(r"- \[[^]]+\]")
 _NUMBERED = re.compile(r"(.+)-\d+")
 
 
-#: Other names of pictures; each means the first existing picture: frontier is pass@1 against pass@k, of all series if
-#: one picture has them.
+#: Other names of pictures → names to try in order. The first existing one is used: "frontier" is the picture of pass@1
+#: against pass@k, with all series if there is one.
 _ALIASES = MappingProxyType({"frontier": ("compare-sharpening", "better-or-only-sharper")})
 
 
@@ -44,10 +44,11 @@ def write_plots(
     figures: Sequence[str] = (),
     replace: bool = False,
 ) -> tuple[str, ...]:
-    """Write the pictures in ``figures``, or all, in every format into ``folder``, with titles and captions.
+    """Write the pictures in ``figures`` (default: all) into ``folder``.
 
-    Keeps other pictures of the folder and their lines of the index. Returns the names of the files. Raises
-    ``ConfigError`` for a name without a picture, and for an existing file unless ``replace``.
+    Each picture is written in every format, with title and caption. Other pictures in the folder and their index lines
+    are kept. Returns the file names. Raises ``ConfigError`` for an unknown name, and for an existing file unless
+    ``replace``.
     """
     from oversharp.reports.pictures.files import figure_pictures
     from oversharp.reports.pictures.latex import figure_latex
@@ -89,7 +90,7 @@ def _require_absent(folder: Path, names: Sequence[str], formats: Sequence[Figure
 
 
 def _write_index(path: Path, lines: Sequence[str]) -> None:
-    """Add the lines to the index, after those of other pictures."""
+    """Add lines to the index file, after those of other pictures."""
     written = tuple(link[0] for line in lines if (link := _LINKED.match(line)))
     existing = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     others = [line for line in existing if _LINKED.match(line) and not line.startswith(written)]
@@ -97,7 +98,10 @@ def _write_index(path: Path, lines: Sequence[str]) -> None:
 
 
 def report_pictures(store: Store, series: tuple[str, ...] | None) -> dict[str, Figure]:
-    """Return the pictures of the report of ``series`` (None: all) by name: figures of one panel and its data."""
+    """Return the pictures of a report by name: single-panel figures with their data.
+
+    ``series`` are the series of the report; None means all.
+    """
     from oversharp.reports.page import build_page, page_figures, read_context  # load matplotlib
 
     context = read_context(store, tuple(all_measures().values()), store_name=store.path.name, series=series)
@@ -111,16 +115,17 @@ def report_pictures(store: Store, series: tuple[str, ...] | None) -> dict[str, F
 
 
 def _table_of(figure: Figure, panel: str) -> Table:
-    """Return the panel's rows of the figure's table, or the table if its rows do not belong to panels."""
+    """Return the table rows of one panel, or the whole table if it has no panels."""
     table, own = figure.table, [row for row in figure.table.rows if row[0].text == panel]
     is_by_series = len(figure.panels) > 1 and table.columns[0].name == "series" and bool(own)
     return replace(table, rows=tuple(own), states=(), search=()) if is_by_series else table
 
 
 def find_pictures(every: Collection[str], asked: str, *, flag: str = "--figure") -> list[str]:
-    """Return the names of the pictures that equal ``asked`` or start with it, such as one per series.
+    """Return the names of the pictures that equal ``asked`` or start with it.
 
-    Raises ``ConfigError`` about ``flag`` if there are none.
+    A prefix selects several pictures, such as one per series. Raises ``ConfigError`` with ``flag`` in its message if
+    there are none.
 
     >>> find_pictures(["pass-at-k-grpo", "pass-at-k-iac", "k-star"], "pass_at_k")
     ['pass-at-k-grpo', 'pass-at-k-iac']
@@ -132,7 +137,7 @@ def find_pictures(every: Collection[str], asked: str, *, flag: str = "--figure")
         near = get_close_matches(name, [*_ALIASES, *every], n=3, cutoff=_NEAR)
         hint = f"did you mean {' or '.join(near)}? " if near else f"it has {', '.join(list(every)[:3])} and others; "
         everything = f"`oversharp export STORE --what plots` writes all {len(every)}, with their names in plots/{INDEX}"
-        raise ConfigError(f"{flag} {asked}: the report has no such picture; {hint}{everything}")
+        raise ConfigError(f"{flag} {asked}: the report has no picture of that name; {hint}{everything}")
     return names
 
 
@@ -141,7 +146,7 @@ def _matching_names(every: Collection[str], name: str) -> list[str]:
 
 
 def _name(figure: Figure, panel: str) -> str:
-    """Return the name of a picture; numbered figures are named by their title."""
+    """Return the name of a picture. The name of a numbered figure is its title."""
     numbered = _NUMBERED.fullmatch(figure.figure_id)
     name = f"{numbered[1]} {figure.title}" if numbered else figure.figure_id.removeprefix("measure-")
     if (numbered[1] if numbered else name) == "sharpening":

@@ -1,4 +1,4 @@
-"""Process of the ``oversharp`` command: streams, signals, exit codes."""
+"""The process of the ``oversharp`` command: streams, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from importlib.metadata import version as distribution_version
 from types import FrameType
 from typing import NoReturn
 
-#: Exit code of an unexpected error, in oversharp or in a library.
+#: Exit code of an unexpected error in oversharp or a library.
 FAULT_EXIT_CODE = 70
 _SIGNAL_EXIT_CODE = 128
 _NOWHERE_EXIT_CODE = 2
@@ -27,11 +27,11 @@ _VERSIONS = ("oversharp", "torch", "transformers", "vllm", "duckdb", "pandas", "
 def main() -> NoReturn:
     """Run the command and end this process with its exit code.
 
-    SIGTERM and SIGHUP end it like Ctrl-C, with exit code 128 plus their number. An unexpected error prints one line and
-    writes the traceback to a file.
+    SIGTERM and SIGHUP end it like Ctrl-C, with exit code 128 plus the signal number. An unexpected error prints one
+    line and writes the traceback to a file.
 
-    Python would garbage-collect torch and similar libraries at the end, which takes a second or two. This function
-    waits for threads, runs the exit functions and flushes the streams, in Python's order, and skips the rest.
+    At exit, Python would garbage-collect torch and similar libraries, which takes a second or two. This function waits
+    for threads, runs exit functions and flushes streams in Python's order, and skips the garbage collection.
     """
     _open_missing_streams()
     _print_any_text()
@@ -45,7 +45,7 @@ def main() -> NoReturn:
     try:
         code = _run_command(stopped_by)
         _end_at_signals()
-    except KeyboardInterrupt:  # at the very end of the command
+    except KeyboardInterrupt:  # the command is finished here
         _end_at_signals()
         code = _print_stopped() if code is None else code
     if stopped_by and code == _INTERRUPTED:
@@ -56,12 +56,12 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        sys.exit(code)  # Python reports the failed write and sets its exit code
+        sys.exit(code)  # Python then reports the failed write and sets its own exit code
     os._exit(code)
 
 
 def _open_missing_streams() -> None:
-    """Open /dev/null as standard input, output or error if the command was started without (``>&-``).
+    """Open /dev/null for a standard stream that is closed (``>&-``).
 
     Otherwise the next opened file would get its file descriptor, and printed text would be written to that file.
     """
@@ -69,14 +69,15 @@ def _open_missing_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)  # takes the lowest free number
+            # os.open returns the lowest free descriptor
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _print_any_text() -> None:
-    """Escape characters that the encoding of an output stream lacks, instead of failing."""
+    """Escape characters that the encoding of an output stream lacks, instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
@@ -86,7 +87,8 @@ def _run_command(stopped_by: list[int]) -> int:
     """Run the command and return its exit code."""
     try:
         _stop_at_signals(stopped_by)
-        from oversharp.diagnostics.app.cli import main as run_command  # after the signal handlers: it takes a while
+        # imported after the signal handlers are set, because it takes a while
+        from oversharp.diagnostics.app.cli import main as run_command
 
         run_command()
     except SystemExit as ended:
@@ -94,7 +96,7 @@ def _run_command(stopped_by: list[int]) -> int:
     except KeyboardInterrupt:
         return _print_stopped()
     except Exception as error:  # noqa: BLE001 - users get one line for any error
-        if stopped_by:  # an interrupted library may raise any error: DuckDB raises "std::bad_cast"
+        if stopped_by:  # an interrupted library may raise any error, such as DuckDB's "std::bad_cast"
             return _print_stopped()
         print(f"error: {_fault_text(error)}", file=sys.stderr)
         return FAULT_EXIT_CODE
@@ -107,9 +109,10 @@ def _print_stopped() -> int:
 
 
 def _stop_at_signals(received: list[int]) -> None:
-    """Make SIGTERM and SIGHUP end the command like Ctrl-C; append each signal to ``received``.
+    """Make SIGTERM and SIGHUP end the command like Ctrl-C.
 
-    Ignored signals stay ignored (``nohup``); forked workers keep the earlier handlers.
+    Received signals are appended to ``received``. Signals that are ignored (``nohup``) stay ignored. Forked workers
+    keep the earlier handlers.
     """
     owner = os.getpid()
     earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -128,14 +131,14 @@ def _stop_at_signals(received: list[int]) -> None:
 
 
 def _end_at_signals() -> None:
-    """Restore the default handlers, so that a signal after the output prints no traceback."""
+    """Restore the default handlers. A signal after the output then prints no traceback."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
 
 
 def _fault_text(error: Exception) -> str:
-    """Return one line on an unexpected error, with the path of a file with traceback and versions."""
+    """Write traceback and versions to a file. Returns one line with its path."""
     message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:
         with tempfile.NamedTemporaryFile(
@@ -143,7 +146,7 @@ def _fault_text(error: Exception) -> str:
         ) as file:
             file.write(f"{' '.join(sys.argv)}\n\n{_versions()}\n\n")
             traceback.print_exception(error, file=file)
-    except OSError:  # a full disk
+    except OSError:  # the disk may be full
         return f"{message}; unexpected error in oversharp: {traceback.format_exc().splitlines()[-2].strip()}"
     return f"{message}; unexpected error: please report it with {file.name}; committed results are kept"
 

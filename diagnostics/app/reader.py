@@ -1,4 +1,4 @@
-"""A read-only store for notebooks, with results as records, frames and pictures."""
+"""Read-only access to a store for notebooks: results as records, data frames and pictures."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ JOIN audit_problems USING (problem_id)
 JOIN current_audits USING (audit_id)
 WHERE series = $series AND $problem IN (source_id, problem_id)
 """
-#: Height of a report in a notebook.
+#: Height of a report in a notebook, in pixels.
 _FRAME_PIXELS = 720
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportPicture:
-    """A picture of the report; a notebook displays it."""
+    """A picture of the report. Notebooks display it."""
 
     name: str
     figure: Figure
@@ -58,7 +58,9 @@ class ReportPicture:
     __repr__ = short_repr
 
     def save(self, path: Path | str) -> Path:
-        """Write the picture as SVG, PNG or PDF by the suffix of ``path``, or its data as LaTeX (.tex).
+        """Write the picture to ``path``.
+
+        Its suffix sets the format: SVG, PNG, PDF, or data as LaTeX (.tex).
 
         Raises ``ConfigError`` for another suffix, and for a path that cannot be written.
         """
@@ -91,7 +93,7 @@ class ReportPicture:
 
 @dataclass(frozen=True, kw_only=True)
 class InlineReport:
-    """A report that a notebook displays."""
+    """A report that notebooks display."""
 
     html: str
 
@@ -107,7 +109,10 @@ class InlineReport:
 
 
 class OpenStore:
-    """A store that is open for reading; a context manager: ``with oversharp.open_store(path) as store: …``."""
+    """A store that is open for reading.
+
+    Use it as a context manager: ``with oversharp.open_store(path) as store: …``.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -119,12 +124,12 @@ class OpenStore:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Faults found when the store was opened, one line each."""
+        """Problems found when the store was opened, one line each."""
         return self._store.notes
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names of the audited series."""
+        """Names of the audited series."""
         rows = self._store.frame("SELECT series FROM current_audits ORDER BY series")
         return tuple(str(name) for name in rows["series"])
 
@@ -144,27 +149,34 @@ class OpenStore:
         return f"OpenStore({str(self.path)!r}): {', '.join(self.series) or 'no audit'}"
 
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:
-        """Return the result of a query with ``$name`` parameters. Raises ``StoreError`` for a wrong statement."""
+        """Return the result of a query with ``$name`` parameters.
+
+        Raises ``StoreError`` if it is invalid.
+        """
         return self._store.frame(sql, **parameters)
 
     def parts(self, sql: str, **parameters: Any) -> Iterator[pd.DataFrame]:
-        """Yield the result of a query in parts, for results larger than memory."""
+        """Yield the result of a query in parts, for results that are larger than memory."""
         return self._store.parts(sql, **parameters)
 
     def columns(self) -> pd.DataFrame:
-        """Return every public table and view with its columns and types."""
+        """Return all public tables and views with their columns and types."""
         return self._store.columns()
 
     @check_arguments
     def verdict(self, series: str | None = None) -> Verdict | None:
-        """Return the verdict of a series; None before its audit is complete. Raises ``StoreError`` if unknown."""
+        """Return the verdict of a series. None before its audit is complete.
+
+        Raises ``StoreError`` for an unknown series.
+        """
         return self._store.verdict(self._named(series))
 
     @check_arguments
     def made_of(self, series: str | None = None) -> str | None:
-        """Return the decomposition of the change of pass@k from base to last checkpoint, at the largest k.
+        """Return one sentence with the causes of the change of pass@k from base to last checkpoint.
 
-        None if neither the change nor a part of it is significant. Raises ``StoreError`` if the series is unknown.
+        It is about the largest k. None if neither the change nor a part of it is significant. Raises ``StoreError`` for
+        an unknown series.
         """
         from oversharp.diagnostics.store.load import made_of
 
@@ -172,9 +184,10 @@ class OpenStore:
 
     @check_arguments
     def ship(self, series: str | None = None) -> Recommendation | None:
-        """Recommend a checkpoint, as ``oversharp.ship``, of the series that are comparable with ``series``, or of all.
+        """Recommend a checkpoint, as ``oversharp.ship`` does.
 
-        None without a verdict. Raises ``ConfigError`` if ``series`` is None and there are several recommendations.
+        Considers the series that are comparable with ``series``, or all series. None without a verdict. Raises
+        ``ConfigError`` if ``series`` is None and there are several recommendations.
         """
         if series is not None or len(self.series) < 2:
             return self._store.ship(self._named(series))
@@ -189,7 +202,7 @@ class OpenStore:
 
     @check_arguments
     def diff(self, first: int, second: int, *, series: str | None = None) -> StepDifference:
-        """Compare two checkpoints, as ``oversharp.diff``."""
+        """Compare two checkpoints, as ``oversharp.diff`` does."""
         from oversharp.diagnostics.changes.difference import difference
 
         return difference(self._store, self._named(series), first, second)
@@ -198,19 +211,19 @@ class OpenStore:
     def lost(
         self, step: int | None = None, *, since: int | None = None, series: str | None = None, most: int = 20
     ) -> LostProblems:
-        """List the problems that a checkpoint lost, with the answers, as ``oversharp.lost``."""
+        """List the problems that a checkpoint lost, with their answers, as ``oversharp.lost`` does."""
         from oversharp.diagnostics.changes.lost import lost_problems
 
         return lost_problems(self._store, self._named(series), step=step, since=since, answers=True, most=most)
 
     @check_arguments
     def problems(self, *, step: int | None = None, since: int | None = None, series: str | None = None) -> pd.DataFrame:
-        """Return every problem with its counts at ``since`` (default: the base) and at ``step`` (default: the last).
+        """Return every problem with its counts at two checkpoints.
 
-        Columns: ``problem`` (the id in the user's file, or the store's), ``title``, ``state`` (lost, fell, unchanged,
-        rose, gained), ``sure`` (whether that is significant, corrected over all problems), ``correct_before``,
-        ``n_before``, ``correct_after``, ``n_after``, ``p_adjusted``, ``prompt``, ``gold``, ``task``, ``difficulty``,
-        ``problem_id``.
+        The checkpoints are ``since`` (default: the base) and ``step`` (default: the last). Columns: ``problem`` (id in
+        the user's file, or the store's id), ``title``, ``state`` (lost, fell, unchanged, rose, gained), ``sure``
+        (whether the change is significant after correction over all problems), ``correct_before``, ``n_before``,
+        ``correct_after``, ``n_after``, ``p_adjusted``, ``prompt``, ``gold``, ``task``, ``difficulty``, ``problem_id``.
         """
         from dataclasses import asdict
 
@@ -231,10 +244,11 @@ class OpenStore:
     def samples(
         self, *, step: int | None = None, problem: str | None = None, series: str | None = None
     ) -> pd.DataFrame:
-        """Return the graded samples, greedy ones too, with texts, answers and grades: the view ``graded_samples``.
+        """Return the graded samples with texts, answers and grades, including greedy responses.
 
-        ``problem`` is an id of the user's file or of the store. Millions of texts may not fit into memory: pass a step.
-        Raises ``ConfigError`` for a step without samples, listing the steps that have some, and for an unknown problem.
+        The columns are those of the view ``graded_samples``. ``problem`` is an id of the user's file or of the store.
+        Millions of texts may not fit into memory: pass a step. Raises ``ConfigError`` for an unknown problem, and for a
+        step without samples, with a list of the steps that have some.
         """
         name = self._named(series)
         samples = self._store.frame(_SAMPLES, series=name, step=step, problem=problem)
@@ -244,9 +258,11 @@ class OpenStore:
 
     @check_arguments
     def plot(self, name: str, *, series: str | None = None) -> ReportPicture:
-        """Return a picture of the report: "frontier", "coverage-map", "pass-at-k", or any that ``export`` writes.
+        """Return a picture of the report, such as "frontier", "coverage-map" or "pass-at-k".
 
-        Raises ``ConfigError`` for a name without a picture, or with several: pass ``series`` then.
+        ``oversharp export`` lists all names. Raises ``ConfigError`` for an unknown name, and for a name of several
+        pictures:
+        then pass ``series``.
         """
         from oversharp.diagnostics.app.plots import find_pictures, report_pictures
 
@@ -258,7 +274,10 @@ class OpenStore:
 
     @check_arguments
     def report(self, *, series: str | None = None) -> InlineReport:
-        """Return the brief report for display in a notebook; ``oversharp.report`` writes the full one to a file."""
+        """Return the brief report for display in a notebook.
+
+        ``oversharp.report`` writes the full report to a file.
+        """
         import tempfile
 
         from oversharp.reports import build_report

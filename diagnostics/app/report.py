@@ -1,6 +1,6 @@
 """Write the report of a store unless it is up to date.
 
-A report depends on every row of the store, the path of the store, and the source code; see
+A report depends on all rows of the store, on the path of the store, and on the source code. See
 ``oversharp.diagnostics.store.derivations``.
 """
 
@@ -22,12 +22,15 @@ from oversharp.diagnostics.store.derivations import (
 from oversharp.reports import build_report, require_place
 
 _NAME = "report"
-#: Hash of the code at import time, as for findings.
+#: Hash of the source code at import time. The findings use the same kind of hash.
 _CODE = code_hash("oversharp.diagnostics", "oversharp.reports")
 
 
 def write_report(store_path: Path, report_path: Path) -> None:
-    """Write the report of all series of the store unless it is up to date. Raises ``StoreError``."""
+    """Write the report of all series of the store unless it is up to date.
+
+    Raises ``StoreError``.
+    """
     made_from = None if _CODE is None else _made_from(_CODE, store_path, report_path)
     recorded = recorded_derivations(store_path).get(_NAME)
     if recorded is not None and made_from is not None and recorded == _derivation(report_path, made_from):
@@ -38,7 +41,7 @@ def write_report(store_path: Path, report_path: Path) -> None:
 
 
 def require_report_place(store_path: Path) -> None:
-    """Raise ``ConfigError`` if the report next to the store would overwrite another file."""
+    """Raise ``ConfigError`` if the report would overwrite a file that is no report."""
     require_place(store_path, store_path.parent / "report.html")
 
 

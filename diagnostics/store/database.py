@@ -91,7 +91,7 @@ class Database:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             why = error.strerror or str(error)
-            raise StoreError(f"{path.parent}: cannot be made a directory ({why}); pass another --out") from error
+            raise StoreError(f"{path.parent}: cannot create this directory ({why}); pass another --out") from error
         with self.explain_errors():
             self._connection = duckdb.connect(str(path), read_only=read_only)
         try:
@@ -104,7 +104,7 @@ class Database:
                 self._remove_uncommitted_tokens()
             #: Problems found when the store was opened, one line each.
             self.notes = tuple(
-                f"{path}: damaged, or not the file that was written there; left out, an audit will recompute its scores"
+                f"{path}: damaged or replaced; the file is ignored, and the next audit recomputes its scores"
                 for path in damaged
             )
         except BaseException:

@@ -86,9 +86,8 @@ def why_no_audit(store: Frames) -> str:
         return "no audit in this store; run `oversharp audit` first"
     series, listed = str(steps["series"].iloc[0]), ", ".join(map(str, steps["steps"].iloc[0]))
     return (
-        f"its samples were imported but not audited: series {series!r} has step {listed}; run "
-        "`oversharp import` with samples of the base and of a later step, of the same problems; it reports what else "
-        "is missing"
+        f"the samples of series {series!r} were imported but not audited, steps: {listed}; run "
+        "`oversharp import` with samples of the base and of a later step, on the same problems"
     )
 
 

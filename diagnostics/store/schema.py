@@ -72,7 +72,7 @@ def explain_error(error: Exception, path: Path) -> StoreError:
             "--memory-gib (memory_gib=…)"
         )
     if "not a valid duckdb" in lowered:
-        return StoreError(f"{path}: not a DuckDB file; name the audit.duckdb that an audit or import wrote")
+        return StoreError(f"{path}: not a DuckDB file; pass the audit.duckdb of an audit or import")
     if "different configuration" in lowered or "unique file handle conflict" in lowered:
         return StoreError(f"{path}: already open in this process; close that store first")
     if "checksum" in lowered or "could not read" in lowered or "corrupt" in lowered:
@@ -87,6 +87,6 @@ def explain_error(error: Exception, path: Path) -> StoreError:
 def foreign_objects_error(path: Path, objects: Sequence[str]) -> StoreError:
     """Return the error for a store with foreign objects, such as the macro ``max``."""
     return StoreError(
-        f"{path}: contains the {min(objects)}, which is not oversharp's and changes the results of queries; copy only "
+        f"{path}: contains the {min(objects)}, which oversharp did not create and which changes query results; copy only "
         f"its tables to a new store: oversharp merge {path} --out DIR"
     )

@@ -162,7 +162,7 @@ def test_the_plan_counts_what_is_missing(compared: Compared, tmp_path: Path, mod
     assert list(tmp_path.iterdir()) == [tmp_path / "study.toml"]
     done = plan_comparison(read_comparison(compared.file, compared.out))
     assert {(run.done_steps, run.rollouts) for run in done.runs} == {(2, 0)}
-    assert "grpo-seed-0  grpo: 2 steps, all done, 0 rollouts to draw" in done.lines
+    assert "grpo-seed-0  grpo: 2 steps, all done, 0 rollouts to sample" in done.lines
 
 
 def test_prompts_that_are_drawn_again_make_the_plan_a_range(tmp_path: Path, model: Path) -> None:
@@ -170,7 +170,7 @@ def test_prompts_that_are_drawn_again_make_the_plan_a_range(tmp_path: Path, mode
     path.write_text(path.read_text().replace('algorithm = "iac"', 'algorithm = "dynamic_sampling:max_rounds=3"'))
     plan = plan_comparison(read_comparison(path, tmp_path / "out"))
     assert (plan.runs[2].rollouts, plan.runs[2].most_rollouts) == (36, 108)
-    assert plan.lines[3].endswith("36 to 108 rollouts to draw")
+    assert plan.lines[3].endswith("36 to 108 rollouts to sample")
 
 
 def test_a_setting_of_an_objective_that_is_wrong_is_told_before_anything_is_trained(
@@ -295,5 +295,5 @@ def test_a_comparison_without_a_finished_run_is_an_error(tmp_path: Path, model: 
     path = write(tmp_path, model)
     text = path.read_text().replace("seeds = [0, 1]", "seeds = [0]")
     path.write_text(text.replace("save_every = 1", f"save_every = 1{DIVERGES}"))
-    with pytest.raises(TrainingError, match=r"no run can be compared; the first one: .*lower --learning-rate"):
+    with pytest.raises(TrainingError, match=r"no run can be compared; fix the first fault: .*lower --learning-rate"):
         compare(read_comparison(path, tmp_path / "out"))

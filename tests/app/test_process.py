@@ -55,8 +55,8 @@ def test_an_exit_in_code_of_a_user_is_no_success(commands: RunningServer) -> Non
     ).communicate()
     assert code == FAULT_EXIT_CODE
     assert output.splitlines() == [
-        "error: code that the command called ended Python (SystemExit(0)); the command is incomplete: remove exit() "
-        "from your code, or report this"
+        "error: a library or your code called exit() (SystemExit(0)); the command did not finish; remove exit() "
+        "from your code, or report this error"
     ]
 
 

@@ -144,7 +144,7 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
     for one in (planned, replace(planned, related=related)):
         print_plan(one, Console(file=out, width=200))
     assert planned.related is None
-    assert " ".join(out.getvalue().split()).count("up to 2.7 times as many, in more clusters, are needed") == 1
+    assert " ".join(out.getvalue().split()).count("up to 2.7 times as many problems, in more clusters, are needed") == 1
 
 
 @pytest.mark.slow
@@ -329,7 +329,7 @@ def test_what_guesses_would_explain_is_said_unless_the_grader_accepts_none(tmp_p
     assert "false accepts (0.5 % of wrong answers, assumed) would explain" in shown
     assert "false accepts" not in silent
     # k = 128 is more than half of 64 samples
-    assert "n = 64 tests k up to 32: a fall of pass@128 is found only if pass@32 falls too" in shown
+    assert "n = 64 tests k up to 32: a fall of pass@128 is detected only if pass@32 falls too" in shown
 
 
 def test_settling_is_silent_where_nothing_helps() -> None:
@@ -343,7 +343,7 @@ def test_settling_is_silent_where_nothing_helps() -> None:
 @pytest.mark.slow
 def test_the_table_marks_the_cheapest_and_names_what_it_assumes(planned: Plan) -> None:
     lines = _printed(planned).splitlines()
-    assert "power to find a fall of pass@16 by 5 points" in lines[0]
+    assert "power to detect a fall of pass@16 by 5 points" in lines[0]
     assert "the last 3 pooled" in lines[1]
     assert planned.cheapest is not None
     assert {"diffuse", "concentrated"} <= {line.split()[0] for line in lines if line}

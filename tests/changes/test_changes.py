@@ -216,7 +216,7 @@ def test_surely_lost_comes_before_surely_fell_and_that_before_lost_by_chance() -
         (lambda path: oversharp.diff(path, steps=(10, 10)), "steps=10 10: give two different steps"),
         (lambda path: oversharp.lost(path, most=0), "most=0: must be 1 or more"),
         (lambda path: oversharp.ship(path, allow_loss_points=200), "allow_loss_points=200: must be 0 or more"),
-        (lambda path: oversharp.export(path, figures=["nix"]), "figures=nix: the report has no such picture"),
+        (lambda path: oversharp.export(path, figures=["nix"]), "figures=nix: the report has no picture of that name"),
     ],
 )
 def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[Path], object], message: str) -> None:

@@ -1,1 +1,1 @@
-"""Output of the commands: rows of a label and a value, tables, JSON."""
+"""Terminal and JSON output of the commands."""

@@ -1,4 +1,7 @@
-"""Prints the results of ``diff`` and ``lost`` on a terminal, or as JSON; each returns the command's exit code."""
+"""Print the results of ``diff`` and ``lost`` as text or JSON.
+
+Functions return the exit code.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.changes.problems import ProblemChange
     from oversharp.diagnostics.statistics.comparison import RunDifference
 
-#: Columns of a problem's text, of its id, and of an answer.
+#: Width in terminal columns of a problem's text, of its id, and of an answer.
 _TITLE_WIDTH, _ID_WIDTH, _ANSWER_WIDTH = 60, 16, 60
 
 
 def show_diff(result: StepDifference, as_json: bool, *, store_path: Path, explain: bool) -> int:
-    """Print pass@k at both checkpoints, the problems that changed significantly, and the next command."""
+    """Print pass@k at both checkpoints, significantly changed problems, and the next command."""
     if as_json:
         print(json.dumps({**asdict(result), "sentences": result.sentences}, indent=2, ensure_ascii=False))
         return 0
@@ -52,7 +55,7 @@ def show_diff(result: StepDifference, as_json: bool, *, store_path: Path, explai
 
 
 def show_lost(result: LostProblems, as_json: bool, *, store_path: Path, explain: bool) -> int:
-    """Print the lost problems, the smallest p first, with the answers if ``lost`` was called with them."""
+    """Print the lost problems in order of p. Also prints answers if ``lost`` returned them."""
     if as_json:
         print(json.dumps({**asdict(result), "sentence": result.sentence}, indent=2, ensure_ascii=False))
         return 0
@@ -76,7 +79,7 @@ def show_lost(result: LostProblems, as_json: bool, *, store_path: Path, explain:
 
 
 def _lost_command(result: StepDifference | LostProblems, store_path: Path) -> str:
-    """Return the command that lists the answers to the lost problems of the same two checkpoints."""
+    """Return the command that prints answers to the problems lost between these checkpoints."""
     command = f"lost {shlex.quote(str(store_path))} --series {shlex.quote(result.series)}"
     if not result.after.is_base:
         command += f" --step {result.after.step}"
@@ -198,7 +201,7 @@ def _answer_lines(problem: LostProblem, result: LostProblems) -> Iterator[str]:
         n_others = n - sum(answer.n for answer in answers)
         if n_others:
             yield f"    {n_others} × other answers"
-    # a correct response before, the most frequent wrong response after
+    # print a correct response from before, and the most frequent wrong response from after
     yield from _response_lines(result.before.name, next((answer for answer in problem.before if answer.correct), None))
     yield from _response_lines(
         result.after.name, next((answer for answer in problem.after if not answer.correct), None)

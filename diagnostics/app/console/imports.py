@@ -1,4 +1,4 @@
-"""Prints the results of ``import``, and its preview with ``--dry-run``; each function returns the exit code."""
+"""Print the result of ``import`` or its ``--dry-run``. Functions return the exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def show_import(result: ImportResult, as_json: bool, *, explain: bool = False) -> int:
-    """Print a verdict per series, and warnings of files, steps and records that were left out."""
+    """Print a verdict per series. Also prints warnings about left-out files, steps and records."""
     if as_json:
         print_json(_import_summary(result))
     else:
@@ -43,7 +43,7 @@ def show_import(result: ImportResult, as_json: bool, *, explain: bool = False) -
 
 
 def show_import_preview(plan: ImportPlan, config: ImportConfig, as_json: bool) -> int:
-    """Print the files, steps and samples that an import would read, without writing them."""
+    """Print the files, steps and samples that an import would read."""
     from oversharp.diagnostics.ingest.ingest import preview, refused_files
 
     previews, refused = preview(plan, config), refused_files(plan)
@@ -125,7 +125,7 @@ def _file_summary(file: FileResult) -> dict[str, Any]:
 
 
 def _counts_by_step(file: FileResult) -> list[tuple[int, int, int]]:
-    """Return step, number of samples and number of problems, in the order of the steps."""
+    """Return step, number of samples and number of problems, ordered by step."""
     samples, problems = Counter[int](), Counter[int]()
     for (step, _), n in file.counted.items():
         samples[step] += n

@@ -1,4 +1,4 @@
-"""Output of the commands: rows of a label and a value, tables of 80 columns, JSON, and warnings on stderr."""
+"""Output of commands: rows of label and value, tables of 80 columns, JSON, warnings."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from rich.text import Text
 from oversharp.diagnostics.records.cells import escape_controls
 
 WIDTH = 80
-#: Width of the label; values start after it.
+#: Width of the label column, in characters.
 LABEL_WIDTH = 14
-#: Least width of a column that may be shortened.
+#: Minimum width of a table column that may be shortened.
 _LEAST_TEXT = 12
 _GAP = "  "
-#: A space at which lines are not wrapped; printed as an ordinary space.
+#: Character for a space at which a line is not wrapped. It is printed as an ordinary space.
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputRow:
-    """A label and its value. ``is_whole``: never wrapped, for numbers, paths and commands. ``style``: for rich."""
+    """A label and its value.
+
+    ``is_whole`` prevents wrapping, for numbers, paths and commands. ``style`` is a rich style.
+    """
 
     label: str
     value: str
@@ -37,7 +40,10 @@ class OutputRow:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputColumn:
-    """A column of a table. ``is_text``: left-aligned; ``may_shorten``: shortened if the table is too wide."""
+    """A column of a table.
+
+    ``is_text`` aligns it to the left. ``may_shorten`` allows shortening if the table is too wide.
+    """
 
     heading: str
     is_text: bool = False
@@ -45,12 +51,12 @@ class OutputColumn:
 
 
 def terminal() -> Console:
-    """Return the console on stdout: no colour in a pipe, 80 columns everywhere."""
+    """Return the console on stdout. It has 80 columns, and no colour in a pipe."""
     return Console(highlight=False, width=WIDTH)
 
 
 def print_rows(rows: Iterable[OutputRow], out: Console | None = None) -> None:
-    """Print rows; wrapped values are indented by the width of the label."""
+    """Print rows. Lines after the first one of a value are indented by the width of the label."""
     out = out or terminal()
     for row in rows:
         for number, line in enumerate(_value_lines(row)):
@@ -59,7 +65,7 @@ def print_rows(rows: Iterable[OutputRow], out: Console | None = None) -> None:
 
 
 def print_lines(lines: Iterable[str], out: Console | None = None) -> None:
-    """Print lines unwrapped, with control characters escaped."""
+    """Print lines without wrapping, with control characters escaped."""
     out = out or terminal()
     for line in lines:
         out.print(Text(escape_controls(line)), soft_wrap=True)
@@ -68,7 +74,7 @@ def print_lines(lines: Iterable[str], out: Console | None = None) -> None:
 def print_table(
     columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str], out: Console | None = None
 ) -> None:
-    """Print a table; a row that is a string is a heading within it."""
+    """Print a table. A row that is a string is printed as a heading inside the table."""
     out = out or terminal()
     head, *lines = table_lines(columns, rows)
     out.print(Text(head, style="bold"), soft_wrap=True)
@@ -76,7 +82,7 @@ def print_table(
 
 
 def table_lines(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | str]) -> list[str]:
-    """Return the lines of a table of at most 80 columns, headings first; some columns may be shortened to fit.
+    """Return the lines of a table, headings first. Columns are shortened to fit 80 characters.
 
     >>> columns = (OutputColumn(heading="k"), OutputColumn(heading="status", is_text=True))
     >>> for line in table_lines(columns, [("1", "kept"), "grpo", ("64", "out")]):
@@ -99,7 +105,7 @@ def table_lines(columns: Sequence[OutputColumn], rows: Sequence[Sequence[str] | 
 
 
 def unbroken(text: str) -> str:
-    """Return ``text`` with spaces at which lines are not wrapped.
+    """Return ``text`` with its spaces replaced so that lines are not wrapped at them.
 
     >>> unbroken("pass@1 +3.0 [+1.0, +5.0]").split(" ")[1:]
     []
@@ -128,7 +134,7 @@ def warn(text: str) -> None:
 
 
 def warn_left_out(left_out: Mapping[str, str]) -> None:
-    """Print a warning for each label that was left out, with its reason."""
+    """Print a warning for each left-out label, with the reason."""
     for label, reason in left_out.items():
         warn(f"left out {label}: {reason}")
 

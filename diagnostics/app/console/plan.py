@@ -1,4 +1,4 @@
-"""Prints the results of ``oversharp plan``: power and cost of audits of several sizes, or hours, memory and disk."""
+"""Print the results of ``oversharp plan``: power and cost, or hours, memory and disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
-    """Print power and cost of every size, a row per number of problems, the cheapest marked."""
+    """Print power and cost by audit size, one row per number of problems.
+
+    The cheapest size is marked.
+    """
     out = console or terminal()
     numbers_of_samples = sorted({audit.n for audit in plan.audits})
     by_size = {(audit.n_problems, audit.n): audit for audit in plan.audits}
@@ -44,7 +47,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         (
             OutputRow(
                 label="series",
-                value=f"{plan.series}: power to find a fall of pass@{plan.k} by {_points(plan.drop)}, "
+                value=f"{plan.series}: power to detect a fall of pass@{plan.k} by {_points(plan.drop)}, "
                 f"from {100 * plan.base_pass_at_k:.1f}",
             ),
             OutputRow(
@@ -64,7 +67,7 @@ def _rows(plan: Plan) -> Iterator[OutputRow]:
     yield OutputRow(label="", value="")
     yield OutputRow(
         label="cells",
-        value=f"power to find {_kinds(plan)}, within 10 points; below it the {_cost(plan)} of the audit",
+        value=f"power to detect {_kinds(plan)}, within 10 points; below it the {_cost(plan)} of the audit",
     )
     yield from (OutputRow(label=loss.law, value=_planted(loss)) for loss in plan.planted)
     yield OutputRow(label="cheapest", value=_cheapest(plan))
@@ -110,7 +113,7 @@ def _cheapest(plan: Plan) -> str:
     cheapest = plan.cheapest
     both = " for both" if len(plan.planted) > 1 else ""
     if cheapest is None:
-        return f"no size reaches a power of {100 * plan.wanted:g} %{both}: pass a larger --drop, or add problems"
+        return f"no audit size reaches a power of {100 * plan.wanted:g} %{both}: pass a larger --drop, or add problems"
     return (
         f"◀ {plural(cheapest.n_problems, 'problem')}, n = {cheapest.n} ({cheapest.n_base} of the base), "
         f"{_drawn(cheapest)} {_cost(plan)}: a power of {100 * plan.wanted:g} % or more{both}"
@@ -118,7 +121,7 @@ def _cheapest(plan: Plan) -> str:
 
 
 def _planted(loss: PlantedLoss) -> str:
-    """Return the changes of pass@k by a planted loss."""
+    """Return the simulated loss as text: its mechanism and the change of pass@k at each k."""
     changes = ", ".join(
         f"{100 * change.change:+.1f} at k = {change.k}".replace("-", "\u2212") for change in loss.changes
     )
@@ -129,22 +132,25 @@ def _planted(loss: PlantedLoss) -> str:
 
 
 def _small_k(plan: Plan) -> Iterator[str]:
-    """Yield the sizes with too few samples for the k of the loss."""
+    """Yield the audit sizes that have too few samples for the k of the loss."""
     for n, k_most in sorted({(audit.n, audit.k_most) for audit in plan.audits if 2 * audit.k_most <= plan.k}):
-        yield f"n = {n} tests k up to {k_most}: a fall of pass@{plan.k} is found only if pass@{k_most} falls too"
+        yield f"n = {n} tests k up to {k_most}: a fall of pass@{plan.k} is detected only if pass@{k_most} falls too"
 
 
 def _related(plan: Plan) -> Iterator[str]:
     if plan.related is not None:
         yield (
-            f"the problems of the store are {plural(plan.related.n_clusters, 'cluster')} and are planned as "
-            f"independent; up to {two_digits(plan.related.most_times)} times as many, in more clusters, are needed if "
-            "the problems of a cluster rise and fall together"
+            f"the problems of the store are in {plural(plan.related.n_clusters, 'cluster')} but are planned as "
+            f"independent; if the problems of a cluster are correlated, up to "
+            f"{two_digits(plan.related.most_times)} times as many problems, in more clusters, are needed"
         )
 
 
 def _guessed(plan: Plan) -> Iterator[str]:
-    """Yield the share of detected falls that get the label *guessing*, in the cheapest or most powerful audit."""
+    """Yield the share of detected falls that get the label *guessing*.
+
+    It is for the cheapest audit, or for the most powerful one if no audit is large enough.
+    """
     shares = [f"{_percent(loss.guessed)} of the {loss.law} falls" for loss in plan.planted if loss.guessed]
     if shares:
         yield (
@@ -155,7 +161,7 @@ def _guessed(plan: Plan) -> Iterator[str]:
 
 
 def _percent(power: float) -> str:
-    """Return a simulated power in percent, which is never certain.
+    """Return a simulated power in percent, never 0 % or 100 %.
 
     >>> _percent(1.0), _percent(0.804), _percent(0.0)
     ('>99 %', '80 %', '<1 %')
@@ -207,8 +213,8 @@ def _cost_rows(plan: CostPlan) -> Iterator[OutputRow]:
     else:
         yield OutputRow(
             label="time",
-            value="not measured: a lower bound, operations and bytes divided by the data sheet's rates; CPU work and "
-            "starting the engine are not included",
+            value="a lower bound, not measured: operations and bytes divided by the rates of the data sheet, without "
+            "CPU work and engine start",
         )
     for need in plan.memory:
         too_much = ": more than this GPU has" if need.fits is False else ""

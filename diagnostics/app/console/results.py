@@ -1,4 +1,4 @@
-"""Prints the results of the commands, as text or as JSON; each show function returns the exit code."""
+"""Print the results of the commands as text or JSON. Functions return the exit code."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.app.compare import ComparisonPlan
     from oversharp.diagnostics.models.conversion import Conversion
 
-#: Smallest change of λ by rounding that is printed.
+#: Smallest change of λ by rounding that is printed as a warning.
 _NOTABLE_LAMBDA = 0.02
-#: Columns of the problems that ``confirm`` tested.
+#: Table columns of the problems that ``confirm`` tested.
 CONFIRM_COLUMNS = (
     OutputColumn(heading="problem", is_text=True, may_shorten=True),
     OutputColumn(heading="seemed", is_text=True),
@@ -57,7 +57,7 @@ CONFIRM_COLUMNS = (
 
 
 def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> int:
-    """Print verdict and files; as JSON with the findings at the last checkpoint."""
+    """Print verdict and files. JSON also has the findings at the last checkpoint."""
     if as_json:
         print_json(
             {
@@ -81,7 +81,7 @@ def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> 
 
 
 def print_audits(audits: Sequence[AuditResult], *, explain: bool = False) -> None:
-    """Print a verdict per audit of one store, then report and store."""
+    """Print a verdict for each audit of one store, then the paths of report and store."""
     for audit in audits:
         made_of = load_made_of(audit.store_path, audit.series) if explain else None
         print_verdict(audit.verdict, audit.store_path, made_of=made_of, explain=explain)
@@ -90,7 +90,7 @@ def print_audits(audits: Sequence[AuditResult], *, explain: bool = False) -> Non
 
 
 def show_shard(result: ShardResult, as_json: bool) -> int:
-    """Print the store of the shard, and the next command after all shards."""
+    """Print the store of the shard, and the command to run after all shards."""
     if as_json:
         print_json({**asdict(result), "shard": str(result.shard)})
     else:
@@ -108,7 +108,10 @@ def show_shard(result: ShardResult, as_json: bool) -> int:
 
 
 def show_ship(result: Sequence[Recommendation], as_json: bool, *, store_path: Path, explain: bool) -> int:
-    """Print the checkpoint to ship for each group of comparable series; return 3 if a group has none."""
+    """Print the checkpoint to ship for each group of comparable series.
+
+    Returns 3 if a group has none.
+    """
     if as_json:
         print_json({"recommendations": [asdict(recommendation) for recommendation in result]})
     else:
@@ -117,7 +120,7 @@ def show_ship(result: Sequence[Recommendation], as_json: bool, *, store_path: Pa
 
 
 def show_plan(result: Plan, as_json: bool) -> int:
-    """Print power and cost of every size of an audit."""
+    """Print power and cost of an audit by its size."""
     if as_json:
         print_json(asdict(result))
     else:
@@ -148,7 +151,7 @@ def show_confirm(result: ConfirmResult, as_json: bool) -> int:
 
 
 def show_regrade(result: RegradeResult, as_json: bool) -> int:
-    """Print the label by the earlier grades, the verdict by the new ones, and the number of different grades."""
+    """Print the label by the earlier grades, the new verdict, and the number of changed grades."""
     if as_json:
         earlier = None if result.of_verdict is None else verdict_summary(result.of_verdict)
         made_of = load_made_of(result.store_path, result.of_series)
@@ -179,7 +182,10 @@ def _earlier_text(result: RegradeResult) -> str:
 
 
 def show_repair(result: RepairResult, as_json: bool) -> int:
-    """Print every point with its folder; warn if rounding moved it, or made it equal to another."""
+    """Print the path of every point.
+
+    Warns about points that rounding moved, or that equal another one.
+    """
     if as_json:
         print_json(asdict(result))
     else:
@@ -250,7 +256,7 @@ def show_export(result: ExportResult, as_json: bool) -> int:
 
 
 def show_merge(result: MergeResult, as_json: bool) -> int:
-    """Print the joined store, and the next command."""
+    """Print the joined store and the next command."""
     if as_json:
         print_json(asdict(result))
     else:
@@ -282,7 +288,7 @@ def show_drop(result: DropResult, as_json: bool) -> int:
         (
             OutputRow(
                 label="would remove" if is_preview else "removed",
-                value=f"{', '.join(result.series)}: {counts} that no other series uses",
+                value=f"{', '.join(result.series)}: {counts} that no remaining series uses",
             ),
             OutputRow(label="left", value=f"{', '.join(result.series_left)}: {plural(result.samples_left, 'sample')}"),
         )
@@ -318,7 +324,7 @@ def _print_files(report_path: Path, store_path: Path) -> None:
 
 
 def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, Any]]:
-    """Return the findings for the whole problem set at the last checkpoint."""
+    """Return the findings on the whole problem set at the last checkpoint."""
     from oversharp.diagnostics.store import Store
 
     with Store.open(store_path, read_only=True) as store:
@@ -336,10 +342,10 @@ def _headline_findings(store_path: Path, series: str) -> Sequence[Mapping[str, A
 
 
 def print_confirmations(result: ConfirmResult, console: Console | None = None) -> None:
-    """Print a row per problem that was sampled again, and the number of confirmed problems."""
+    """Print a row for each problem that was sampled again, and the number of confirmed problems."""
     out = console or terminal()
     if not result.tested:
-        value = f"{result.series}: no problem seems lost or gained; there is nothing to sample again"
+        value = f"{result.series}: no problem seems lost or gained, so none was sampled again"
         print_rows([OutputRow(label="series", value=value)], out)
         return
     fresh = plural(result.fresh, "fresh sample")
@@ -374,5 +380,5 @@ def print_confirmations(result: ConfirmResult, console: Console | None = None) -
         out,
     )
     if result.n_earlier:
-        value = f"{plural(result.n_earlier, 'problem')} of an earlier confirmation tested again with these"
+        value = f"{plural(result.n_earlier, 'problem')} of an earlier confirmation, tested together with these"
         print_rows([OutputRow(label="note", value=value)], out)

@@ -1,4 +1,4 @@
-"""Prints the checkpoint to ship with its guarantee, and a row for every other checkpoint."""
+"""Print the checkpoint to ship with its guarantee, and a table of all checkpoints."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from oversharp.diagnostics.verdict.recommendation import BandedChange, OutBy, Recommendation, ShippingStep
 
-#: Status of a checkpoint that could not be compared; the reason is printed below the table.
+#: Status of a checkpoint that could not be compared. The reason is printed below the table.
 UNKNOWN = "not to choose"
-#: Reason why a checkpoint is out: the word in the table, and the line below it.
+#: Reason why a checkpoint is out → word in the table, and explanation below the table.
 OUT: Mapping[OutBy | None, tuple[str, str]] = {
     "band": ("significant", "some pass@k fell significantly by more than is allowed"),
     "verdict": ("verdict", "the verdict's own test of this checkpoint shows a fall of pass@k"),
@@ -50,10 +50,10 @@ def print_shipping(
     explain: bool = False,
     out: Console | None = None,
 ) -> None:
-    """Print each recommendation, the changes of every checkpoint since the base, and the next command."""
+    """Print each recommendation, the table of changes since the base, and the next command."""
     out = out or terminal()
     if len(result) > 1:
-        why = "base, problems, sampling or grader differ, so that pass@k cannot be compared across them"
+        why = "base, problems, sampling or grader differ, so pass@k cannot be compared between them"
         print_rows([OutputRow(label="note", value=f"{len(result)} recommendations: {why}")], out)
     for place, recommendation in enumerate(result):
         if place or len(result) > 1:
@@ -99,7 +99,9 @@ def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
         yield number_row("frontier", None, None, change, f"pass@1, base at equal pass@{beyond.k}")
     if recommendation.toss_up is not None:
         toss_up = recommendation.toss_up
-        expected = f"expected {change_text(toss_up.expected_gain, None, None)} points, as the highest of several"
+        expected = (
+            f"expected {change_text(toss_up.expected_gain, None, None)} points, corrected for the choice of the highest"
+        )
         yield OutputRow(label="toss-up", value=f"{expected}; a probability of {toss_up.needed:g} is needed")
     yield from _guarantee_rows(recommendation)
     others = [step for step in recommendation.alternatives if step != chosen]
@@ -144,7 +146,10 @@ def _columns(recommendation: Recommendation) -> Sequence[OutputColumn]:
 
 
 def _table_rows(recommendation: Recommendation) -> Iterator[Sequence[str] | str]:
-    """Yield the checkpoints in order; with several series, the name of each before its first checkpoint."""
+    """Yield a table row for each checkpoint.
+
+    With several series, also yields their names as headings.
+    """
     has_several, has_temperatures = len(recommendation.series) > 1, _has_temperatures(recommendation)
     series = None
     for step in recommendation.steps:
@@ -164,7 +169,7 @@ def _table_rows(recommendation: Recommendation) -> Iterator[Sequence[str] | str]
 
 
 def _status(step: ShippingStep) -> str:
-    """Return whether a checkpoint is recommended, out, unknown, or lower in pass@1."""
+    """Return the status of a checkpoint: recommended, out, unknown, or lower in pass@1."""
     if step.role == "recommended":
         return "◀ recommended"
     if step.role == "out" and step.out_by is not None:
@@ -189,7 +194,7 @@ def _legend_rows(recommendation: Recommendation) -> Iterator[OutputRow]:
 
 
 def _next_rows(recommendation: Recommendation, store_path: Path | None) -> Iterator[OutputRow]:
-    """Yield the command that compares the recommended checkpoint with the base, or that lists lost problems."""
+    """Yield the next command: ``diff`` of the recommended checkpoint with the base, or ``lost``."""
     chosen = recommendation.recommended
     if store_path is None or chosen is None:
         return

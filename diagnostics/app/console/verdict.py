@@ -1,4 +1,4 @@
-"""Prints a verdict: label, pass@1, worst pass@k, frontier, cause, checkpoint to ship, next command."""
+"""Print a verdict: label, pass@1, pass@k, frontier, cause, checkpoint to ship, next command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict
     from oversharp.diagnostics.verdict.steps import Accuracy
 
-#: The meaning of each label, after the title on its line.
+#: Label → its meaning, printed after the title on the same line.
 MEANINGS: Mapping[VerdictLabel, str] = {
     "over_sharpened": "pass@k fell below the base",
     "over_sharpened_here": "pass@k fell below the base",
@@ -30,9 +30,9 @@ MEANINGS: Mapping[VerdictLabel, str] = {
     "mode_collapse": "less frequent correct answers were lost",
     "lost_at_steps": "the late checkpoints together show none",
     "no_loss": "no pass@k fell by 2 points or more",
-    "inconclusive": "neither a fall nor its absence is shown",
+    "inconclusive": "the data neither show a fall nor rule one out",
 }
-#: Where a loss is concentrated.
+#: Kind of a loss → where it is concentrated.
 KINDS: Mapping[Kind, str] = {
     "whole problems": "most of the fall is on problems that are hardly solved now",
     "modes": "within problems that are still solved",
@@ -47,31 +47,34 @@ FRONTIER_TITLES: Mapping[SharpeningLabel, str] = {
 }
 _CAUSES: Mapping[Cause, str] = {
     "format": "unread or misread samples",
-    "unread": "too few samples could be read to tell",
+    "unread": "too few samples with a readable answer to decide",
     "guessing": "false accepts at the base",
-    "selection": "the choice of problems by these base samples",
+    "selection": "the selection of problems by these base samples",
 }
 _STYLES: Mapping[Heading, str] = {"coverage_lost": "red", "no_loss": "green"}
-#: Smallest gain of pass@1 (probability) from newly parsed answers that is printed.
+#: Smallest gain of pass@1 (as a probability) from newly parsed answers that is printed.
 _NOTABLE_PARSED = 0.01
 
 
 def print_verdict(
     verdict: Verdict, store_path: Path, *, made_of: str | None = None, explain: bool = False, out: Console | None = None
 ) -> None:
-    """Print one verdict; with ``explain`` also its sentences, ``made_of`` and its caveats."""
+    """Print one verdict.
+
+    With ``explain``, also prints its sentences, ``made_of`` and its caveats.
+    """
     print_rows(verdict_rows(verdict), out)
     print_rows(_explaining_rows(verdict, made_of) if explain else _caveat_rows(verdict), out)
     print_rows(_next_rows(verdict, store_path), out)
 
 
 def verdict_summary(verdict: Verdict) -> Any:
-    """Return all fields of a verdict for JSON."""
+    """Return all fields of a verdict, for JSON."""
     return json.loads(verdict.to_json())
 
 
 def load_made_of(store_path: Path, series: str) -> str | None:
-    """Return the decomposition of a series' change of pass@k as a sentence; None without a significant part."""
+    """Return one sentence with the causes of the change of pass@k, or None."""
     from oversharp.diagnostics.store import Store
     from oversharp.diagnostics.store.load import made_of
 
@@ -80,7 +83,7 @@ def load_made_of(store_path: Path, series: str) -> str | None:
 
 
 def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
-    """Yield the rows of a verdict up to its warnings, from its fields."""
+    """Yield the output rows of a verdict, without the warnings."""
     yield OutputRow(label="series", value=_series_text(verdict))
     meaning = verdict.why or "" if verdict.label == "no_verdict" else MEANINGS[verdict.label]
     style = _STYLES.get(verdict.heading, "yellow")
@@ -108,7 +111,7 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
 
 
 def change_text(change: float, low: float | None, high: float | None) -> str:
-    """Return a change (probability) in points, with its interval if it has one.
+    """Return a change of a probability in percentage points, with its interval if it has one.
 
     >>> change_text(-0.1, -0.125, -0.075), change_text(-0.006, -0.06, None)
     ('−10.0 [−12.5, −7.5]', '−0.6, at least −6.0')
@@ -124,20 +127,20 @@ def change_text(change: float, low: float | None, high: float | None) -> str:
 
 
 def number_row(label: str, before: float | None, after: float | None, change: str, place: str = "") -> OutputRow:
-    """Return a row of two pass@k (probabilities), the change as text, and the place of the largest change."""
+    """Return a row with pass@k before and after (probabilities), the change, and its place."""
     levels = "" if before is None or after is None else f"{100 * before:5.1f} → {100 * after:5.1f}"
     return OutputRow(label=label, value=f"{levels:13}   {change:24}{place}".rstrip(), is_whole=True)
 
 
 def number_head(after: str, interval: str = "95 % interval") -> OutputRow:
-    """Return the heading of rows of numbers in points."""
+    """Return the heading of rows with numbers in percentage points."""
     return OutputRow(
         label="points", value=f"{f' base → {after}':13}   change [{interval}]", is_whole=True, style="bold"
     )
 
 
 def guarantee_text(sure: Guarantee) -> str:
-    """Return the guaranteed gain of pass@1 and loss of pass@k, with the confidence."""
+    """Return the guarantee as text: gain of pass@1, loss of pass@k, and confidence."""
     from oversharp.diagnostics.verdict.words.numbers import at_least_text, at_most_text
 
     gain = f"up by at least {at_least_text(sure.gain)}"
@@ -149,7 +152,10 @@ def guarantee_text(sure: Guarantee) -> str:
 
 
 def place_text(step: ShippingStep | TossUp, recommendation: Recommendation) -> str:
-    """Return a checkpoint's label, with its series if there are several, and its temperature if it is a control."""
+    """Return the label of a checkpoint.
+
+    It includes the series if there are several, and the temperature of a control.
+    """
     name = step.checkpoint if len(recommendation.series) == 1 else f"{step.checkpoint} of {step.series}"
     if step.is_base:
         name = "the base" if step.temperature is not None else f"the base, {step.checkpoint}"
@@ -157,7 +163,7 @@ def place_text(step: ShippingStep | TossUp, recommendation: Recommendation) -> s
 
 
 def shipping_text(recommendation: Recommendation) -> str:
-    """Return the recommended checkpoint with its guarantee, or the reason why there is none."""
+    """Return the recommended checkpoint with its guarantee, or why there is none."""
     chosen = recommendation.recommended
     if chosen is None:
         return f"no recommendation: {recommendation.why}"
@@ -172,7 +178,7 @@ def shipping_text(recommendation: Recommendation) -> str:
 
 
 def _scope_text(verdict: Verdict) -> str:
-    """Return the problems that a loss is shown for, and where it is concentrated."""
+    """Return the problems for which a loss is shown, and where it is concentrated."""
     attributes = verdict.attributes
     scope = "population of these problems" if attributes.scope == "population" else "these problems only"
     return f"{scope}; {KINDS[attributes.kind]}" if attributes.kind else scope
@@ -246,11 +252,17 @@ def _frontier_rows(sharpening: Sharpening | None) -> Iterator[OutputRow]:
     yield OutputRow(label="frontier", value=f"{FRONTIER_TITLES[sharpening.label]}{given}")
     yield number_row("", None, None, *_beyond(sharpening))
     if sharpening.read is not None and sharpening.read >= _NOTABLE_PARSED:
-        yield number_row("", None, None, f"{100 * sharpening.read:+.1f}", "from answers that only now are parsed")
+        yield number_row(
+            "",
+            None,
+            None,
+            f"{100 * sharpening.read:+.1f}",
+            "from answers that are parsed now, but were unparsed at the base",
+        )
 
 
 def _beyond(sharpening: Sharpening) -> tuple[str, str]:
-    """Return the change of pass@1 at equal pass@k, or of pass@k at equal pass@1, and a text that says which."""
+    """Return the change of pass@1 at equal pass@k, or the reverse, and a text that says which."""
     from oversharp.diagnostics.verdict.rule import MARGIN
 
     gain, loss = sharpening.gain, sharpening.loss
@@ -265,7 +277,7 @@ def _beyond(sharpening: Sharpening) -> tuple[str, str]:
 
 
 def _causes(verdict: Verdict) -> Iterator[str]:
-    """Yield other explanations of a loss: the cause that explains it, and those that are not excluded."""
+    """Yield the cause that explains a loss, and other explanations that are not excluded."""
     explanation, lenient = verdict.explanation, verdict.lenient
     if lenient is not None and lenient.explains:
         levels = f"{100 * lenient.base:.1f} → {100 * lenient.late:.1f}"
@@ -278,7 +290,7 @@ def _causes(verdict: Verdict) -> Iterator[str]:
     at_steps = {step.cause for step in verdict.steps if step.lost and step.cause is not None}
     if verdict.label == "guessing":
         rate = "a share" if explanation is None or explanation.guess_rate is None else _percent(explanation.guess_rate)
-        yield f"false accepts: {rate} of the base's wrong answers would leave such a fall"
+        yield f"false accepts: {rate} of the base's wrong answers would explain such a fall"
     elif verdict.positive and explanation is not None and explanation.guess_rate is not None:
         sources = ("assumed", "given", "measured")
         source = explanation.guess_source if explanation.guess_source in sources else "this grader"
@@ -320,7 +332,7 @@ def _explaining_rows(verdict: Verdict, made_of: str | None) -> Iterator[OutputRo
 
 
 def _next_rows(verdict: Verdict, store_path: Path) -> Iterator[OutputRow]:
-    """Yield the command that answers the next question after this verdict."""
+    """Yield the command that is useful after this verdict."""
     store, series = shlex.quote(str(store_path)), shlex.quote(verdict.series)
     command = {
         "no_loss": f"ship {store}",

@@ -1,1 +1,1 @@
-"""Functions of the API, and commands that are no functions of it."""
+"""Functions of the API, and commands without a function in the API."""

@@ -1,4 +1,4 @@
-"""The texts of ``oversharp explain``: words of console and report, measures, benchmarks, presets."""
+"""Texts of ``oversharp explain``: words, measures, benchmarks and presets."""
 
 from __future__ import annotations
 
@@ -14,161 +14,172 @@ from oversharp.diagnostics.tasks.benchmark_sources import how_to_copy
 from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS, Benchmark, get_benchmark
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS, PromptPreset
 
-#: Meanings of the words, and the page that has more.
+#: Word → its meaning, with the page that explains more.
 WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "over-sharpening": "Training raised the success rate of often solved problems and lost rarely solved ones: "
-        "pass@1 rises, and pass@k at larger k, or the probability of correct answers, falls below the base. "
-        "docs/verdict.md",
-        "base": "The checkpoint that the others are compared with, before RLVR: the lowest step, or the one of --base.",
-        "pass@k": "The probability that at least one of k responses to a problem is correct, averaged over problems; "
-        "estimated without bias from n samples (arXiv:2107.03374). pass@1 is accuracy.",
-        "k": "How many responses to a problem pass@k allows. Each value of k has its own row or column.",
-        "n": "Samples per problem and checkpoint.",
-        "coverage": "pass@k at large k: the problems that the model can solve at all with many samples.",
-        "points": "Probabilities times 100, and their differences: a pass@1 of 25.5 points is 25.5 %, a change of +3.0 "
-        "is 3 percentage points. Brackets after a number are its 95 % confidence interval.",
-        "verdict": "The conclusion about one run, from counts of correct samples alone: a label, and the claims that "
-        "were tested, each with its error rate. docs/verdict.md",
-        "coverage lost": "Heading of a verdict: pass@k, or correct answers outside the dominant mode, fell, and no "
-        "other explanation is left. Attributes say where, on which problems, and what happened to pass@1. "
+        "over-sharpening": "Training raised the success rate of problems that were often solved, and lost problems "
+        "that were rarely solved. pass@1 rises. pass@k at larger k, or the probability of correct answers, falls "
+        "below the base. docs/verdict.md",
+        "base": "The checkpoint before RLVR, with which the others are compared: the lowest step, or the one of "
+        "--base.",
+        "pass@k": "The probability that at least one of k responses to a problem is correct, averaged over problems. "
+        "It is estimated without bias from n samples (arXiv:2107.03374). pass@1 is accuracy.",
+        "k": "The number of responses to a problem that pass@k allows. Each value of k has its own row or column.",
+        "n": "Number of samples per problem and checkpoint.",
+        "coverage": "pass@k at large k: the share of problems that the model can solve at all with many samples.",
+        "points": "Percentage points. A pass@1 of 25.5 points is 25.5 %, and a change of +3.0 is 3 percentage points. "
+        "The brackets after a number contain its 95 % confidence interval.",
+        "verdict": "The conclusion about one run: a label, and the claims that were tested, each with its error rate. "
+        "It uses only counts of correct samples. docs/verdict.md",
+        "coverage lost": "Heading of a verdict: pass@k fell, or correct answers outside the dominant mode became "
+        "rarer, and no other explanation is left. Attributes give the place, the problems, and the change of pass@1. "
         "docs/verdict.md",
         "over-sharpened": "Coverage lost while pass@1 rose. docs/verdict.md",
         "degraded": "Coverage lost while pass@1 fell. docs/verdict.md",
-        "no loss (within 2 points)": "Heading of a verdict: a fall of pass@k by 2 points or more is excluded at every "
-        "k, with 95 % confidence. docs/verdict.md",
-        "not shown": "Heading of a verdict: the data neither show a fall of pass@k nor exclude one of 2 points, or "
+        "no loss (within 2 points)": "Heading of a verdict: at every k, the data exclude a fall of pass@k by 2 points "
+        "or more, with 95 % confidence. docs/verdict.md",
+        "not shown": "Heading of a verdict: the data neither show a fall of pass@k nor exclude one of 2 points. Or "
         "they show a fall that false accepts or the answer format may explain. `oversharp plan` computes how many "
-        "problems and samples would settle it. docs/verdict.md",
-        "no verdict": "Heading of a verdict: nothing could be tested, or the base's samples chose the problems. The "
-        "sentence after it gives the reason.",
-        "scope": "The problems that a verdict is about: the population they were sampled from, or these problems only. "
-        "On the console also where a loss is concentrated.",
-        "selection": "Problems that were kept because of the base samples they are compared by, such as those that the "
-        "base solved sometimes. An unchanged model seems to lose on them. docs/verdict.md",
-        "window": "The last third of the checkpoints, whose samples the verdict pools. Tables call it late.",
-        "step": "The training step of a checkpoint; 0 is the base where the base has none.",
+        "problems and samples are needed to decide. docs/verdict.md",
+        "no verdict": "Heading of a verdict: nothing could be tested, or the problems were selected by the base's "
+        "samples. The next sentence gives the reason.",
+        "scope": "The problems that a verdict is about: the population they were sampled from, or these problems "
+        "only. On the console, scope also says where a loss is concentrated.",
+        "selection": "Problems that were chosen by the same base samples that the audit compares, such as problems "
+        "that the base solved sometimes. An unchanged model then seems to lose problems. docs/verdict.md",
+        "window": "The last third of the checkpoints. The verdict pools their samples. Tables call it late.",
+        "step": "The training step of a checkpoint. A base without a step has step 0.",
         "checkpoint": "The weights of a model at one training step.",
-        "store": "The audit.duckdb file that holds samples, grades and findings of all its series. docs/store.md",
-        "series": "The checkpoints of one training run, with their base, under one name in the store.",
-        "problem": "One question with its accepted answer; problems of equal content are the same problem.",
-        "mode": "One way of being correct that a verifier distinguishes from others, such as 3 * (4 + 1) and 15; a "
-        "problem with one accepted answer has one mode, and measures of modes are empty for it.",
-        "mode collapse": "Correct answers outside of each problem's most frequent one became rarer, though pass@k did "
+        "store": "The audit.duckdb file with the samples, grades and findings of all series. docs/store.md",
+        "series": "The checkpoints of one training run and their base, under one name in the store.",
+        "problem": "One question with its accepted answer. Problems with equal content are the same problem.",
+        "mode": "A correct answer that the verifier distinguishes from other correct ones, such as 3 * (4 + 1) and "
+        "15. A problem with one accepted answer has one mode, and measures of modes are empty for it.",
+        "mode collapse": "Correct answers other than each problem's most frequent one became rarer, but pass@k did "
         "not fall significantly.",
-        "panel": "Responses that were sampled once from the base and that every checkpoint scores. Their change of "
-        "log-probability shows what training moved, without new samples.",
-        "frontier": "pass@1 against pass@k of the base at lower temperatures, which raise pass@1 and lower pass@k "
-        "without training. A run above it is better than sharpening. docs/frontier.md",
-        "sharper": "Whether a run is better than its base sampled at a lower temperature, or only as sharp: a lower "
-        "temperature raises pass@1 and lowers pass@k without any training. docs/frontier.md",
-        "better than sharpening": "With the same pass@k, pass@1 is above that of the base at a lower temperature.",
-        "sharpening only": "The base at a lower temperature reaches the same pass@1 and pass@k, to within 2 points.",
-        "worse than sharpening": "With the same pass@1, pass@k is below that of the base at a lower temperature.",
-        "control": "Samples at other temperatures, for the frontier: the base at lower ones, a checkpoint at higher "
-        "ones.",
-        "t": "Temperature of the samples, where it is not the one of the audit.",
-        "ship": "The eligible checkpoint with the highest pass@1, with its guarantee. A checkpoint is eligible if no "
-        "pass@k fell significantly, or by more than 2 points in the estimate. docs/guides/checkpoints.md",
-        "guarantee": "Bounds that hold together for the recommended checkpoint with 95 % confidence: the least gain of "
-        "pass@1, and the largest fall of pass@k at any k. They account for the choice among all checkpoints.",
-        "recommended": "The checkpoint that `oversharp ship` recommends. A triangle marks its row.",
-        "worst pass@k": "The change of pass@k at the k where it is lowest against its error, with an interval for all "
-        "checkpoints and k together. It decides whether a checkpoint is out.",
-        "out": "A checkpoint that is not eligible: pass@k fell significantly, the verdict tested it as lost (verdict), "
-        "it fell by more than is allowed in the estimate (estimate) or the expectation (expected), its samples are too "
-        "few for the largest k (unseen), or pass@k fell on the held-out problems (veto).",
-        "status": "Whether a checkpoint is recommended, out, or has a significantly lower pass@1 than the best one.",
-        "estimate": "The number itself, without its interval. Out, estimate: pass@k fell by more than 2 points in it, "
-        "not significantly.",
-        "expected": "The mean of the posterior over all checkpoints, which corrects for luck in the highest of them. "
-        "Out, expected: the fall of pass@k at the worst k is above 2 points in it.",
-        "toss-up": "The eligible checkpoint with the highest pass@1 is better than the base with a posterior "
-        "probability below 0.8. The base is recommended.",
-        "unseen": "Too few samples at a temperature to estimate pass@k at the largest k; --control-n draws more.",
-        "veto": "With --held-out: pass@k fell significantly on the problems that were not used for the choice.",
+        "panel": "Responses sampled once from the base, whose log-probability every checkpoint computes. The change "
+        "of log-probability shows the effect of training without new samples.",
+        "frontier": "pass@1 against pass@k of the base at lower temperatures. A lower temperature raises pass@1 and "
+        "lowers pass@k without training. A run above this curve is better than sharpening. docs/frontier.md",
+        "sharper": "Whether a run is better than its base sampled at a lower temperature. A lower temperature raises "
+        "pass@1 and lowers pass@k without any training, so it makes the base sharper. docs/frontier.md",
+        "better than sharpening": "pass@1 is above that of the base at the lower temperature with the same pass@k.",
+        "sharpening only": "The base at a lower temperature has the same pass@1 and pass@k, to within 2 points.",
+        "worse than sharpening": "pass@k is below that of the base at the lower temperature with the same pass@1.",
+        "control": "Samples at another temperature, for the frontier: of the base at lower temperatures, of a "
+        "checkpoint at higher ones.",
+        "t": "Sampling temperature, if it differs from the audit's.",
+        "ship": "The eligible checkpoint with the highest pass@1, and its guarantee. A checkpoint is not eligible if "
+        "its pass@k fell significantly, or if the estimated fall is above 2 points. docs/guides/checkpoints.md",
+        "guarantee": "Two bounds for the recommended checkpoint, which hold together with 95 % confidence: the "
+        "smallest gain of pass@1, and the largest fall of pass@k over all k. They account for the choice among all "
+        "checkpoints.",
+        "recommended": "The checkpoint that `oversharp ship` recommends. Its row has a triangle.",
+        "worst pass@k": "The change of pass@k at the k where it is lowest relative to its standard error. Its "
+        "interval covers all checkpoints and k together. It decides whether a checkpoint is out.",
+        "out": "A checkpoint that is not eligible, with the reason. significant: pass@k fell significantly. verdict: "
+        "the verdict tested it as lost. estimate or expected: the fall in the estimate or the expectation is above "
+        "the allowed one. unseen: too few samples for the largest k. veto: pass@k fell on the held-out problems.",
+        "status": "Whether a checkpoint is recommended, is out, or has a significantly lower pass@1 than the best one.",
+        "estimate": "The estimated value, without its interval. As a reason for out: pass@k fell by more than 2 "
+        "points in the estimate, but not significantly.",
+        "expected": "The posterior mean over all checkpoints, which corrects for luck of the highest one. As a reason "
+        "for out: the expected fall of pass@k at the worst k is above 2 points.",
+        "toss-up": "The posterior probability that the best eligible checkpoint has a higher pass@1 than the base is "
+        "below 0.8. So the base is recommended.",
+        "unseen": "There are too few samples at a temperature to estimate pass@k at the largest k. Raise --control-n.",
+        "veto": "With --held-out: pass@k fell significantly on the problems that were not used to choose the "
+        "checkpoint.",
         "not to choose": "A checkpoint that could not be compared; the reason is below the table.",
         "lower pass@1": "An eligible checkpoint whose pass@1 is significantly below that of the best one.",
-        "significant": "Chance alone gives such a difference in at most 5 % of audits, corrected for all tests of the "
-        "same table. Reports and sentences also say *surely*.",
-        "luck": "A difference that sampling the same problems again could give without any change of the model. The "
-        "verdict tests the sum over all problems, which can be significant where no single problem is.",
+        "significant": "Without a real difference, chance gives such a result in at most 5 % of audits, corrected for "
+        "all tests of the same table. Reports and sentences also say *surely*.",
+        "luck": "A difference that could occur by sampling the same problems again from an unchanged model. The "
+        "verdict tests the sum over all problems, which can be significant even if no single problem is.",
         "made of": "The decomposition of the change of pass@k from the base to the last checkpoint, by how often the "
-        "base solved the problems. For a rarely solved problem alone the data do not distinguish chance from a loss.",
-        "cause": "What else would explain a loss: truncated, unparsed or misread samples, false accepts of the grader, "
-        "an equal loss on every problem. docs/why.md",
-        "caveat": "A limit of this verdict; --explain prints it. Warnings, which change the reading, are always "
-        "printed.",
-        "next": "The command that answers the next question.",
-        "modes": "Less frequent correct answers became rarer, in addition to the verdict.",
-        "worst step": "The checkpoint with the largest loss of pass@k, with an interval for all checkpoints and k "
+        "base solved the problems. For a single rarely solved problem, the data cannot distinguish chance from a "
+        "loss.",
+        "cause": "Other explanations of a loss: truncated, unparsed or misread samples, false accepts of the grader, "
+        "or an equal loss on every problem. docs/why.md",
+        "caveat": "A limitation of this verdict. --explain prints it. Warnings, which change the conclusion, are "
+        "always printed.",
+        "next": "The command to run next.",
+        "modes": "In addition to the verdict, less frequent correct answers became rarer.",
+        "worst step": "The checkpoint with the largest loss of pass@k. Its interval covers all checkpoints and k "
         "together.",
-        "simultaneous": "An interval that contains all values of its table at once in 95 % of audits.",
-        "cluster": "Problems that are variants of one another. They rise and fall together, so that an interval counts "
-        "clusters; name the field with --cluster.",
-        "look": "A verdict on another set of checkpoints or samples of the same run. Many looks raise the chance of a "
-        "false alarm, so the level is divided among them. docs/verdict.md",
-        "claim": "A statement that the verdict tests, with its null hypothesis, p and level. It holds if p is at most "
-        "the level; otherwise it is not shown, which does not make it false.",
-        "level": "The largest p at which a claim holds. The levels of all claims add up to the chance of any false "
-        "claim.",
-        "p": "How likely data like these are if the null hypothesis is true. Adjusted: corrected for the number of "
-        "tests (Holm).",
-        "null hypothesis": "The statement that a test tries to refute, as a rule that nothing changed.",
-        "pass@k fell here": "Claim: the mean pass@k of these very problems fell at some k.",
-        "pass@k fell": "Claim: pass@k fell at some k on the population that these problems were sampled from.",
-        "minority modes lost": "Claim: correct answers outside of each problem's most frequent one became rarer.",
-        "a checkpoint lost": "Claim: pass@k of some single checkpoint is below the base's at some k.",
-        "some problem lost": "Claim: the success rate of some single problem fell, tested for each problem (Holm).",
-        "pass@k fell in the tail": "Claim: pass@k fell at some k above those of the verdict, where only the samples of "
-        "the pooled checkpoints reach.",
+        "simultaneous": "Of intervals: in 95 % of audits, all intervals of the table contain their true values at "
+        "once.",
+        "cluster": "Problems that are variants of each other. Their results are correlated, so intervals treat a "
+        "cluster as one unit. Pass the field that identifies the cluster as --cluster.",
+        "look": "A verdict on a further set of checkpoints or samples of the same run. Many looks raise the chance of "
+        "a false alarm, so the level is divided among them. docs/verdict.md",
+        "claim": "A statement that the verdict tests, with null hypothesis, p and level. The claim holds if p is at "
+        "most the level. A claim that does not hold is not shown, but may be true.",
+        "level": "The largest p at which a claim holds. The sum of the levels of all claims bounds the chance of any "
+        "false claim.",
+        "p": "The probability of data at least this extreme if the null hypothesis is true. Adjusted: corrected for "
+        "the number of tests (Holm).",
+        "null hypothesis": "The statement that a test tries to reject, usually that nothing changed.",
+        "pass@k fell here": "Claim: the mean pass@k of exactly these problems fell at some k.",
+        "pass@k fell": "Claim: pass@k fell at some k on the population from which these problems were sampled.",
+        "minority modes lost": "Claim: correct answers other than each problem's most frequent one became rarer.",
+        "a checkpoint lost": "Claim: at least one checkpoint has a lower pass@k than the base at some k.",
+        "some problem lost": "Claim: the success rate of at least one problem fell. Each problem is tested, with "
+        "Holm's correction.",
+        "pass@k fell in the tail": "Claim: pass@k fell at some k above those of the verdict. Only the pooled "
+        "checkpoints have enough samples for such k.",
         "no fall that matters": "Claim: at no k did pass@k fall by 2 points or more.",
-        "kernel": "Inner products of the gradients of log-probabilities of responses: how a step on one moves another. "
-        "docs/kernel.md",
-        "interference": "How much a correct answer loses in log-probability because other problems were trained on.",
-        "lost": "No sample of the problem is correct any more. Rarely solved problems are also lost by chance; "
-        "`oversharp lost` tests them. A checkpoint is lost if pass@k fell significantly at some k.",
-        "gained": "The first correct sample of a problem that the base never solved.",
-        "fell": "Solved less often than at the base, and not lost.",
-        "rose": "Solved more often than at the base, and solved there already.",
-        "unchanged": "Solved as often as at the base.",
-        "kept": "A checkpoint is kept if pass@k fell by at most 2 points at every k (95 % confidence).",
-        "open": "A checkpoint is open if the data neither show a loss of pass@k nor exclude one of 2 points.",
+        "kernel": "Inner products of the gradients of the log-probabilities of two responses: how a gradient step on "
+        "one changes the other. docs/kernel.md",
+        "interference": "How much log-probability a correct answer loses because other problems were trained.",
+        "lost": "Of a problem: it has no correct sample any more. Rarely solved problems are also lost by chance, "
+        "which `oversharp lost` tests. Of a checkpoint: pass@k fell significantly at some k.",
+        "gained": "Of a problem: it has a correct sample, and the base never solved it.",
+        "fell": "Of a problem: solved less often than at the base, but not lost.",
+        "rose": "Of a problem: solved more often than at the base, which also solved it.",
+        "unchanged": "Of a problem: solved as often as at the base.",
+        "kept": "Of a checkpoint: pass@k fell by at most 2 points at every k (95 % confidence).",
+        "open": "Of a checkpoint: the data neither show a loss of pass@k nor exclude one of 2 points.",
         "left out": "A checkpoint or record that was not used; the reason is printed next to it.",
-        "confirmed": "On fresh samples the problem fell or rose significantly (Fisher's exact test, Holm over all).",
-        "seemed": "Whether the audit's own samples made the problem look lost or gained.",
-        "fresh samples": "Samples that `oversharp confirm` draws to test problems that were chosen for their change.",
-        "most between": "The most correct samples at any checkpoint between the base and the last.",
-        "none at step": "The checkpoints at which no sample of the problem is correct.",
+        "confirmed": "Of a problem: on fresh samples, its success rate fell or rose significantly (Fisher's exact "
+        "test, Holm over all).",
+        "seemed": "Whether the problem was lost or gained by the audit's own samples.",
+        "fresh samples": "New samples from `oversharp confirm`, which test problems that were selected because they "
+        "changed.",
+        "most between": "The largest number of correct samples at any checkpoint between the base and the last one.",
+        "none at step": "The checkpoints at which the problem has no correct sample.",
         "success": "Share of a problem's samples that are correct.",
-        "correct": "Samples that the verifier accepted.",
-        "k*": "The k above which pass@k of the window stays below the base: where the two curves cross.",
-        "detected by": "The first checkpoint with whose samples the verdict would have been the same.",
+        "correct": "Number of samples that the verifier accepted.",
+        "k*": "The k at which the pass@k curves of window and base cross. Above it, the window stays below the base.",
+        "detected by": "The first checkpoint whose samples are enough for the same verdict.",
         "decline began": "The step from which pass@k fell, with its 95 % confidence interval.",
-        "format": "A fall that samples without a readable answer explain: answers are written otherwise, or truncated.",
-        "guessing": "A fall that wrong answers would explain which the grader accepted at the base.",
+        "format": "The cause of a fall: samples without a readable answer, because answers are written differently or "
+        "truncated.",
+        "guessing": "The cause of a fall: the grader may have accepted wrong answers of the base.",
         "truncated": "The response reached the token limit before it ended.",
         "not parsed": "The response has no answer that the verifier can read. It counts as wrong.",
-        "ambiguous": "The response states several answers, and the verifier does not know which is meant.",
+        "ambiguous": "The response contains several answers, and the verifier cannot decide between them.",
         "out of time": "The verifier reached its time limit. The sample counts as wrong.",
         "weights hash": "A hash of all tensors of a checkpoint, which identifies it in the store.",
         "stage": "A part of an audit that is timed separately: sampling, scoring, grading, measuring.",
         "rows written": "Rows that a stage added to the store.",
-        "wall time": "Seconds that a stage took on the clock.",
-        "core hours": "Hours of one CPU core; several cores share them.",
-        "diffuse": "In `oversharp plan`, a loss in which rarely solved problems become rarer.",
-        "concentrated": "In `oversharp plan`, a loss in which a few problems are never solved again.",
-        "power": "The chance that an audit of that size finds a loss that is there.",
-        "same text": "Prompts that are equal to one that was trained on, apart from spaces and letter case.",
-        "same words": "Prompts with the words of one that was trained on, numbers included.",
-        "shared run": "Prompts that share a long run of words with one that was trained on; --words sets how many.",
-        "note": "Something about these problems or samples that may mislead.",
-        "state": "Whether a problem was lost, gained, fell or rose. *or chance*: not significantly.",
-        "repair": "Weights between the base and a checkpoint, which may restore what training lost. docs/repair.md",
+        "wall time": "Elapsed time of a stage in seconds.",
+        "core hours": "Hours of one CPU core. With several cores, the wall time is shorter.",
+        "diffuse": "In `oversharp plan`: a loss in which rarely solved problems become rarer.",
+        "concentrated": "In `oversharp plan`: a loss in which a few problems are never solved again.",
+        "power": "The probability that an audit of that size finds an existing loss.",
+        "same text": "Number of prompts that equal a training prompt, ignoring spaces and letter case.",
+        "same words": "Number of prompts that have the same words as a training prompt, including numbers.",
+        "shared run": "Number of prompts that share a long sequence of words with a training prompt. --words sets its "
+        "length.",
+        "note": "A property of these problems or samples that may mislead the reader.",
+        "state": "Whether a problem was lost, gained, fell or rose. *or chance*: the change is not significant.",
+        "repair": "Weights interpolated between the base and a checkpoint, which may restore lost problems. "
+        "docs/repair.md",
     }
 )
 
-#: Other spellings, as in tables and sentences.
+#: Other spellings of words, from tables and sentences → the word.
 ALSO: Mapping[str, str] = MappingProxyType(
     {
         "a run of": "shared run",
@@ -220,12 +231,12 @@ ALSO: Mapping[str, str] = MappingProxyType(
 )
 
 
-#: Parts of a heading that are not the word: unit, k, value.
+#: Parts of a table heading that are removed to find the word: unit, k, value.
 _UNIT = re.compile(r"(, [^,]+| \([^)]*\))$")
 _VALUE = re.compile(r"( =)? \d[\d,.]*( words)?$")
 _AT = re.compile(r"@\d+\b")
 _HYPHENATED = re.compile(r"\s*[\u2010-\u2014]\s*")
-#: Number of words that an error lists if no name is similar.
+#: Number of words that the error for an unknown name lists if no word is similar.
 _FIRST_WORDS = 12
 
 
@@ -233,7 +244,7 @@ def find_meaning(name: str) -> str:
     """Return the meaning of ``name``. Raises ``ConfigError`` with the nearest names if there is none.
 
     >>> print(find_meaning("Coverage"))
-    coverage: pass@k at large k: the problems that the model can solve at all with many samples.
+    coverage: pass@k at large k: the share of problems that the model can solve at all with many samples.
     >>> print(find_meaning("aime25").splitlines()[0])
     benchmark:aime25: AIME 2025, I and II
     """
@@ -258,7 +269,7 @@ def find_meaning(name: str) -> str:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """Yield the spellings of a word in headings, labels and questions, the closest to ``name`` first.
+    """Yield possible glossary words for a heading, label or question, the closest to ``name`` first.
 
     >>> list(_spellings("Worst pass@8, points"))
     ['worst pass@8, points', 'worst-pass@8,-points', 'worst pass@k', 'worst-pass@k']
@@ -283,7 +294,7 @@ def list_entries() -> list[dict[str, str]]:
 
 
 def listing_text() -> str:
-    """Return one line per measure, benchmark and preset, and the words."""
+    """Return the listing of ``oversharp explain``: measures, benchmarks, presets and words."""
     flags = {"benchmark": "", "preset": " [--preset]"}
     words = textwrap.wrap(", ".join(WORDS), 96, break_on_hyphens=False)
     return "\n".join(
@@ -296,7 +307,7 @@ def listing_text() -> str:
 
 
 def _task_titles() -> list[tuple[str, str, str]]:
-    """Return kind, name and title of each benchmark and each preset."""
+    """Return kind, name and title of every benchmark and preset."""
     benchmarks = [("benchmark", f"benchmark:{name}", benchmark.title) for name, benchmark in BENCHMARKS.items()]
     return [*benchmarks, *(("preset", name, preset.title) for name, preset in PRESETS.items())]
 

@@ -1,4 +1,4 @@
-"""Commands before an audit: its size or cost (plan), overlap with training data (problems check)."""
+"""Commands to use before an audit: ``plan`` and ``problems check``."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 _COST_HELP = """
     `oversharp plan --cost MODEL --problems 500 --tokens 2000` needs no store. It estimates hours, disk and memory of
-    each stage of an audit with the default settings, by default of 10 checkpoints. Without --gpu the hours are those of
-    one core of this CPU. GPU hours are not measured: they are lower bounds from the data sheet, and real ones are
-    longer.
+    each stage of an audit with the default settings (default: 10 checkpoints). Without --gpu the hours are for one core
+    of this CPU. GPU hours are not measured: they are lower bounds from the data sheet.
 
     Parameters
     ----------
@@ -72,11 +71,11 @@ def plan(
         flags = (("--problems", problems), ("--tokens", tokens), ("--gpu", gpu))
         cost_flags = [flag for flag, value in flags if value]
         if cost_flags:
-            raise ConfigError(f"{cost_flags[0]}: estimates the cost of an audit; add --cost MODEL, or leave it out")
+            raise ConfigError(f"{cost_flags[0]}: only applies to a cost estimate; add --cost MODEL, or remove the flag")
         planned = plan_size(store, series=series, drop_points=drop_points, k=k, power=power, checkpoints=checkpoints)
         return results.show_plan(planned, as_json)
     if store is not None:
-        raise ConfigError(f"--cost {cost}: needs no store; leave {store} out")
+        raise ConfigError(f"--cost {cost}: needs no store; remove {store}")
     if problems is None or tokens is None:
         raise ConfigError("--cost needs --problems and --tokens (mean length of a response), for example 500 and 2000")
     estimate = plan_cost(
@@ -91,7 +90,7 @@ def plan(
     return show_plan_cost(estimate, as_json)
 
 
-#: Number of printed pairs, and characters of their prompts; ``--json`` has all.
+#: Number of pairs to print, and number of characters of their prompts. ``--json`` has all pairs.
 _SHOWN, _CHARACTERS = 10, 60
 _FOUND_EXIT_CODE = 3
 

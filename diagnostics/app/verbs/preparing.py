@@ -1,4 +1,4 @@
-"""Functions of the API that prepare an audit: its size, its cost, its problems, repaired checkpoints."""
+"""Functions of the API that prepare an audit: plan, plan_cost, check_problems, repair."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def plan(
     power: float = 0.8,
     checkpoints: int | None = None,
 ) -> Plan:
-    """Compute how many problems, samples and tokens an audit needs to find a given loss.
+    """Compute how many problems, samples and tokens an audit needs to detect a given loss.
 
-    Starts from the base's samples in STORE, of a finished audit or a small pilot. Simulates audits of several sizes in
-    which pass@k falls by DROP, and counts how often the verdict reports a fall. Two kinds of loss are simulated:
-    diffuse, where rarely solved problems become rarer and the others more frequent, and concentrated, where a few
-    problems are never solved again. An audit is large enough if it finds both. Real losses vary more between problems,
-    and changes between checkpoints are not simulated, so the power is an upper bound. Reads the store only.
+    STORE has the base's samples, from a finished audit or a small pilot. The command simulates audits of several sizes
+    in which pass@k falls by DROP, and counts how often the verdict reports a fall. It simulates two kinds of loss.
+    Diffuse: rarely solved problems are solved less often, the others more often. Concentrated: a few problems are never
+    solved again. An audit is large enough if it detects both. The power is an upper bound, because real losses vary
+    more between problems, and changes between checkpoints are not simulated. The store is not changed.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ def plan(
     series
         Name of the series whose base and responses to use; required if the store has several.
     drop_points
-        The fall of pass@k to find, in percentage points.
+        The fall of pass@k to detect, in percentage points.
     k
         The k of that fall, at most half of the base's samples. Default: half of the audit's n.
     power
-        The required chance of finding it.
+        The required probability of detecting that fall.
     checkpoints
         Trained checkpoints of the planned audit. Default: as many as in the store.
     """
@@ -68,9 +68,9 @@ def plan_cost(
 ) -> CostPlan:
     """Estimate the hours, disk and memory of each stage of an audit of MODEL with the default settings.
 
-    Reads the model's configuration only. Without ``gpu``, the hours are those of one core of this CPU: rates measured
-    on one model and CPU, scaled by the model's operations and by the speed of this core, which is measured for some
-    seconds. GPU hours are not measured: they are lower bounds from the data sheet, and real ones are longer.
+    Reads only the model's configuration. Without ``gpu``, the hours are for one core of this CPU. They are rates that
+    were measured on one model and CPU, scaled by the operations of MODEL and by the speed of this core. Measuring that
+    speed takes some seconds. GPU hours are not measured: they are lower bounds from the data sheet.
 
     Parameters
     ----------
@@ -100,9 +100,10 @@ def plan_cost(
 def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: int = 13) -> OverlapResult:
     """Find problems of an audit in other sets, such as the training data.
 
-    Reports equal texts; equal words, ignoring case, spaces and punctuation; and a shared run of WORDS words, which may
-    be a quotation, a template, or the same problem reworded. Words that more than half of the audit's prompts share are
-    ignored. Files may have prompts in prompt, question, problem, input, query or instruction, as text or as a chat.
+    Reports equal texts, equal words (ignoring case, spaces and punctuation), and shared sequences of WORDS words. A
+    shared sequence may be a quotation, a template, or the same problem reworded. Words that more than half of the
+    audit's prompts share are ignored. Files may have prompts in prompt, question, problem, input, query or instruction,
+    as text or as a chat.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: i
     against
         Training data: files or tasks, one or more.
     words
-        Length of the overlap in words: a problem overlaps if it shares that many words in a row with training data.
+        Length of an overlap: a problem overlaps if it shares this many consecutive words with training data.
     """
     from oversharp.diagnostics.tasks.overlap import check_problems as run
 
@@ -130,13 +131,13 @@ def repair(
     float32: bool = False,
     progress: ProgressSink | None = None,
 ) -> RepairResult:
-    """Write checkpoints between the base and a trained one, which may restore what training lost.
+    """Write checkpoints between the base and a trained one, which may restore lost problems.
 
     Weights interpolated between base and checkpoint often keep most of the gain in pass@1 and restore much of the
-    coverage (arXiv:2109.01903, arXiv:2504.10478). An audit tests whether they do here: OUT is a series for
-    `oversharp audit`, with checkpoint-25 for λ = 0.25 and so on, the base as checkpoint-0 and the checkpoint as
-    checkpoint-100. For adapters, lora_B is scaled, and their model is the base. Samples nothing and needs no GPU. If it
-    is interrupted, the same command continues.
+    coverage (arXiv:2109.01903, arXiv:2504.10478). OUT is a series for `oversharp audit`, which tests this. It has the
+    base as checkpoint-0, checkpoint-25 for λ = 0.25 and so on, and the checkpoint as checkpoint-100. For LoRA adapters,
+    lora_B is scaled, and their model is the base. The command samples nothing and needs no GPU. If it is interrupted,
+    run it again to continue.
 
     Parameters
     ----------

@@ -28,11 +28,11 @@ def diff(
     most: int = 12,
     memory_gib: float | None = None,
 ) -> StepDifference:
-    """Compare two checkpoints of a series: pass@k at every k, and the problems lost and gained between them.
+    """Compare two checkpoints of a series: pass@k at every k, problems lost and problems gained.
 
     Differences of pass@k are paired over problems, with Holm's correction over all k. Single problems are tested by
     Fisher's exact test in each direction, with Holm's correction over the problems that have correct and wrong samples.
-    Both tests assume that the two steps were chosen before looking at the results. Reads the store only.
+    Both tests assume that you chose the two steps before looking at the results. The store is not changed.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ def lost(
     most: int = 20,
     memory_gib: float | None = None,
 ) -> LostProblems:
-    """List the problems that a checkpoint lost: without a correct sample, or solved significantly less often.
+    """List the problems that a checkpoint lost, or solves significantly less often.
 
-    The test is Fisher's exact test, one-sided, with Holm's correction over the problems that have correct and wrong
-    samples, as in the report. Significantly lost problems come first, then those that fell significantly, then the
-    others. Rarely solved problems are also lost by chance; their expected number is printed. `oversharp confirm` tests
-    problems on fresh samples.
+    A lost problem has no correct sample. The test is Fisher's exact test, one-sided, with Holm's correction over the
+    problems that have correct and wrong samples, as in the report. Significantly lost problems come first, then those
+    that fell significantly, then the others. Rarely solved problems are also lost by chance. Their expected number is
+    printed. `oversharp confirm` tests problems on fresh samples.
 
     Parameters
     ----------
@@ -119,12 +119,12 @@ def ship(
     """Recommend a checkpoint: the eligible one with the highest pass@1, with its guarantee.
 
     A checkpoint is not eligible if pass@k fell significantly at some k, if the verdict tested it as lost, or if the
-    fall at the worst k is above 2 points in the estimate or in expectation. The base is recommended in a toss-up: if
-    the posterior probability that the best checkpoint has a higher pass@1 is below 0.8. Control samples are candidates
-    too: the base at a lower temperature, which needs no training, and checkpoints at a higher one. The guarantee bounds
-    the gain of pass@1 and the loss of pass@k, and accounts for the choice among all checkpoints. The recommendation may
-    be the base. Series with the same base, problems and sampling settings are compared with each other. Reads the store
-    only. Exit code 3: no recommendation.
+    fall at the worst k is above 2 points in the estimate or in expectation. In a toss-up, the base is recommended: the
+    posterior probability that the best checkpoint has a higher pass@1 is then below 0.8. Control samples are also
+    candidates: the base at a lower temperature, which needs no training, and checkpoints at a higher temperature. The
+    guarantee bounds the gain of pass@1 and the loss of pass@k, and accounts for the choice among all checkpoints.
+    Series with the same base, problems and sampling settings are compared with each other. The store is not changed.
+    Exit code 3: no recommendation.
 
     Parameters
     ----------
@@ -133,9 +133,10 @@ def ship(
     series
         Names of the series to choose from, for example --series grpo iac. Default: all.
     allow_loss_points
-        Fall of pass@k that keeps a checkpoint eligible, in percentage points, from 0 to below 100.
+        Largest fall of pass@k of an eligible checkpoint, in percentage points, from 0 to below 100.
     held_out
-        Choose on one half of the problems and guarantee on the other; for many checkpoints, raw and repaired.
+        Choose the checkpoint on one half of the problems and compute the guarantee on the other half. Use it with many
+        checkpoints, such as repaired ones.
     memory_gib
         Memory limit for queries, in GiB. Default: 1, or half of the free memory if that is less.
 
@@ -166,12 +167,12 @@ def regrade(
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
-    """Grade the responses of a store by another verifier, and compare the two verdicts.
+    """Grade the responses of a store with another verifier, and compare the two verdicts.
 
     Samples nothing. Both grades are kept: a second series, "SERIES (VERIFIER)", has the same samples and a separate
-    verdict, and the report shows both and where the verifiers disagree. Use it to distinguish a change of answer style
-    from a change of ability. If ``verifier`` graded the series already, outdated grades are recomputed in place. If it
-    is interrupted, the same call continues.
+    verdict. The report shows both verdicts and where the verifiers disagree. Use this to distinguish a change of answer
+    style from a change of ability. If ``verifier`` already graded the series, outdated grades are recomputed in place.
+    If it is interrupted, the same call continues.
 
     Parameters
     ----------
@@ -185,8 +186,8 @@ def regrade(
         False-accept rate of this verifier: the share of wrong responses that it accepts, from 0 to 1. Default: the
         verifier's own, else an assumed one.
     grader_timeout
-        Time limit of FILE.py:function per response, in seconds; then its process is killed and the response gets the
-        state timeout. Loading the file and the first call may take four times as long, and at least 20 s.
+        Time limit of FILE.py:function per response, in seconds. After it, the process is killed and the response gets
+        the state timeout. For loading the file and the first call, the limit is four times as long, and at least 20 s.
     grader_memory_gib
         Memory limit of each process of FILE.py:function, in GiB.
     grader_workers
@@ -265,8 +266,9 @@ def export(
 ) -> ExportResult:
     """Export findings, verdicts, samples or plots of a store, in formats that other tools read.
 
-    findings and verdicts are tables; samples is a folder for datasets.load_dataset; every_eval_ever is a folder of
-    records of that schema, 0.3.0; plots are the report's pictures, one file each. Equal stores give equal files.
+    findings and verdicts are tables. samples is a folder for datasets.load_dataset. every_eval_ever is a folder of
+    records in that schema, version 0.3.0. plots are the report's pictures, one file each. Equal stores give equal
+    files.
 
     Parameters
     ----------
@@ -321,12 +323,12 @@ def export(
 def drop(store: Path | str, series: str | Sequence[str], *, dry_run: bool = False, replace: bool = False) -> DropResult:
     """Remove series from a store, and keep a copy of the old store next to it.
 
-    Removes their samples, grades, scores, findings and token files. Keeps everything that a remaining series shares
-    with them: the base, its samples, kernels. Findings and verdicts of the others do not change. The checkpoint to
-    ship is chosen again if removed series were among the candidates, and the report is written again.
+    Removes their samples, grades, scores, findings and token files. Keeps everything that a remaining series also uses:
+    the base, its samples, kernels. Findings and verdicts of the remaining series do not change. The report is written
+    again. If removed series were candidates for the checkpoint to ship, it is chosen again.
 
-    The copy is audit.before-drop.duckdb, with its token files in audit.before-drop.tokens. Remove both once you have
-    checked the new store; to undo, move both back. If the command is interrupted, the store is unchanged.
+    The copy is audit.before-drop.duckdb, with its token files in audit.before-drop.tokens. Remove both after checking
+    the new store. To undo the drop, move both back. If the command is interrupted, the store is unchanged.
 
     Parameters
     ----------

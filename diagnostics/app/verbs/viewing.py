@@ -1,4 +1,4 @@
-"""The command ``view``: problems and responses of a store in the browser, or a static copy of some."""
+"""The command ``view``: show a store in the browser, or write a static copy."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def view(
 ) -> int:
     """Show problems and responses of two checkpoints side by side in the browser, read-only.
 
-    The page is served to this machine only, at an address with a random token, and loads nothing from other hosts.
-    Ctrl-C ends it; until then no audit can write to the store.
+    The page is served only to this machine, at an address with a random token. It loads nothing from other hosts.
+    Ctrl-C ends the server. Until then, no audit can write to the store.
 
     Parameters
     ----------
@@ -96,7 +96,10 @@ def view(
 
 
 def _place(bundle: Path | None, port: int) -> AbstractContextManager[socket.socket | None]:
-    """Return the socket to serve on, None for a copy. Raises ``ConfigError`` before the store is read."""
+    """Return the socket to serve on; None for a copy.
+
+    Raises ``ConfigError`` before the store is read.
+    """
     from oversharp.diagnostics.viewer.bundle import require_bundle_place
     from oversharp.diagnostics.viewer.server import listen
 
@@ -125,11 +128,11 @@ def _serve(viewer: Viewer, chosen: ViewSelection, place: socket.socket, *, no_op
 
     token = secrets.token_urlsafe(24)
     address = f"http://{ADDRESS}:{place.getsockname()[1]}/{token}/"
-    viewer.problems(chosen)  # caches the page's first request
+    viewer.problems(chosen)  # cache the response to the page's first request
     start = ViewStart(store=viewer.store_name, series=viewer.series, selection=chosen)
     server = create_server(create_app(viewer, start, token))
     print(address, flush=True)
-    print("Ctrl-C ends it; until then no audit can write to the store", file=sys.stderr)
+    print("press Ctrl-C to stop; until then no audit can write to the store", file=sys.stderr)
     if not no_open and _has_screen():
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
@@ -138,5 +141,8 @@ def _serve(viewer: Viewer, chosen: ViewSelection, place: socket.socket, *, no_op
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open in a window; otherwise Python starts a text browser in this terminal."""
+    """Return whether a browser would open in a window.
+
+    Otherwise Python starts a text browser in this terminal.
+    """
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
