@@ -1,1 +1,1 @@
-"""The audit of a series in stages, and the uses of a finished audit: plan, confirmation, regrading, shipping."""
+"""The audit of a series, and commands on a finished audit: plan, confirm, regrade, ship."""

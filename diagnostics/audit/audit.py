@@ -1,7 +1,7 @@
-"""A whole audit: prepare, sample and grade, compute gradient kernels, findings and verdict.
+"""Run a whole audit: prepare, sample, grade, compute gradient kernels, findings, verdict.
 
-Each stage queries the store for missing rows, computes them and commits in small transactions. The same command
-continues an audit that was interrupted. A shard (``--shard``) ends after its grades.
+Each stage queries the store for missing rows, computes them, and commits in small transactions. The same command
+continues an interrupted audit. A shard (``--shard``) ends after its grades.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """The verdict, the files, and the checkpoints or kernels that were left out (label → reason)."""
+    """Result of an audit: verdict, files, and left-out checkpoints or kernels (label → reason)."""
 
     series: str
     verdict: Verdict
@@ -50,7 +50,10 @@ class AuditResult:
 
 
 def reload_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
-    """Return the results with current verdicts: each audit of a store updates the recommendation of all series."""
+    """Return the results with their current verdicts.
+
+    Each audit of a store updates the recommendation in the verdicts of all series.
+    """
     updated = []
     for result in results:
         with Store.open(result.store_path, read_only=True) as store:
@@ -60,7 +63,7 @@ def reload_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardResult:
-    """One shard of an audit, sampled, scored and graded: its store, and checkpoints left out (label → reason)."""
+    """Result of one shard: its store, and left-out checkpoints (label → reason)."""
 
     series: str
     shard: Shard
@@ -79,10 +82,12 @@ def audit(
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> AuditResult:
-    """Audit one series of checkpoints into ``config.out``, up to the verdict. The caller writes the report.
+    """Audit one series of checkpoints into ``config.out``, up to the verdict.
+
+    The caller writes the report.
 
     Raises:
-        OversharpError: bad input; committed results stay in the store.
+        OversharpError: the input is invalid. Committed results stay in the store.
     """
     sink = progress or SilentProgress()
 
@@ -117,10 +122,12 @@ def audit_shard(
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> ShardResult:
-    """Sample, score and grade one shard of an audit's problems into ``config.out``, which no other shard uses.
+    """Sample, score and grade one shard of an audit's problems into ``config.out``.
 
-    A shard has every ``shard.of``-th problem. ``store.merge`` joins the stores of all shards. ``audit`` on the joined
-    store then samples only the checkpoint to ship at higher temperatures, and computes kernels, findings and verdict.
+    No other shard may use ``config.out``. A shard has every ``shard.of``-th problem. ``store.merge`` joins the stores
+    of all shards. ``audit`` on the joined store then computes kernels, findings and verdict. It samples only the
+    checkpoint to ship, at higher temperatures.
+
     Raises the errors of ``audit``.
     """
     sink = progress or SilentProgress()
@@ -148,9 +155,10 @@ def audit_shard(
 def _retry_with_transformers(
     run: Callable[[AuditConfig, str | None], Result], config: AuditConfig, progress: ProgressSink
 ) -> Result:
-    """Call ``run``, and again with transformers if ``--sampler auto`` chose an engine that refuses the model.
+    """Call ``run``, and call it again with transformers if the chosen engine rejects the model.
 
-    The second argument of ``run`` is then the engine's reason, for the store.
+    This only happens with ``--sampler auto``. The second argument of ``run`` is then the engine's reason, which the
+    store records.
     """
     try:
         return run(config, None)
@@ -166,7 +174,7 @@ def _retry_with_transformers(
 
 @dataclass(frozen=True, kw_only=True)
 class DrawState:
-    """Samples drawn and reasons of failure by checkpoint id; the pace, and the store's size before sampling."""
+    """Progress of sampling: samples and failures by checkpoint id, pace, initial store size."""
 
     pace: Pace
     bytes_before: int = 0
@@ -175,20 +183,21 @@ class DrawState:
 
     @property
     def n_samples(self) -> int:
-        """Samples drawn from all checkpoints."""
+        """Number of samples drawn from all checkpoints."""
         return sum(self.n_drawn.values())
 
     def add_drawn(self, drawn: Mapping[str, int]) -> None:
-        """Add samples (checkpoint id → number)."""
+        """Add to the number of samples of each checkpoint (id → number)."""
         for checkpoint_id, n in drawn.items():
             self.n_drawn[checkpoint_id] = self.n_drawn.get(checkpoint_id, 0) + n
 
 
 def draw(prepared: PreparedAudit) -> DrawState:
-    """Sample, grade and teacher-force every checkpoint; then release models and verifiers.
+    """Sample, grade and teacher-force every checkpoint, then release models and verifiers.
 
-    The base comes first, since the others score its panel. It scores the panel before the others are sampled, so that
-    batches, and so the scores, do not depend on the others' speed. At the end it scores the others' samples.
+    The base is sampled first, because all other checkpoints score its panel. It also scores the panel before the others
+    are sampled: batches, and therefore the last bits of scores, then do not depend on the speed of the others. At the
+    end the base scores the samples of the others.
     """
     base, *others = prepared.series.checkpoints
     settings = prepared.settings
@@ -200,7 +209,7 @@ def draw(prepared: PreparedAudit) -> DrawState:
             stack.enter_context(prepared.progress.overall(lambda: state.pace.line(time.monotonic())))
         _draw_base(prepared, state)
         teacher_force(prepared, [base], settings.sampling)
-        # an adaptive audit plans the samples of a checkpoint from the grades of those before it
+        # an adaptive audit plans the samples of a checkpoint from the grades of earlier checkpoints
         groups = [[checkpoint] for checkpoint in others] if settings.is_adaptive else prepared.engine.group(others)
         for group in groups:
             _draw_group(prepared, group, state)
@@ -215,7 +224,7 @@ def draw(prepared: PreparedAudit) -> DrawState:
 def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
     settings, base, look = prepared.settings, prepared.series.base, prepared.grader.look
     if look is not None and look.is_strict:
-        look.check()  # the samples of an earlier call may suffice to stop
+        look.check()  # with the samples of an earlier call, the check may already stop the audit
     state.pace.begin(base.checkpoint_id)
     _draw_own(prepared, [base], state, raise_error)
     if look is not None and (state.n_drawn.get(base.checkpoint_id) or look.is_strict):
@@ -237,7 +246,10 @@ def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
 
 
 def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: DrawState) -> None:
-    """Sample and score checkpoints after the base; one that fails is left out with the reason."""
+    """Sample and score checkpoints after the base.
+
+    A checkpoint that fails is left out, with the reason.
+    """
     settings, last = prepared.settings, prepared.series.checkpoints[-1]
 
     def leave_out(checkpoint: Checkpoint, error: OversharpError) -> None:
@@ -267,7 +279,7 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: Dra
 
 
 def _draw_own(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: DrawState, on_error: OnError) -> None:
-    """Draw the samples for pass@k, and greedy responses."""
+    """Draw the samples for pass@k and the greedy responses."""
     planned = {
         checkpoint: planned_samples(prepared.store, prepared.key, checkpoint.checkpoint_id)
         for checkpoint in checkpoints
@@ -292,7 +304,10 @@ def _draw_controls(
     state: DrawState,
     on_error: OnError,
 ) -> None:
-    """Draw ``n`` samples per problem of a checkpoint at each temperature; stop at the first failure."""
+    """Draw ``n`` samples per problem of a checkpoint at each temperature.
+
+    Stops at the first failure.
+    """
     planned = dict.fromkeys((problem.problem_id for problem in prepared.problems), n)
     failed: list[OversharpError] = []
 
@@ -319,7 +334,7 @@ def _draw_controls(
 def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) -> int:
     """Sample the checkpoint to ship at higher temperatures, unless it is the base or the last.
 
-    ``failed``: checkpoints without samples (id → reason). Returns the number of samples drawn.
+    ``failed`` maps the ids of checkpoints without samples to reasons. Returns the number of samples.
     """
     controls = prepared.settings.controls
     if controls is None:
@@ -328,7 +343,7 @@ def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) ->
 
     shipping = judge(prepared.store, prepared.key, failed, prepared.skipped).shipping
     chosen = None if shipping is None else shipping.best_trained
-    state = DrawState(pace=Pace({}, began=time.monotonic()))  # ``open_pace`` announced these samples as possible
+    state = DrawState(pace=Pace({}, began=time.monotonic()))  # ``open_pace`` counted these samples as possible ones
 
     def note_failure(_: Checkpoint, error: OversharpError) -> None:
         prepared.progress.note(f"not sampled at a higher temperature: {error}")
@@ -344,7 +359,7 @@ def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) ->
 
 
 def draw_kernels(prepared: PreparedAudit, failed: Mapping[str, str]) -> Mapping[str, str]:
-    """Compute the gradient kernel of every checkpoint; return those that failed (label → reason)."""
+    """Compute the gradient kernel of every checkpoint. Returns the failures (label → reason)."""
     if not prepared.settings.kernel_problems:
         return {}
     checkpoints = [checkpoint for checkpoint in prepared.series.checkpoints if checkpoint.checkpoint_id not in failed]
@@ -356,7 +371,7 @@ def draw_kernels(prepared: PreparedAudit, failed: Mapping[str, str]) -> Mapping[
 
 
 def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: DrawState) -> None:
-    """Print the audit's progress, one line for all of these checkpoints."""
+    """Print the progress of the audit, in one line for all of these checkpoints."""
     grown_bytes, now = store_bytes(prepared.store.path) - state.bytes_before, time.monotonic()
     lines = (state.pace.done_line(checkpoint.checkpoint_id, now, grown_bytes) for checkpoint in checkpoints)
     for line in list(filter(None, lines))[-1:]:
@@ -364,18 +379,21 @@ def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state
 
 
 def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
-    """Plan the samples of a checkpoint from the grades of earlier ones."""
+    """Plan the number of samples of a checkpoint from the grades of earlier checkpoints."""
     settings = prepared.settings
     _grade_rest(prepared)
     least = max(2 * max(settings.ks), settings.entropy_samples, settings.panel)
     decided = prepared.store.allocate(prepared.key, checkpoint.checkpoint_id, least)
     prepared.progress.note(
-        f"{checkpoint.label}: {decided} of {len(prepared.problems)} problems are decided, {least} samples each"
+        f"{checkpoint.label}: {decided} of {len(prepared.problems)} problems are decided and get {least} samples each"
     )
 
 
 def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> None:
-    """Grade committed responses without a grade by the current rules, as after a killed run or a change of rules."""
+    """Grade committed responses that have no grade by the current rules.
+
+    They remain after a killed run or a change of rules.
+    """
     pending = find_ungraded(prepared.store, prepared.key, with_errors=with_errors)
     grade_responses(prepared.store, prepared.problems, pending, key=prepared.key, progress=prepared.progress)
 
@@ -387,6 +405,6 @@ def _left_out(prepared: PreparedAudit, failed: Mapping[str, str]) -> dict[str, s
 
 
 def _record(prepared: PreparedAudit, refused: str | None) -> dict[str, object]:
-    """Return the preset's settings, and the reason if the chosen engine refused the model, for the store."""
+    """Return the preset's settings, and why the chosen engine rejected the model, for the store."""
     preset: dict[str, object] = {"preset": prepared.settings.preset} if prepared.settings.preset else {}
     return preset if refused is None else {**preset, "engine_refused": refused}

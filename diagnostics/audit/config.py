@@ -1,7 +1,7 @@
-"""Settings of audits and confirmations: one dataclass field is the flag, the TOML key and the documentation.
+"""Settings of audits and confirmations.
 
-``AuditConfig`` is flat, so that users write ``AuditConfig(n=64)`` and ``n = 64``. Its base classes are groups of
-settings that other commands have too.
+Each dataclass field defines a flag, a TOML key and its documentation. ``AuditConfig`` is flat, so users write
+``AuditConfig(n=64)`` and ``n = 64``. Its base classes are groups of settings that other commands also have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from oversharp.diagnostics.audit.controls import ControlRequest, require_control_temperatures
-from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # cyclopts looks up inherited fields' groups here
+
+# cyclopts looks up the groups of inherited fields here
+from oversharp.diagnostics.audit.terms import VERDICT as VERDICT
 from oversharp.diagnostics.audit.terms import VerdictConfig
 from oversharp.diagnostics.engine.config import ENGINE, EngineConfig
 from oversharp.diagnostics.records.arguments import check_settings
@@ -31,23 +33,23 @@ from oversharp.diagnostics.records.settings import (
     require_storable,
 )
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
-from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # like VERDICT above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
-#: A response with a fenced code block is of the "code" strategy, any other of the "prose" strategy ([C] App I).
+#: A response that contains this has the strategy "code", any other response "prose" ([C] App I).
 CODE_BLOCK = "```"
 
 DEFAULT_SAMPLES = 256
 
-# the headings of ``oversharp audit --help``
+# headings of ``oversharp audit --help``
 PROBLEMS = Parameter(group=Group("Problems", sort_key=1))
 SERIES = Parameter(group=Group("Series and report", sort_key=2))
 SAMPLING = Parameter(group=Group("Sampling", sort_key=3))
 PANEL = Parameter(group=Group("Panel", sort_key=4))
 CONTROLS = Parameter(group=Group("Controls", sort_key=5))
 KERNEL = Parameter(group=Group("Kernel", sort_key=5))
-#: Fields that hold a list of temperatures, or of values of k.
+#: Fields with a list of temperatures or values of k.
 TEMPERATURES = Parameter(converter=comma_separated_numbers, n_tokens=1, negative=(), show_default=False)
 VALUES_OF_K = Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
 
@@ -61,23 +63,23 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     Attributes
     ----------
     problems
-        JSONL or Parquet file with the fields prompt, answer and, if wanted, id, modes, verifier.
+        JSONL or Parquet file with the fields prompt and answer, and optionally id, modes and verifier.
     task
         Problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
     limit
-        Use only the first LIMIT problems; of the benchmarks arc_c, math and mmlu_pro a random sample, by the seed.
+        Use only the first LIMIT problems. For the benchmarks arc_c, math and mmlu_pro: a random sample, by the seed.
     cluster
-        Field of the problems with the name of their cluster, such as variants of a template or questions of one
-        document. none: problems are independent. Default: cluster, else group.
+        Field that has the cluster of a problem. Problems of a cluster are related, such as variants of a template or
+        questions on one document. none: problems are independent. Default: cluster, else group.
     verifier
-        Grader, in place of the problems' own: a verifier, or FILE.py:function, which runs your code.
+        Grader to use in place of the problems' own: a verifier, or FILE.py:function, which runs your code.
     gold
-        If a problem's answer is a list: whether a response must state any or all of its members.
+        For answers that are lists: whether a response must contain any or all of the members.
     answer_in_thoughts
-        Accept a box in a model's thoughts if no answer follows them.
+        Accept a \boxed{} answer in the model's thoughts if no answer follows the thoughts.
     strict
-        Stop if nearly no response of the base has a parsed answer, or nearly all are wrong and truncated; the samples
-        are kept. By default the audit prints a warning and continues.
+        Stop if nearly no response of the base has a parsed answer, or nearly all are wrong and truncated. Samples are
+        kept. Default: print a warning and continue.
     base
         Model before RLVR: a checkpoint directory. Default: the lowest step of the series, or the model of its LoRA
         adapters.
@@ -86,75 +88,77 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     name
         Name of the series in the store and the report. Default: the name of its directory.
     verify_weights
-        Hash all weights again. Default: files with unchanged path, size and modification time keep their hash.
+        Hash all weights again. Default: a file with unchanged path, size and modification time is not hashed again.
     n
         Samples per problem and checkpoint.
     n_base
-        Samples per problem from the base, whose noise enters every comparison. Default: twice n.
+        Samples per problem from the base. Its sampling error affects every comparison. Default: twice n.
     top_up
-        Add this many samples per problem to the last finished audit of the series; n of the base and k grow too.
+        Add this many samples per problem to the last finished audit of the series. n_base and k also increase.
     adaptive
-        Draw fewer samples, at least twice the largest k, for problems that every earlier checkpoint solved always or
-        never. A checkpoint's own samples have no effect on their number, so estimates stay unbiased.
+        Draw fewer samples for problems that every earlier checkpoint solved always or never, but at least twice the
+        largest k. The number does not depend on the checkpoint's own samples, so estimates stay unbiased.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     sampler
-        Sampler: transformers, vllm, or one of another package. auto uses vLLM where it runs.
+        Sampler: transformers, vllm, or the name of a plug-in. auto uses vLLM if it can run here.
     preset
-        Prompt and sampling settings of a paper: prompt template, temperature, top-p and max tokens, unless you give
-        them. See oversharp explain.
+        Prompt and sampling settings of a paper: prompt template, temperature, top-p and max tokens. Settings that you
+        give override it. See oversharp explain.
     temperature
         Sampling temperature. Default: the preset's, else 1.
     top_p
-        Nucleus mass; 1 turns it off. Default: the preset's, else 1.
+        Probability mass of nucleus sampling; 1 disables it. Default: the preset's, else 1.
     top_k
-        Keep only the top_k most likely tokens; 0 turns it off.
+        Sample only from the top_k most likely tokens; 0 disables this.
     max_tokens
-        Longest response in tokens. Default: the preset's, else the task's, else 1024.
+        Token limit of a response. Default: the preset's, else the task's, else 1024.
     prompt_template
         Text around every prompt; must contain {prompt}. Default: the preset's, else the prompt alone.
     system_prompt
-        System turn; needs a chat template.
+        System prompt; needs a chat template.
     chat
-        Make the prompt the user turn of the tokenizer's chat template; --no-chat gives the bare prompt. Default: as for
-        the samples in the store, else as in training, else with the template if the tokenizer has one and neither
-        --prompt-template nor the problems contain turns. The choice is printed.
+        Insert the prompt as the user turn into the tokenizer's chat template; --no-chat uses the bare prompt. Default:
+        as for the samples in the store, else as in training. Else the template is used if the tokenizer has one and
+        neither --prompt-template nor the problems contain turns. The choice is printed.
     chat_args
-        Further arguments of the chat template, a JSON object such as {"enable_thinking": false}.
+        Additional arguments of the chat template, as a JSON object such as {"enable_thinking": false}.
     seed
-        Seed of every random draw of the audit.
+        Random seed of the audit.
     dtype
-        Precision of the model. auto: that of the samples in the store, else that of the base's weights on a GPU or on
-        a CPU with instructions for it, else float32; for small models float32. The choice is printed.
+        Floating-point type of the model. auto: as for the samples in the store. Else float32 for small models, the type
+        of the base's weights on a GPU or on a CPU with instructions for it, and float32 otherwise. The choice is
+        printed.
     strategy_regex
-        A response that matches counts as strategy "code", any other as "prose".
+        Regular expression. A matching response has the strategy "code", any other "prose".
     panel
-        Responses per problem that are sampled once from the base and teacher-forced under every checkpoint; 0 for none.
-        The same number of each checkpoint's own samples is teacher-forced under the base.
+        Responses per problem in the panel: sampled once from the base, and teacher-forced under every checkpoint. 0: no
+        panel. The same number of each checkpoint's own samples is teacher-forced under the base.
     panel_temperature
         Temperature of the panel's responses.
     entropy_samples
-        Samples per problem for the token entropy.
+        Number of samples per problem from which token entropy is computed.
     controls
-        Sample the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: if
-        this adds at most a quarter of the audit's samples.
+        Sample the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: only
+        if this adds at most a quarter of the audit's samples.
     control_n
-        Samples per problem at each of these temperatures. Default: n, or the number that fits into the quarter.
+        Samples per problem at each of these temperatures. Default: n, or fewer so that they add at most a quarter.
     control_temperatures
         Lower temperatures for the base, comma-separated. Default: 0.6, 0.3 and 0.15 times the audit's.
     hot_temperatures
         Higher temperatures for checkpoints, comma-separated. Default: 1.2 and 1.5 times the audit's.
     kernel_problems
-        Problems whose responses are in the gradient kernel of each checkpoint; 0 turns it off.
+        Number of problems whose responses are in the gradient kernel of each checkpoint; 0: no kernel.
     kernel_responses
-        Responses of each of these problems, from the panel and the modes, and the same number of the checkpoint's own.
+        Number of panel responses and modes of each of these problems in the kernel, and also of own samples.
     kernel_memory_gib
-        Memory limit for gradients while a kernel is computed, without the model's own pass. Default: 1, or more if that
-        saves time and is free. If the rows do not fit, the kernel has fewer problems.
+        Memory limit for gradients while a kernel is computed, without the memory of the forward and backward pass.
+        Default: 1, or more if that memory is free and saves time. If the rows do not fit, the kernel has fewer
+        problems.
     ray
-        Sample, teacher-force and compute kernels on the workers of a Ray cluster: its address, or auto for the cluster
-        of this machine. Without an address, start a cluster on this machine. The work of a worker that dies is
-        repeated by another.
+        Sample, teacher-force and compute kernels on the workers of a Ray cluster. Give its address, or auto for the
+        cluster of this machine. Without an address, a cluster is started on this machine. If a worker dies, another one
+        repeats its work.
     """
 
     problems: Annotated[Path | None, PROBLEMS] = None
@@ -221,7 +225,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         GraderConfig.__post_init__(self)
         EngineConfig.__post_init__(self)
         if self.ray is not None and self.device not in (None, "cpu", "cuda"):
-            raise ConfigError(f"--device {self.device}: each worker sees one GPU only; with --ray pass cpu or cuda")
+            raise ConfigError(f"--device {self.device}: each worker has only one GPU; with --ray pass cpu or cuda")
 
     def _require_preset(self) -> None:
         if self.preset is None:
@@ -230,8 +234,8 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             raise ConfigError(f"--preset {self.preset!r} is unknown; {nearest_names(self.preset, PRESETS)}")
         if self.chat and self.prompt_template is None:
             raise ConfigError(
-                f"--chat: the template of --preset {self.preset} has the turns of a chat already; leave --chat out, "
-                "or give --prompt-template too"
+                f"--chat: the template of --preset {self.preset} already contains chat turns; remove --chat, or also "
+                f"pass --prompt-template"
             )
 
     def _require_counts(self) -> None:
@@ -241,7 +245,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         if self.top_up is None:
             self._require_samples_enough()
         elif self.n != DEFAULT_SAMPLES or self.n_base is not None:
-            raise ConfigError("--top-up adds to the existing samples: leave --n and --n-base out")
+            raise ConfigError("--top-up adds to the existing samples: remove --n and --n-base")
         require_at_least("--top-up", self.top_up, 1)
         require_storable("--n", self.used_n_base)
         require_storable("--top-up", self.top_up)
@@ -251,12 +255,12 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         if self.k and max(self.k) > self.n:
             raise ConfigError(
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
-                f"raise --n to {max(self.k)} or drop that k"
+                f"raise --n to {max(self.k)} or remove that k"
             )
         if self.adaptive and 2 * max(self.ks) >= self.n:
             raise ConfigError(
-                f"--adaptive saves nothing with --k up to {max(self.ks)} and --n {self.n}: decided problems still get "
-                f"twice the largest k; give a smaller --k, for example --k {max(1, self.n // 8)}"
+                f"--adaptive saves no samples with --k up to {max(self.ks)} and --n {self.n}: decided problems still "
+                f"get twice the largest k; pass a smaller --k, for example --k {max(1, self.n // 8)}"
             )
 
     def _require_distribution(self) -> None:
@@ -276,7 +280,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             raise ConfigError("--prompt-template must contain {prompt}")
         for flag, given in (("--system-prompt", self.system_prompt), ("--chat-args", self.chat_args)):
             if given and self.chat is False:
-                raise ConfigError(f"{flag}: --no-chat prompts without a chat template; leave one of the two out")
+                raise ConfigError(f"{flag}: needs a chat template, but --no-chat disables it; remove one of the two")
         if self.chat_args is not None:
             require_chat_args(self.chat_args)
 
@@ -290,12 +294,12 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         require_storable("--control-n", self.control_n)
         request = self.control_request
         if self.controls is False and request.named:
-            raise ConfigError(f"{request.named[0]}: there are no controls with --no-controls; leave one of the two out")
+            raise ConfigError(f"{request.named[0]}: --no-controls disables controls; remove one of the two")
         require_control_temperatures(request, self.used_temperature)
         if self.control_n is not None and self.top_up is None and self.control_n > self.used_n_base:
             raise ConfigError(
-                f"--control-n {self.control_n}: the base itself has {self.used_n_base} samples (--n-base), and more "
-                f"of a control could not be compared with it; give at most {self.used_n_base}"
+                f"--control-n {self.control_n}: a control cannot have more samples than the base, "
+                f"{self.used_n_base} (--n-base); pass at most {self.used_n_base}"
             )
 
     def _require_kernel(self) -> None:
@@ -308,7 +312,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """The values of k in ascending order; by default powers of two up to n."""
+        """Values of k in ascending order; by default powers of two up to n."""
         if self.k:
             return tuple(sorted(set(self.k)))
         return tuple(2**power for power in range(self.n.bit_length()))
@@ -320,20 +324,20 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def set_by_preset(self) -> dict[str, str | float | int]:
-        """The preset's settings, without those that the user gives."""
+        """Settings of the preset, without those that the user gives."""
         if self.preset is None:
             return {}
         return {name: getattr(PRESETS[self.preset], name) for name in PRESET_SETTINGS if getattr(self, name) is None}
 
     def _resolve(self, name: str, default: Any) -> Any:
-        """Return the user's setting, else the preset's, else ``default``."""
+        """Return the user's value of a setting, else the preset's, else ``default``."""
         given = getattr(self, name)
         return self.set_by_preset.get(name, default) if given is None else given
 
     @property
     def used_temperature(self) -> float:
         """``temperature``; by default the preset's, else 1."""
-        return float(self._resolve("temperature", 1.0))  # 1 and 1.0 must be the same settings
+        return float(self._resolve("temperature", 1.0))  # 1 and 1.0 must give the same settings id
 
     @property
     def used_top_p(self) -> float:
@@ -347,7 +351,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def asked_max_tokens(self) -> int | None:
-        """``max_tokens``, else the preset's; None if the task and the model decide."""
+        """``max_tokens``, else the preset's; None if it depends on task and model."""
         return None if (tokens := self._resolve("max_tokens", None)) is None else int(tokens)
 
     @property
@@ -357,7 +361,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 
     @property
     def control_request(self) -> ControlRequest:
-        """The settings of controls."""
+        """Settings of the controls."""
         return ControlRequest(
             wanted=self.controls,
             n=self.control_n,
@@ -369,33 +373,33 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
 def require_temperature(flag: str, temperature: float) -> None:
     """Raise ``ConfigError`` for a temperature that is not finite and above 0."""
     if not 0 < temperature < math.inf:
-        raise ConfigError(f"{flag} {temperature}: must be a number above 0 (a greedy response is always sampled too)")
+        raise ConfigError(f"{flag} {temperature}: must be a number above 0 (a greedy response is sampled in any case)")
 
 
 @Parameter(name="*")
 @check_settings
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig(EngineConfig, GraderConfig):
-    """Problems to sample again, the present place of their checkpoints, and the engine that samples.
+    """Settings of a confirmation: problems to sample again, paths of the checkpoints, engine.
 
     Attributes
     ----------
     series
         Name of the series; required if the store has several.
     most
-        Maximum number of problems that seem lost, and of those that seem gained: first those that lost every correct
-        sample, then the largest falls.
+        Maximum number of problems that seem lost, and of problems that seem gained. Problems without a correct sample
+        left come first, then the largest falls.
     fresh
-        Fresh samples per problem, from the base and from the late checkpoint each; fixed by the first test. Default:
-        n_base of the audit.
+        Fresh samples per problem from each of the two checkpoints, the base and the late one. The first test fixes this
+        number. Default: n_base of the audit.
     path
         Run directory, if it was moved after the audit.
     base
-        Directory of the base model, if it was moved after the audit and is not in the run directory.
+        Directory of the base model, if it was moved after the audit and is outside the run directory.
     out
         Path of the report. Default: report.html next to the store.
     verifier
-        FILE.py:function of the audit, unchanged, if your code graded it.
+        FILE.py:function that graded the audit, unchanged.
     """
 
     series: Annotated[str | None, SERIES] = None

@@ -1,8 +1,9 @@
-"""Confirmation: test on fresh samples which of the problems that seem lost or gained really are.
+"""Confirmation: test on fresh samples whether problems were really lost or gained.
 
-The counts that selected a problem cannot test it: among many problems some seem lost by chance. So the candidates are
-sampled again, at the base and at the last checkpoint, with another seed and the same settings. Repeating the test does
-not raise the chance of a significant one: a tested problem stays in every later test, with the same number of samples.
+The counts that selected a problem cannot test it, because some of many problems seem lost by chance. So the selected
+problems are sampled again from the base and from the last checkpoint, with another seed and the same settings.
+Repeating the command does not raise the chance of a significant result: a tested problem stays in every later test,
+with the same number of samples.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ JOIN grades AS g
 WHERE s.settings_id = $settings_id AND NOT s.greedy AND s.sample_index < $fresh
 GROUP BY ALL
 """
-# in any audit of these samples, since a new audit shares them
+# from any audit of these samples, because a new audit shares them
 _TESTED = """
 SELECT problem_id, min(change) AS change, max(n_late) AS fresh
 FROM confirmations
@@ -81,9 +82,10 @@ ORDER BY change DESC, problem_id
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmResult:
-    """The problems that were sampled again at ``checkpoint``, with their tests: first the lost ones, then the gained.
+    """Tests of the problems that were sampled again: lost ones first, then gained ones.
 
-    Lost and gained problems each begin with the shortlist; ``n_earlier`` problems of earlier confirmations follow.
+    The lost and the gained problems each begin with the shortlist. The ``n_earlier`` problems of earlier confirmations
+    follow.
     """
 
     series: str
@@ -102,9 +104,9 @@ class ConfirmResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shortlist:
-    """Problem id → apparent change between two checkpoints (their ids).
+    """Problem id → apparent change between two checkpoints (given by their ids).
 
-    ``fresh``: samples per problem in earlier tests, None without any.
+    ``fresh`` is the number of samples per problem in earlier tests, None without any.
     """
 
     changes: Mapping[str, Change]
@@ -115,20 +117,21 @@ class _Shortlist:
 
 
 def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink | None = None) -> ConfirmResult:
-    """Sample the problems that seem lost or gained again, and test them. The caller writes the report.
+    """Sample the problems that seem lost or gained again, and test them.
 
-    Like the verdict, the shortlist compares the base with the pooled last third of the checkpoints: more samples, less
-    noise. Fresh samples come from the last checkpoint, which users keep. Samples are committed in batches, so the same
-    command continues after an interruption; after its end it samples nothing.
+    The caller writes the report. Like the verdict, the shortlist compares the base with the pooled last third of the
+    checkpoints, which has more samples than one checkpoint. The fresh samples are from the last checkpoint, because
+    users keep that one. Samples are committed in batches: the same command continues after an interruption, and samples
+    nothing if it had finished.
 
-    Every problem that was ever tested at this late checkpoint is tested again with those of the shortlist, p values are
-    corrected over all of them (Holm), and all rows are rewritten. The first test fixes the number of fresh samples:
-    adding samples until p is small would err more often than 5 %, even if each look used only new ones. The shortlist
-    can only grow, which makes each test harder. Growing it until a problem is confirmed still errs more often than 5 %,
-    so choose ``most`` before you look.
+    Every problem that was ever tested at this late checkpoint is tested again together with the shortlist. p values are
+    corrected over all of them (Holm), and all rows are rewritten. The first test fixes the number of fresh samples.
+    Adding samples until p is small would have an error rate above 5 %, even if each look used only new samples. The
+    shortlist can only grow, which makes each test stricter. Growing it until a problem is confirmed still has an error
+    rate above 5 %, so choose ``most`` before you look.
 
     Raises:
-        ConfigError: ``fresh`` differs from an earlier test's, or the series has no checkpoints to sample.
+        ConfigError: ``fresh`` differs from that of an earlier test, or the series has no checkpoints to sample.
         StoreError: no such store or audit, or the audit has no graded samples.
         CheckpointError: a checkpoint was moved, or its weights differ from the audited ones.
         SamplerError: the audit's sampler cannot run here, or fails.
@@ -147,7 +150,7 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
         if listed.fresh not in (None, fresh):
             raise ConfigError(
                 f"--fresh {fresh}: these problems were tested with {plural(listed.fresh, 'fresh sample')} each; "
-                "another number after a look would make the test invalid; leave --fresh out"
+                "changing the number after seeing results would make the test invalid; remove --fresh"
             )
         drawn = _draw(store, key, listed, problems, settings, fresh, config, progress)
         pending = find_ungraded_drawn(store, settings.settings_id, list(listed.changes))
@@ -186,18 +189,21 @@ def _require_verifiers(problems: Sequence[Problem], config: ConfirmConfig) -> No
 def _require_checkpoints(store: Store, key: AuditKey) -> None:
     if key.verifier is not None:
         raise ConfigError(
-            f"--series {key.series}: was made by `oversharp regrade` with {key.verifier}; confirm the series that it "
-            "was made from, or audit the checkpoints with this verifier"
+            f"--series {key.series}: `oversharp regrade` created it with {key.verifier}; confirm the original series, "
+            f"or audit the checkpoints with this verifier"
         )
     if is_recorded(store, key.series):
         raise ConfigError(
-            f"--series {key.series}: has imported samples and no checkpoints; import more samples, or audit the "
-            "checkpoints with `oversharp audit` and confirm that"
+            f"--series {key.series}: has imported samples but no checkpoints; import more samples, or run `oversharp "
+            f"audit` on the checkpoints and confirm that audit"
         )
 
 
 def fresh_settings(settings: SamplingSettings) -> SamplingSettings:
-    """Return the audit's settings with another seed and so another id: fresh samples never count in the audit."""
+    """Return the audit's settings with another seed.
+
+    The settings id therefore differs, so fresh samples are never counted in the audit.
+    """
     return replace(settings, seed=int(content_hash("confirm", settings.seed), 16) % 2**31)
 
 
@@ -207,7 +213,7 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
         lambda rows: bool((rows["n"] == rows["n_planned"]).all())
     )
     complete = whole[whole].index.to_frame(index=False).sort_values(["is_base", "step"], ascending=[False, True])
-    complete = complete.drop_duplicates("checkpoint_id")  # repeated weights share their samples
+    complete = complete.drop_duplicates("checkpoint_id")  # steps with equal weights share their samples
     counts = counts[counts["step"].isin(complete["step"])]
     base_ids = complete.loc[complete["is_base"], "checkpoint_id"].tolist()
     trained_ids = complete.loc[~complete["is_base"], "checkpoint_id"].tolist()
@@ -233,7 +239,7 @@ def _shortlist(store: Store, key: AuditKey, most: int) -> _Shortlist:
 
 
 def _add_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) -> _Shortlist:
-    """Add every problem that was ever tested, in the direction of that test."""
+    """Add every problem that was tested before, with the direction of its test."""
     earlier = store.frame(_TESTED, settings_id=settings.settings_id, checkpoint_id=listed.late_id)
     if earlier.empty:
         return listed
@@ -241,7 +247,8 @@ def _add_tested(store: Store, listed: _Shortlist, settings: SamplingSettings) ->
     changes = {**listed.changes, **tested}
     return replace(
         listed,
-        changes=dict(sorted(changes.items(), key=lambda item: item[1], reverse=True)),  # stable; "lost" before "gained"
+        # a stable sort; "lost" precedes "gained"
+        changes=dict(sorted(changes.items(), key=lambda item: item[1], reverse=True)),
         n_earlier=len(changes) - len(listed.changes),
         fresh=int(earlier["fresh"].max()),
     )
@@ -257,7 +264,10 @@ def _draw(
     config: ConfirmConfig,
     progress: ProgressSink,
 ) -> int:
-    """Draw the missing samples, and return their number; if none is missing, the checkpoints need not exist."""
+    """Draw the missing samples and return their number.
+
+    The checkpoints are needed only if some are missing.
+    """
     planned = dict.fromkeys(listed.changes, fresh)
     if not any(
         missing_samples(store, settings.settings_id, checkpoint_id, planned, greedy=False)
@@ -299,7 +309,7 @@ def _draw(
 def _locate_pair(
     store: Store, key: AuditKey, listed: _Shortlist, config: ConfirmConfig
 ) -> tuple[Checkpoint, Checkpoint]:
-    """Return base and late checkpoint on disk, both with the audited weights."""
+    """Return the base and the late checkpoint on disk. Their weights equal the audited ones."""
     places = [
         store.frame(_PLACES, series=key.series, checkpoint_id=checkpoint_id).iloc[0]
         for checkpoint_id in (listed.base_id, listed.late_id)
@@ -310,7 +320,7 @@ def _locate_pair(
         if not path.is_dir():
             inside = Path(place["path"]).is_relative_to(place["run"])
             hint = "--path with the run directory" if inside else "--base with the base model's directory"
-            raise CheckpointError(f"{place['checkpoint']}: {path} does not exist any more; pass {hint}")
+            raise CheckpointError(f"{place['checkpoint']}: {path} does not exist; pass {hint}")
     checkpoints = find_series([late_path], base=base_path).checkpoints
     by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in checkpoints}
     for place, path in zip(places, (base_path, late_path), strict=True):
@@ -340,7 +350,7 @@ def _test_changes(store: Store, listed: _Shortlist, settings: SamplingSettings, 
         (problem_id, change, int(correct[listed.base_id, problem_id]), int(correct[listed.late_id, problem_id]))
         for problem_id, change in listed.changes.items()
     ]
-    # a gain is a fall in the other direction
+    # a gain is tested as a fall from the late checkpoint to the base
     before_P = np.array([base if change == "lost" else late for _, change, base, late in rows], dtype=np.int64)
     after_P = np.array([late if change == "lost" else base for _, change, base, late in rows], dtype=np.int64)
     p_P = fisher_fell(before_P, fresh, after_P, fresh)

@@ -1,7 +1,7 @@
 """Controls: the base sampled at lower temperatures, and checkpoints at higher ones.
 
-Sampling the base at a lower temperature raises pass@1 and lowers pass@k too, without any training. Only a comparison
-with it shows what a run gained beyond that.
+Sampling the base at a lower temperature also raises pass@1 and lowers pass@k, without any training. A comparison with
+these samples shows what a run gained beyond that.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from oversharp.diagnostics.records.types import SamplingSettings, content_hash
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Factors of the audit's own temperature. Down to .15 because pass@k falls steeply below about .3: the demo's base
-#: loses 1 point of pass@128 down to T = .45 and 19 points down to .15. Trained runs may lose as much.
+#: Factors of the audit's temperature for the base. pass@k falls steeply below about T = .3: the demo's base loses 1
+#: point of pass@128 down to T = .45 and 19 points down to .15. The lowest factor is .15 because trained runs may lose
+#: as much.
 LOWER = (0.6, 0.3, 0.15)
 HIGHER = (1.2, 1.5)
-#: Largest number of control samples by default, as a share of the audit's own samples.
+#: By default, controls are at most this share of the audit's own samples.
 MOST_OF_THE_AUDIT = 0.25
-#: The base's share of the controls: every checkpoint is compared with its frontier.
+#: Share of the controls that are samples of the base. It is above half because every checkpoint is compared with the
+#: base's frontier.
 OF_THE_BASE = 0.6
-#: Checkpoints that are sampled at higher temperatures: the last, and the one to ship.
+#: Number of checkpoints that are sampled at higher temperatures: the last one and the one to ship.
 SAMPLED_HIGHER = 2
-#: Least number of samples per problem for a useful estimate of pass@k.
+#: Smallest number of samples per problem for a useful estimate of pass@k.
 LEAST_SAMPLES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlRequest:
-    """The user's settings of controls; None for each setting that is not given.
+    """The user's settings of controls. A setting that the user did not give is None.
 
-    ``wanted``: draw them at any cost, or never. ``n``: samples per problem at each temperature. ``lower``: temperatures
-    for the base. ``higher``: temperatures for checkpoints.
+    ``wanted`` is true to sample controls at any cost, and false to sample none. ``n`` is the number of samples per
+    problem at each temperature. ``lower`` has the temperatures of the base, ``higher`` those of checkpoints.
     """
 
     wanted: bool | None = None
@@ -44,7 +46,7 @@ class ControlRequest:
 
     @property
     def named(self) -> list[str]:
-        """The given flags that set how to draw controls."""
+        """Flags of the user that set how to sample controls."""
         given = {"--control-n": self.n, "--control-temperatures": self.lower, "--hot-temperatures": self.higher}
         return [flag for flag, value in given.items() if value is not None]
 
@@ -56,7 +58,11 @@ class ControlRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Controls:
-    """Settings at other temperatures: ``n`` samples per problem of the base, ``n_higher`` of other checkpoints."""
+    """Planned controls, with their sampling settings.
+
+    ``n`` is the number of samples per problem of the base at each lower temperature. ``n_higher`` is that of the other
+    checkpoints at each higher temperature.
+    """
 
     n: int
     n_higher: int
@@ -67,9 +73,10 @@ class Controls:
 def plan_controls(
     request: ControlRequest, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
 ) -> tuple[Controls | None, str]:
-    """Return the controls, or None, and a line on their cost, empty without controls.
+    """Return the planned controls or None, and a line about their cost (empty without any).
 
-    ``n`` is the audit's number of samples per problem from each of ``n_checkpoints``, ``n_base`` the base's.
+    ``n`` is the audit's number of samples per problem from each of ``n_checkpoints``, and ``n_base`` the number from
+    the base.
     """
     if request.wanted is False:
         return None, ""
@@ -84,7 +91,7 @@ def plan_controls(
         n_lower = min(n, int(OF_THE_BASE * MOST_OF_THE_AUDIT * audit) // len(lower))
         n_higher = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_higher_draws)
         if n_lower < LEAST_SAMPLES:
-            return None, ""  # the measures without controls name --controls
+            return None, ""  # the measures that need controls name --controls in their reason
     more = f"at most {100 * (n_lower * len(lower) + n_higher * n_higher_draws) / audit:.0f} % more samples"
     note = (
         f"controls: {n_lower} samples per problem of the base at each of T = {_listed(lower)}; {n_higher} of the last "
@@ -102,7 +109,7 @@ def plan_controls(
 def add_stored_controls(
     controls: Controls | None, note: str, settings: SamplingSettings, stored: Mapping[str, tuple[float, int]]
 ) -> tuple[Controls | None, str]:
-    """Add the controls of this base at lower temperatures that are in the store already, and cost nothing.
+    """Use the controls of this base at lower temperatures that are already in the store.
 
     ``stored`` maps settings id to (temperature, samples per problem).
     """
@@ -125,20 +132,23 @@ def add_stored_controls(
 
 
 def _truncation_note(settings: SamplingSettings) -> str:
-    """Return a remark on top-p and top-k, which truncate after the temperature is applied; empty without them."""
+    """Return a note about top-p and top-k, which truncate after the temperature is applied.
+
+    Empty without them.
+    """
     limits = [f"top-p {settings.top_p:g}"] if settings.top_p < 1.0 else []
     limits += [f"top-k {settings.top_k}"] if settings.top_k else []
     return f", with {' and '.join(limits)} as in the audit's own samples" if limits else ""
 
 
 def control_settings(settings: SamplingSettings, temperature: float) -> SamplingSettings:
-    """Return the audit's own settings at another temperature, with a separate seed."""
+    """Return the audit's settings at another temperature and with another seed."""
     seed = int(content_hash("control", settings.seed, temperature), 16) % 2**31
     return replace(settings, temperature=temperature, seed=seed)
 
 
 def require_control_temperatures(request: ControlRequest, own: float) -> None:
-    """Raise ``ConfigError`` for control temperatures on the wrong side of ``own``, the audit's temperature."""
+    """Raise ``ConfigError`` for control temperatures on the wrong side of the audit's, ``own``."""
     _require("--control-temperatures", request.lower or (), above=0.0, below=own)
     _require("--hot-temperatures", request.higher or (), above=own, below=float("inf"))
 
@@ -149,7 +159,7 @@ def _require(flag: str, given: Sequence[float], *, above: float, below: float) -
         if not above < temperature < below:
             raise ConfigError(f"{flag} {temperature:g}: must be above 0 and {side} the audit's temperature, {own:g}")
     if len(set(given)) < len(given):
-        raise ConfigError(f"{flag} {_listed(given)}: has a temperature twice; remove one")
+        raise ConfigError(f"{flag} {_listed(given)}: contains a temperature twice; remove one")
 
 
 def _listed(given: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""Counts of a series from the store, and the verdict on them."""
+"""Read the counts of a series from the store, and compute the verdict on them."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ JOIN problems AS p USING (problem_id)
 WHERE ap.audit_id = $audit_id
 ORDER BY p.problem_id
 """
-# An adaptive audit draws fewer samples for problems that earlier checkpoints decided. Unequal n would carry that choice
-# into the comparison, so only the first n_used samples of each problem count, a number that all problems have.
+# An adaptive audit draws fewer samples for problems that earlier checkpoints decided. If n were unequal, this selection
+# would bias the comparison. So only the first n_used samples of each problem count: all problems have at least n_used.
 _COUNTS = """
 WITH used AS (
     SELECT step, min(n_planned) AS n_used
@@ -113,7 +113,8 @@ ORDER BY is_base DESC, step, temperature DESC, problem_id
 """
 
 
-# Imported samples of problems that the audit does not compare, by problem and step; and unusable records.
+# Imported samples of problems that the audit does not compare, by problem and step. The second query counts unusable
+# records.
 _EXCLUDED = """
 SELECT s.problem_id, c.step, count(*) AS n
 FROM series_checkpoints AS c
@@ -138,8 +139,8 @@ def judge(
 ) -> Verdict:
     """Return the verdict on the current audit of the series of ``key``.
 
-    ``failed``: checkpoints that could not be sampled (id → reason); ``skipped``: checkpoints that could not be read
-    (label → reason). Raises ``StoreError``.
+    ``failed`` maps the ids of checkpoints that could not be sampled to reasons. ``skipped`` maps the labels of
+    checkpoints that could not be read to reasons. Raises ``StoreError``.
     """
     return verdict_of(read_counts(store, key, failed or {}, skipped or {}))
 
@@ -165,9 +166,9 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         raise StoreError(f"{store.path}: the audit of series {key.series!r} has no problems: the store is damaged")
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
     texts = has_texts(store, key.series)
-    if not texts:  # counts alone were imported: the order of their samples is not known
+    if not texts:  # only counts were imported, so the order of samples is unknown
         checkpoints = [replace(counts, first_correct_P=None, first_wrong_P=None) for counts in checkpoints]
-    if texts and not is_greedy:  # imported counts and greedy responses are equal without being copies
+    if texts and not is_greedy:  # imported counts and greedy responses may be equal without being copies
         base_first = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
         sampled = [
             SampledCheckpoint(step=counts.step, label=counts.checkpoint, n=counts.n)
@@ -214,7 +215,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
 
 
 def _excluded(store: Store, key: AuditKey, n_compared: int, steps: Collection[int], *, greedy: bool) -> str | None:
-    """Return a sentence about imported problems and records that are not compared; None if all are."""
+    """Return a sentence about imported problems and records that are not compared, or None."""
     if not is_recorded(store, key.series):
         return None
     excluded = store.frame(
@@ -242,7 +243,7 @@ def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | N
 
 
 def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault | None) -> str | None:
-    """Return why there is no verdict: a compared checkpoint has too many samples without a grade; None otherwise."""
+    """Return why ungraded samples prevent a verdict, or None."""
     if fault is None or counts.empty:
         return None
     by_step = counts.groupby("step", as_index=False)[["n", "n_failed"]].sum()
@@ -250,7 +251,7 @@ def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault
 
 
 def _read_controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:
-    """Yield the controls with all planned samples of every problem."""
+    """Yield the controls that have all planned samples of every problem."""
     for (step, checkpoint, weights, temperature), own in rows.groupby(
         ["step", "checkpoint", "checkpoint_id", "temperature"], sort=False
     ):
@@ -274,9 +275,9 @@ def _read_sharper_draws(
     controls: Sequence[ControlCounts],
     ids: pd.Index,
 ) -> SharperDraws | None:
-    """Return the base's samples below the audit's temperature; None without any.
+    """Return the base's samples below the audit's temperature, or None.
 
-    ``rows`` are the stored counts of ``controls``.
+    ``rows`` are the stored counts of the controls.
     """
     if rows.empty:
         return None
@@ -297,22 +298,25 @@ def _read_sharper_draws(
 
 
 def compared_steps(trained: Sequence[CheckpointCounts]) -> list[int]:
-    """Return the steps of the checkpoints that can be compared with the base."""
+    """Return the steps of all checkpoints that can be compared with the base."""
     return [counts.step for counts in trained if counts.why is None]
 
 
 def number_clusters(names: pd.Series) -> Int[np.ndarray, " problem"] | None:
-    """Return the number of each problem's cluster; None if no two problems share one."""
+    """Return the cluster number of each problem, or None if no two problems share a cluster."""
     if not names.dropna().duplicated().any():
         return None
     cluster_P, named = pd.factorize(names, sort=True)
-    alone_P = cluster_P < 0  # without a name
+    alone_P = cluster_P < 0  # the problem has no cluster name
     cluster_P[alone_P] = len(named) + np.arange(alone_P.sum())
     return cluster_P.astype(np.int64)
 
 
 def read_cluster_numbers(store: Store, key: AuditKey) -> Int[np.ndarray, " problem"] | None:
-    """Return the clusters of an audit's problems, ordered by problem id. Raises ``StoreError``."""
+    """Return the cluster numbers of an audit's problems, ordered by problem id.
+
+    Raises ``StoreError``.
+    """
     return number_clusters(store.frame(_PROBLEMS, audit_id=key.audit_id)["cluster"])
 
 
@@ -326,7 +330,7 @@ def read_guess_rate(store: Store, key: AuditKey) -> GuessRate:
 
 
 def _resolve_guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> GuessRate:
-    """Return the user's false-accept rate, else the largest one of the graders."""
+    """Return the user's false-accept rate, else the largest known rate of the graders."""
     if key.terms.guess_rate is not None:
         return GuessRate(share=key.terms.guess_rate, source="given")
     rates = [
@@ -347,9 +351,10 @@ def _known_rate(verifier: str, share: float | None) -> GuessRate:
 
 
 def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]:
-    """Return step → why its checkpoint cannot be compared, regardless of its samples.
+    """Return step → why its checkpoint cannot be compared.
 
-    A step with the weights of an earlier one shares its samples, which must not count twice.
+    Reasons from the samples themselves are not included. A step with the weights of an earlier step shares its samples,
+    which must not count twice.
     """
     reasons: dict[int, str] = {}
     first: dict[str, str] = {}
@@ -365,7 +370,8 @@ def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]
 def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index, why: str | None) -> CheckpointCounts:
     n_counted = int(counts["n"].sum())
     by_problem = counts.set_index("problem_id").reindex(problem_ids)
-    n_incomplete = int((by_problem["n"] != planned.n).sum())  # a problem without samples is NaN, and unequal
+    # a problem without samples is NaN, which is unequal to any number
+    n_incomplete = int((by_problem["n"] != planned.n).sum())
     if why is None and n_incomplete:
         why = f"{n_incomplete} of {len(problem_ids)} problems lack samples"
     rates = None

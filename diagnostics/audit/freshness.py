@@ -1,10 +1,14 @@
-"""Findings and verdict, recomputed only if they are out of date.
+"""Recompute findings and verdict only if they are out of date.
 
-They depend on every row of their series in the tables (samples with their text, grades, scores, token
-log-probabilities, kernels, training responses, …), the settings of the audit, the reasons of left-out checkpoints, the
-source code of oversharp and the versions of the packages it computes with. They are up to date while hashes of all
-that, and of the findings themselves, equal the recorded ones. They are recomputed without a record, after a manual
-change of findings, and with measures of other packages, whose code is not hashed.
+They depend on:
+
+- all rows of their series: samples with text, grades, scores, token log-probabilities, kernels, training responses, …,
+- the settings of the audit and the reasons of left-out checkpoints,
+- the source code of oversharp and the versions of the packages it computes with.
+
+They are up to date if the hashes of these inputs, and of the findings themselves, equal the recorded hashes. They are
+recomputed if there is no record, if the findings were changed manually, or if another package adds measures, because
+its code is not hashed.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ _OF_VERIFIERS = """verifier IN (
     JOIN audits AS a USING (series)
     WHERE a.audit_id = $audit_id
 )"""
-#: Rows of each table that findings and verdict may depend on. Tables, since hashing the views that join them is slower.
+#: Table → condition for the rows that findings and verdict may depend on. Hashing tables is faster than hashing the
+#: views that join them.
 EVIDENCE: Mapping[str, str] = MappingProxyType(
     {
         "series": _OF_SERIES,
@@ -80,20 +85,23 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "kernel_values": _OF_KERNELS,
     }
 )
-#: Tables that findings do not depend on: results, logs, the audit's settings (they are in its key), and the index of
+#: Tables that are not hashed: results, logs, the audit's settings (which are in its key), and the index of
 #: ``response_tokens``.
 NO_EVIDENCE = (
     *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events"),
-    "response_ways",  # computed from the samples whenever findings are
+    "response_ways",  # computed from the samples together with the findings
 )
-#: Hashed when the code is loaded: after hours of work the files may differ from the code that ran.
+#: Hash of the source at import time. After hours of work, the files may differ from the code that ran.
 _CODE = code_hash("oversharp.diagnostics")
 
 
 def update_verdict(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
-    """Compute findings and verdict unless they are up to date; arguments as for ``measure.conclude``."""
+    """Compute findings and verdict unless they are up to date.
+
+    Arguments as for ``measure.conclude``.
+    """
     name = findings_of(key.series)
     evidence = _hash_evidence(store, key, failed, skipped)
     if evidence is not None and recorded_derivations(store.path).get(name) == _derivation(store, key, evidence):
@@ -122,7 +130,7 @@ def _hash_evidence(store: Store, key: AuditKey, failed: Mapping[str, str], skipp
 
 def _derivation(store: Store, key: AuditKey, evidence: str) -> Derivation:
     own = """(SELECT * REPLACE (json_merge_patch(document, '{"shipping": null}') AS document) FROM verdicts)"""
-    # the recommendation depends on other series too; their audits rewrite it here
+    # without the recommendation, which depends on other series too and is rewritten by their audits
     tables = [own if name == "verdicts" else f'"{name}"' for name in _RESULTS]
     sources = [f"FROM {table} AS r WHERE series = $series" for table in tables]
     return Derivation(made_from=evidence, made=digest(relation_states(store, sources, series=key.series)))

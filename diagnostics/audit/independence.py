@@ -1,28 +1,31 @@
-"""Checks whether the samples of a checkpoint are independent draws: dependence in their order, and duplicates.
+"""Check whether the samples of a checkpoint are independent: order and duplicates.
 
-*Dependence in order.* All orders of independent draws are equally likely. So the counts x of correct samples in the m
-blocks of b of a problem's n samples, c of them correct, have
-sum (x - c / m)^2 = c (n - c) (m - 1) / (m (n - 1)) on average. The sum divided by that, times m - 1 and summed over
-problems and checkpoints, is about chi-squared. It is tested at block sizes of a half, a quarter, … of the samples, and
-2: correlation within a batch shows in blocks of its size and above, unless the samples were shuffled afterwards.
-pass@k is unbiased for independent draws only. The fewer batches, the larger the bias, which differs between the base
-and a later checkpoint.
+*Dependence in order.* All orders of independent draws are equally likely. Split a problem's n samples, c of them
+correct, into m blocks of b samples, and let x be the number of correct samples in a block. The mean of the sum over
+blocks is
 
-*Duplicates.* A fixed seed for every batch, a dump that was imported twice, or a server that never loaded the new
-weights makes the same evidence count twice. Models also repeat short or probable answers, which is no fault. Three
-tests distinguish them. A checkpoint is reported only if chance would do the same less than once in 1 / ``CHANCE``
-audits, at several problems.
+    sum (x - c / m)^2 = c (n - c) (m - 1) / (m (n - 1))
 
-- *Blocks.* An independent draw is equally likely in every block. Given how often each response occurs, a problem's n
-  samples are m blocks of b with the same responses with probability
-  (prod_v (m c_v)! / (c_v!)^m) / (n! / (b!)^m), with c_v of response v in a block. It is 1 if all responses are equal,
-  so that such problems carry no evidence. Only blocks in the same order are compared; the order itself is no evidence,
-  since tools may sort their output. The samples of two checkpoints are two such blocks.
-- *Multiples.* Shuffled or sorted copies leave every response of a problem m, 2 m, 3 m … times. Independent draws do
-  that at single problems that are nearly always solved the same way, not at many problems.
-- *Log-probabilities.* Of all pairs of samples, at most (pairs) exp(−L) are expected to be equal with a log-probability
-  below −L, under any model. Where that number is tiny, each such pair is a copy. The log-probabilities are those
-  of the sampled distribution only at temperature 1 without truncation.
+The test statistic is the sum divided by this mean, times m - 1, summed over problems and checkpoints. It is
+approximately chi-squared. Block sizes are a half, a quarter, … of the samples, and 2. Correlation within a batch is
+visible in blocks of the batch size or more, unless the samples were shuffled afterwards. pass@k is unbiased only for
+independent draws. The bias is larger with fewer batches, and differs between the base and a later checkpoint.
+
+*Duplicates.* The same evidence counts twice if every batch has the same seed, if a dump was imported twice, or if a
+server never loaded the new weights. Models also repeat short or probable answers, which is no fault. Three tests
+distinguish these cases. A checkpoint is reported only if duplicates occur at several problems, and chance would give
+them less than once in 1 / ``CHANCE`` audits.
+
+- *Blocks.* An independent draw is equally likely in every block. Consider a problem whose n samples are m blocks of b
+  with the same responses, c_v of response v in each block. Given the total counts, this has the probability (prod_v (m
+  c_v)! / (c_v!)^m) / (n! / (b!)^m). It is 1 if all responses are equal, so such problems are no evidence. Only blocks
+  in the same order are compared. The order itself is no evidence, because tools may sort their output. The samples of
+  two checkpoints are two such blocks.
+- *Multiples.* After shuffling or sorting, m copies still have every response of a problem m, 2 m, 3 m … times.
+  Independent draws have this property only at a few problems, which are nearly always solved the same way.
+- *Log-probabilities.* Under any model, at most (pairs) exp(−L) pairs of samples are expected to be equal with a
+  log-probability below −L. If that number is tiny, each such pair is a copy. This test needs temperature 1 without
+  top-p and top-k, because only then are the log-probabilities those of the sampled distribution.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ from scipy.stats import chi2
 
 from oversharp.diagnostics.store import Store
 
-#: Significance level of dependence over all block sizes, per audit.
+#: Significance level per audit of the test for dependence in order, over all block sizes.
 _DEPENDENCE_LEVEL = 1e-6
-#: If all correct samples are adjacent at more than this share of the problems, the tool sorted them.
+#: If all correct samples are adjacent at more than this share of the problems, the tool is assumed to have sorted them.
 _SORTED = 0.5
 
 _CORRECT = """
@@ -54,12 +57,15 @@ HAVING bool_or(s.correct) AND NOT bool_and(s.correct)
 ORDER BY s.problem_id
 """
 
-#: Whether each sample is correct, in the order of their index, for problems with both correct and wrong samples.
+#: For problems with correct and wrong samples: whether each sample is correct, ordered by sample index.
 Correct = Bool[np.ndarray, "problem sample"]
 
 
 def dependence_in_order(store: Store, series: str, steps: Sequence[int]) -> str | None:
-    """Describe the dependence of adjacent samples at the checkpoints of ``steps``. Raises ``StoreError``."""
+    """Describe the dependence of adjacent samples at the checkpoints of ``steps``.
+
+    Raises ``StoreError``.
+    """
     parts: list[Correct] = []
     for step in steps:
         by_length: dict[int, list[np.ndarray]] = {}
@@ -70,9 +76,10 @@ def dependence_in_order(store: Store, series: str, steps: Sequence[int]) -> str 
 
 
 def describe_dependence(parts: Sequence[Correct]) -> str | None:
-    """Describe how adjacent samples agree in being correct; None if chance explains it.
+    """Describe how strongly the correctness of adjacent samples is correlated.
 
-    None too if they were sorted by correctness, since their order then carries no information.
+    Returns None if chance explains it, and if the samples were sorted by correctness: their order then has no
+    information.
 
     >>> rng = np.random.default_rng(0)
     >>> luck = rng.random((50, 8)) < 0.5
@@ -102,14 +109,17 @@ def describe_dependence(parts: Sequence[Correct]) -> str | None:
 
 
 def _is_sorted(correct_PN: Correct) -> Bool[np.ndarray, " problem"]:
-    """Return whether all correct samples precede or follow all wrong ones, for problems with several of both."""
+    """Return for each problem whether all its correct samples come first, or all come last.
+
+    Only problems with several correct and several wrong samples are included.
+    """
     n_correct = correct_PN.sum(axis=1)
     several = np.minimum(n_correct, correct_PN.shape[1] - n_correct) > 1
     return np.asarray((correct_PN[:, 1:] != correct_PN[:, :-1]).sum(axis=1)[several] == 1)
 
 
 def _block_scatter(correct_PN: Correct) -> Iterator[tuple[int, tuple[float, int]]]:
-    """Yield block size, and the chi-squared of the counts in blocks of it with its degrees of freedom."""
+    """Yield block size, chi-squared statistic of the counts in blocks, degrees of freedom."""
     n = correct_PN.shape[1]
     sizes = {n // parts for parts in (2**power for power in range(1, n.bit_length())) if n // parts >= 2}
     for size in sorted({2, *sizes} if n >= 4 else set()):
@@ -117,18 +127,19 @@ def _block_scatter(correct_PN: Correct) -> Iterator[tuple[int, tuple[float, int]
         counts = correct_PN[:, : blocks * size].reshape(len(correct_PN), blocks, size).sum(axis=2)
         n_correct = counts.sum(axis=1)
         mean, n_used = n_correct / blocks, blocks * size
-        expected = n_correct * (n_used - n_correct) / (blocks * (n_used - 1))  # of the sum, per degree of freedom
+        expected = n_correct * (n_used - n_correct) / (blocks * (n_used - 1))  # expected sum per degree of freedom
         informative = expected > 0
         total = (((counts - mean[:, None]) ** 2).sum(axis=1)[informative] / expected[informative]).sum()
         yield size, (float(total), int(informative.sum()) * (blocks - 1))
 
 
-#: Significance level of a repeat.
+#: Significance level of the tests for duplicates.
 CHANCE = 1e-9
-#: Copies at fewer problems, or at a smaller share of the informative problems, change no verdict.
+#: Copies are ignored at fewer problems, or at a smaller share of the informative problems: they would change no
+#: verdict.
 FEWEST_PROBLEMS = 3
 LEAST_SHARE = 0.1
-#: Largest number of adjacent copies to test for; a larger one is a multiple of a smaller one.
+#: Largest number of adjacent copies that is tested. Larger numbers are multiples of smaller ones.
 _MOST_IN_A_ROW = 16
 
 _IDS = """
@@ -160,16 +171,17 @@ FROM unlikely
 GROUP BY step
 ORDER BY step
 """
-_HINT = "leave the copies out, or sample again with different seeds"
+_HINT = "remove the copies, or sample again with different seeds"
 
-#: Hashes of the responses to each problem at one checkpoint, in the order of their index.
+#: Hashes of the responses to each problem at one checkpoint, ordered by sample index.
 Responses = UInt64[np.ndarray, "problem sample"]
 
 
 class _Copies(NamedTuple):
-    """Problems whose samples may be ``n_blocks`` times the same, and the log-probability of that by chance.
+    """Candidate for duplicates: problems whose samples may be ``n_blocks`` copies.
 
-    ``log_chance`` takes the count of each response among a problem's samples, and ``n_blocks``.
+    ``log_chance`` returns the log-probability of this by chance. Its arguments are the count of each response among a
+    problem's samples, and ``n_blocks``.
     """
 
     responses: Responses
@@ -190,7 +202,7 @@ class SampledCheckpoint:
 def find_repeats(store: Store, series: str, sampled: Sequence[SampledCheckpoint]) -> dict[int, str]:
     """Return step → why its samples are no separate evidence.
 
-    ``sampled`` begins with the base. If two checkpoints have the same samples, the later one is reported.
+    ``sampled`` starts with the base. If two checkpoints have the same samples, the later one is reported.
     """
     unlikely = _copies_of_unlikely(store, series)
     reasons: dict[int, str] = {}
@@ -208,12 +220,12 @@ def find_repeats(store: Store, series: str, sampled: Sequence[SampledCheckpoint]
 
 
 def describe_repeats(responses: Responses) -> str | None:
-    """Describe how the samples of problems repeat; None if they do not.
+    """Describe how the samples of problems are repeated, or return None.
 
     >>> rng = np.random.default_rng(0)
     >>> once_PN = rng.integers(0, 50, size=(20, 16), dtype=np.uint64)
     >>> print(describe_repeats(np.hstack([once_PN, once_PN])))
-    2 times the same 16 samples at 20 of 20 problems: identical seeds, or a file read twice; leave the copies out, or
+    2 times the same 16 samples at 20 of 20 problems: identical seeds, or a file read twice; remove the copies, or
     sample again with different seeds
     >>> print(describe_repeats(rng.integers(0, 50, size=(20, 32), dtype=np.uint64)))
     None
@@ -228,7 +240,7 @@ def describe_repeats(responses: Responses) -> str | None:
 
 
 def _consecutive_blocks(responses: Responses) -> Iterator[tuple[str, _Copies]]:
-    """Yield candidates for whole blocks of every size, one after the other."""
+    """Yield candidates in which consecutive blocks are copies, for all block sizes."""
     for size in range(1, responses.shape[1] // 2 + 1):
         ends_equal_P = (responses[:, [0, size - 1]] == responses[:, [size, 2 * size - 1]]).all(axis=1)
         if ends_equal_P.sum() < FEWEST_PROBLEMS:
@@ -250,7 +262,7 @@ def _adjacent_copies(responses: Responses) -> Iterator[tuple[str, _Copies]]:
 
 
 def _multiple_counts(responses: Responses) -> Iterator[tuple[str, _Copies]]:
-    """Yield candidates for copies in any order, the largest multiple first."""
+    """Yield candidates for copies in any order, the largest number of copies first."""
     often_P = np.array([np.gcd.reduce(np.unique(ids, return_counts=True)[1]) for ids in responses])
     for times in range(min(_MOST_IN_A_ROW, responses.shape[1]), 1, -1):
         copied_P = often_P % times == 0
@@ -259,7 +271,7 @@ def _multiple_counts(responses: Responses) -> Iterator[tuple[str, _Copies]]:
 
 
 def _describe_copy(responses: Responses, label: str, theirs: Responses) -> str | None:
-    """Describe a checkpoint whose samples are those of another one; None if they differ."""
+    """Describe a checkpoint whose samples equal those of another one; None if they differ."""
     n = min(responses.shape[1], theirs.shape[1])
     both = np.hstack([responses[:, :n], theirs[:, :n]])
     copied_P = (both[:, :n] == both[:, n:]).all(axis=1)
@@ -267,17 +279,18 @@ def _describe_copy(responses: Responses, label: str, theirs: Responses) -> str |
     if n_copied is None:
         return None
     return (
-        f"the same samples as {label} at {n_copied} of {len(both)} problems: its weights were not loaded, or hardly "
-        "differ and share a seed; sample it again with a different seed"
+        f"the same samples as {label} at {n_copied} of {len(both)} problems: either its weights were not loaded, "
+        f"or they hardly differ and the seed was the same; sample it again with a different seed"
     )
 
 
 def _count_copied(copies: _Copies) -> int | None:
-    """Return the number of informative problems that are copied; None if they are few, or chance explains them.
+    """Return the number of informative problems with copied samples.
 
-    With p_i the probability of a copy at problem i, −sum log p_i over the copied ones exceeds s by chance with
-    probability at most exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)), by Markov's inequality for exp(s / 2). All of them are
-    copied with probability prod_i p_i.
+    Returns None if they are few, or chance explains them. Let p_i be the probability of a copy at problem i by chance,
+    and s the sum of −log p_i over the copied problems. By Markov's inequality for exp(s / 2), a sum of s or more has at
+    most the probability exp(−s / 2) prod_i (1 − p_i + sqrt(p_i)). If all problems are copied, the probability is prod_i
+    p_i.
     """
     responses, n_blocks = copies.responses, copies.n_blocks
     informative_P = (responses != responses[:, :1]).any(axis=1)
@@ -290,12 +303,15 @@ def _count_copied(copies: _Copies) -> int | None:
     bound = np.log1p(np.sqrt(p_T) - p_T).sum() + log_p_T[copied_T].sum() / 2
     if copied_T.all():
         bound = min(bound, log_p_T.sum())
-    # Bonferroni: there are at most as many ways to repeat as samples
+    # Bonferroni correction: a problem's samples can be copies in at most this many ways
     return int(copied_T.sum()) if bound < log(CHANCE) - log(responses.size) else None
 
 
 def _log_chance_of_blocks(n_V: np.ndarray, n_blocks: int) -> float:
-    """Return the log-probability that all blocks have response v equally often, given ``n_V`` of it in total."""
+    """Return the log-probability that each response occurs equally often in all blocks.
+
+    ``n_V`` is the total count of each response.
+    """
     if (n_V % n_blocks).any():
         return -np.inf
     c_V, size = n_V // n_blocks, n_V.sum() // n_blocks
@@ -304,10 +320,11 @@ def _log_chance_of_blocks(n_V: np.ndarray, n_blocks: int) -> float:
 
 
 def _log_chance_in_a_row(n_V: np.ndarray, n_blocks: int) -> float:
-    """Return about the log-probability that every response occurs a multiple of ``n_blocks`` times.
+    """Return approximately the log-probability that all counts are multiples of ``n_blocks``.
 
-    A count is such a multiple with probability 1 / ``n_blocks``; if it varies by less, with the probability of its most
-    likely value under a normal distribution with the binomial's variance. The last count follows from the others.
+    A count is such a multiple with probability 1 / ``n_blocks``. If a count varies by less than ``n_blocks``, the
+    probability is that of its most likely value, under a normal distribution with the binomial variance. The last count
+    is determined by the others.
     """
     variance_V = n_V * (1 - n_V / n_V.sum())
     chance_V = np.clip(1 / np.sqrt(2 * np.pi * variance_V), 1 / n_blocks, 1.0)
@@ -315,13 +332,13 @@ def _log_chance_in_a_row(n_V: np.ndarray, n_blocks: int) -> float:
 
 
 def _copies_of_unlikely(store: Store, series: str) -> Mapping[int, str]:
-    """Return step → reason, for steps with many repeated responses that no model would sample twice."""
+    """Return step → reason, for steps that repeat many responses with a low log-probability."""
     n_pairs = float(store.frame(_PAIRS, series=series)["n"].iloc[0])
     most = log(CHANCE) - log(n_pairs)
     return {
         int(row.step): (
-            f"{row.n_copies} of its {row.n} responses with a log-probability below {most:.0f} repeat another, which no "
-            f"independent draws do: identical seeds; {_HINT}"
+            f"{row.n_copies} of its {row.n} responses with a log-probability below {most:.0f} repeat another, which "
+            f"does not happen with independent draws: the seeds are identical; {_HINT}"
         )
         for row in store.frame(_UNLIKELY, series=series, most=most).itertuples()
         if row.n_repeating >= max(FEWEST_PROBLEMS, LEAST_SHARE * row.n_problems) and row.n_copies >= LEAST_SHARE * row.n

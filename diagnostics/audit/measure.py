@@ -1,4 +1,4 @@
-"""Findings (every measure, every checkpoint) and the verdict, computed from the evidence in the store."""
+"""Compute findings (every measure at every checkpoint) and verdict from the store."""
 
 from __future__ import annotations
 
@@ -28,19 +28,17 @@ from oversharp.diagnostics.verdict.record import Verdict
 
 T = TypeVar("T", int, float)
 
-NEEDS_CHECKPOINTS = (
-    "needs the checkpoints, and only samples of another tool were imported; run `oversharp audit` on the checkpoints"
-)
-#: Why a series lacks a measure if only counts were imported.
-NO_TEXTS = "needs the texts, and only counts of correct samples were imported; import dumps with responses"
-#: Columns of other views that are derived from texts.
+NEEDS_CHECKPOINTS = "needs the checkpoints, but only samples were imported; run `oversharp audit` on the checkpoints"
+#: Reason for a measure that is unknown because only counts were imported.
+NO_TEXTS = "needs response texts, but only counts of correct samples were imported; import dumps with responses"
+#: Columns of other views that are computed from texts.
 _COLUMNS_FROM_TEXTS = re.compile(r"\b(?:text|response_id|answer|mode|strategy|looped|reconsiders|n_boxed)\b")
 _COLUMNS_NOT_KEPT = re.compile(rf"\b({'|'.join(NOT_KEPT)})\b")
-OF_FIRST_SERIES = "not computed for a regraded series; see the series that it was made from"
+OF_FIRST_SERIES = "not computed for a regraded series; see the original series"
 
 
 def measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: ProgressSink) -> None:
-    """Compute every measure from the store and replace the earlier findings."""
+    """Compute every measure from the store, and replace the earlier findings."""
     if has_texts(store, key.series):
         read_ways(store, key, progress)
     with store.kept.keep(key.series):
@@ -95,10 +93,10 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
 def conclude(
     store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str], progress: ProgressSink
 ) -> Verdict:
-    """Compute the verdict and replace the earlier one; arguments as for ``judge``.
+    """Compute the verdict and replace the earlier one. Arguments as for ``judge``.
 
-    A verdict counts as a look at these checkpoints, once for the same checkpoints. The recommendation is updated in the
-    verdicts of all comparable series.
+    A verdict counts as a look at these checkpoints. A second verdict on the same checkpoints is no new look. The
+    recommendation is updated in the verdicts of all comparable series.
     """
     start = time.perf_counter()
     with progress.stage("verdict", 1) as advance:
@@ -113,9 +111,9 @@ def conclude(
 
 
 def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[str, pd.DataFrame]:
-    """Return the views that computed measures need, each with the columns that some measure reads.
+    """Return the views that computed measures need, with the columns that they read.
 
-    A view that is known to be empty, or that no measure can use, is not computed.
+    A view is skipped if it is known to be empty, or if no measure can use it.
     """
     frames: dict[str, pd.DataFrame] = {}
     views = {view for measure in computed for view in (*measure.needs, *measure.also)}
@@ -136,7 +134,7 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
 
 
 def _lacks_view(measure: Measure, frames: Mapping[str, pd.DataFrame]) -> bool:
-    """Whether a view that the measure needs is known to be empty."""
+    """Return whether a view that the measure needs is known to be empty."""
     return any(view in frames and frames[view].empty for view in measure.needs)
 
 
@@ -144,7 +142,8 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
     if measure.sql is None:
         return measure(evidence)
     lacks_tokens = "token files" in _tags(measure) and not store.has_tokens()
-    if lacks_tokens or (key.verifier is None and "regraded_samples" in measure.needs):  # known without the slow query
+    # this is known without the slow query
+    if lacks_tokens or (key.verifier is None and "regraded_samples" in measure.needs):
         return measure.unknown(measure.expected(evidence), measure.missing)
     available = {"series": key.series, "strategy_regex": key.strategy_regex, "ks": list(evidence.ks)}
     used = {name: value for name, value in available.items() if f"${name}" in measure.sql}
@@ -175,7 +174,7 @@ def _findings(store: Store, key: AuditKey, measure: Measure, evidence: Evidence)
 def _move_to_with_modes(
     findings: Sequence[Finding], measure: Measure, n_listed: int, n_problems: int
 ) -> Sequence[Finding]:
-    """Move values over only the problems that list their modes from scope ``all`` to scope ``with_modes``."""
+    """Move values over only the problems that list modes from ``all`` to ``with_modes``."""
     if "mode_logps" not in measure.needs or n_listed in (0, n_problems):
         return findings
     why = f"only {n_listed} of {n_problems} problems list every accepted response; see scope with_modes"
@@ -190,9 +189,10 @@ def _move_to_with_modes(
 
 
 def _set_interval_unit(finding: Finding, measure: Measure, evidence: Evidence) -> Finding:
-    """Set the resampling unit of an interval, and drop an interval that takes related problems as independent.
+    """Set the resampling unit of an interval.
 
-    Measures that use clusters set the unit themselves. Training prompts are not the audit's problems.
+    Removes an interval that treats related problems as independent. Measures that use clusters set the unit themselves.
+    Training prompts are not problems of the audit.
     """
     if finding.interval_over is not None or (finding.low is None and finding.high is None):
         return finding
@@ -202,14 +202,14 @@ def _set_interval_unit(finding: Finding, measure: Measure, evidence: Evidence) -
 
 
 def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | None:
-    """Return why no further samples of such a series give values of a measure; None if they can."""
+    """Return why a measure has no value for any samples of this kind of series, or None."""
     if recorded and "needs checkpoints" in _tags(measure):
         return NEEDS_CHECKPOINTS
     return OF_FIRST_SERIES if regraded and "first series" in _tags(measure) else None
 
 
 def _needs_texts(measure: Measure) -> bool:
-    """Whether a measure needs texts, or the answers in them."""
+    """Return whether a measure needs texts, or answers that are parsed from texts."""
     if "from texts" in _tags(measure):
         return True
     if measure.sql is not None:
@@ -227,5 +227,5 @@ def _is_largest(view: str) -> bool:
 
 
 def _optional(value: object, convert: Callable[[Any], T]) -> T | None:
-    """Convert a value from SQL; NULL, which pandas makes None, NaN or NA, becomes None."""
+    """Convert a value from SQL. Pandas represents NULL as None, NaN or NA; all become None."""
     return None if value is None or pd.isna(value) else convert(value)

@@ -1,4 +1,4 @@
-"""Size and cost in samples of an audit that finds a loss of a given size."""
+"""Compute the size of an audit that detects a loss of a given size, and its cost in samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oversharp.diagnostics.verdict.counts import GuessRate
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, window_size
 
-#: Number of simulated audits that test whether false accepts explain the fall, and their seed.
+#: Number of simulated audits in which false accepts are tested as an explanation of the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000
 DEFAULT_CHECKPOINTS = 8
@@ -29,10 +29,10 @@ DEFAULT_CHECKPOINTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """The audited series that a plan starts from: its base's counts, and the cost of its samples.
+    """The audited series from which a plan starts: counts of its base, and cost of its samples.
 
-    ``n_checkpoints`` counts the trained checkpoints. ``tokens_per_sample`` is a mean over them and the base, None if
-    another tool sampled and did not record it. ``cluster_P`` is None without clusters.
+    ``n_checkpoints`` counts the trained checkpoints. ``tokens_per_sample`` is the mean over them and the base, None if
+    the imported tool did not record tokens. ``cluster_P`` is None without clusters.
     """
 
     series: str
@@ -48,7 +48,7 @@ class Pilot:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedChange:
-    """Mean change of pass@``k`` (probability) by a planted loss; negative for a fall."""
+    """Mean change of pass@``k`` (as a probability) by a simulated loss; negative for a fall."""
 
     k: int
     change: float
@@ -56,11 +56,12 @@ class PlantedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedLoss:
-    """Changes of pass@k by a planted loss: at smaller k, at the given k, and at ``k_largest``, where it is largest.
+    """Changes of pass@k by a simulated loss: at smaller k, at the given k, and at ``k_largest``.
 
-    ``k_largest`` is at most half of the base's samples. ``share_lost`` of the problems are never solved again; None for
-    a diffuse loss, which lowers many problems a little. ``guessed`` is the share of detected falls that false accepts
-    explain, in the cheapest audit, else in that of the highest power; None if it detects none.
+    The change is largest at ``k_largest``, which is at most half of the base's samples. ``share_lost`` of the problems
+    are never solved again; None for a diffuse loss, which lowers many problems a little. ``guessed`` is the share of
+    detected falls that false accepts explain. It is for the cheapest audit, or for the one with the highest power if
+    none is large enough. It is None if that audit detects no fall.
     """
 
     law: Law
@@ -72,10 +73,11 @@ class PlantedLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class RelatedProblems:
-    """Clusters of the audited problems, and the factor by which they may raise the number of problems needed.
+    """Clusters of the audited problems, and by how much they may raise the needed number.
 
-    ``most_times`` is the largest design effect: all problems of a cluster change together. Source: Kish 1965, Survey
-    Sampling, §5.4: 1 + (size − 1)·ρ at ρ = 1, with sizes weighted by themselves.
+    ``most_times`` is the largest possible factor, the design effect if all problems of a cluster change together.
+    Source:
+    Kish 1965, Survey Sampling, §5.4: 1 + (size − 1)·ρ at ρ = 1, averaged over clusters with their sizes as weights.
     """
 
     n_clusters: int
@@ -94,11 +96,11 @@ class RelatedProblems:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Possible audits by problems and samples, and the cheapest with the wanted power, None if none has it.
+    """Possible audits by number of problems and samples, and the cheapest with the power.
 
-    ``present`` is the power of the audit in the store, None without a trained checkpoint. Each loss in ``planted``
-    lowers pass@``k`` by ``drop``, a probability, from ``base_pass_at_k``. ``guess_rate`` is the false-accept rate and
-    ``guess_source`` its source. ``related`` is None without clusters.
+    ``cheapest`` is None if no audit has that power. ``present`` is the power of the audit in the store, None without a
+    trained checkpoint. Each loss in ``planted`` lowers pass@``k`` by ``drop``, a probability, from ``base_pass_at_k``.
+    ``guess_rate`` is the false-accept rate and ``guess_source`` its source. ``related`` is None without clusters.
     """
 
     series: str
@@ -129,24 +131,25 @@ def plan(
     wanted: float = 0.8,
     n_checkpoints: int | None = None,
 ) -> Plan:
-    """Return power and cost of audits of several sizes, for a fall of pass@``k`` by ``drop_points`` percentage points.
+    """Return power and cost of audits of several sizes, for a fall of pass@``k``.
 
-    ``k``: by default half of the audit's n. Two losses of that size are planted, each the same in every audit of the
-    plan: a diffuse one (a winner-take-all expansion of the base's success rates) and a concentrated one (a few problems
-    are never solved again, the others rise). An audit has the wanted power if it has it for both. A kind of loss that
-    cannot be that large is left out. The plan is deterministic.
+    The fall is ``drop_points`` percentage points. The default of ``k`` is half of the audit's n. Two losses of that
+    size are simulated, and are the same in every audit of the plan. In the diffuse loss, the success rates of the base
+    are changed by a winner-take-all expansion. In the concentrated loss, a few problems are never solved again and the
+    others rise. An audit has the wanted power if it has it for both losses. A kind of loss that cannot be that large is
+    left out. The plan is deterministic.
 
-    A fall is detected if both keys are significant, so that the verdict generalizes to the population of problems. One
-    look is assumed. If the lost success rates are as small as the false-accept rate, a larger audit cannot exclude
-    false accepts: ``PlantedLoss.guessed`` is the share of falls that would get that label.
+    A fall is detected if both keys of the verdict are significant, so that it generalizes to the population of
+    problems. The plan assumes one look. If the lost success rates are as small as the false-accept rate, a larger audit
+    cannot exclude false accepts. ``PlantedLoss.guessed`` is the share of falls that would get that label.
 
-    The power is an upper bound. Real losses vary more between problems than the planted ones, and changes between
-    checkpoints are not simulated: all late checkpoints have the same success rates, so that the fall of their pooled
-    samples equals the mean of their falls, which a verdict states. Problems lose independently; with clusters,
-    ``Plan.related`` bounds the effect of that assumption.
+    The power is an upper bound, for two reasons. Real losses vary more between problems than the simulated ones.
+    Changes between checkpoints are not simulated: all late checkpoints have the same success rates, so the fall of
+    their pooled samples equals the mean of their falls, which a verdict reports. Problems lose independently.
+    ``Plan.related`` bounds the effect of clusters.
 
     Raises:
-        ConfigError: a number outside its range, or a fall larger than any loss can cause.
+        ConfigError: a number is outside its range, or the fall is larger than any loss can cause.
         StoreError: the store has no such audit, or no graded samples of its base.
     """
     if not 0 < drop_points <= 100:
@@ -163,8 +166,8 @@ def plan(
     if not pilot.correct_P.any():
         raise ConfigError(
             f"series {pilot.series!r}: the base solved none of {plural(len(pilot.correct_P), 'problem')} in "
-            f"{plural(pilot.n_base, 'sample')} each, so nothing can be lost; plan with easier problems, or more "
-            "samples of the base"
+            f"{plural(pilot.n_base, 'sample')} each, so no problem can be lost; plan with easier problems, or with "
+            f"more samples of the base"
         )
     if not losses:
         raise ConfigError(
@@ -207,7 +210,10 @@ def plan(
 
 
 def read_pilot(store: Store, series: str) -> Pilot:
-    """Read the current audit of ``series`` as a pilot. Raises ``StoreError`` without a graded sample of its base."""
+    """Read the current audit of ``series``.
+
+    Raises ``StoreError`` if its base has no graded sample.
+    """
     counts = store.frame(
         "SELECT n, n_correct FROM sampled_counts WHERE series = $series AND is_base ORDER BY problem_id", series=series
     )
@@ -246,14 +252,14 @@ def _resolve_k(k: int | None, pilot: Pilot) -> int:
         return max(1, min(pilot.n // 2, most))
     if not 1 <= k <= most:
         raise ConfigError(
-            f"--k {k}: must be between 1 and {most}, half of the {pilot.n_base} samples per problem that series "
-            f"{pilot.series!r} has of its base"
+            f"--k {k}: must be between 1 and {most}, half of the {pilot.n_base} samples per problem of the base in "
+            f"series {pilot.series!r}"
         )
     return k
 
 
 def _describe_loss(rates: BaseRates, loss: Loss, k: int, pilot: Pilot, design: Design) -> PlantedLoss:
-    """Return the loss's effect at k = 1, 8, 32, 128, … and ``k``, and the share that false accepts explain."""
+    """Return the effect of a loss at k = 1, 8, 32, 128, … and ``k``, and its share ``guessed``."""
     ks = sorted({k, *inference_ks(max(2, pilot.n_base))})
     change_by_k = dict(zip(ks, rates.changes(loss, ks), strict=True))
     k_largest = min(change_by_k, key=change_by_k.__getitem__)

@@ -1,4 +1,4 @@
-"""Preparation of an audit: find problems and checkpoints, resolve the settings, open store and engine."""
+"""Prepare an audit: find problems and checkpoints, resolve settings, open store and engine."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from oversharp.diagnostics.tasks import load_problems
 from oversharp.diagnostics.tasks.benchmarks import text_answers_note
 from oversharp.diagnostics.tasks.clusters import find_clusters
 
-#: Training responses to score for each problem of the audit, in each interval between two checkpoints.
+#: Number of training responses to score per problem of the audit and interval between two checkpoints.
 TRAINING_PER_PROBLEM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedAudit(OpenAudit):
-    """An audit that is registered in its store and can sample.
+    """An audit that is registered in its store and ready to sample.
 
-    ``skipped``: checkpoints that could not be read (label → reason). ``whole_id``: id of the whole audit, which for a
-    shard differs from that of ``key``.
+    ``skipped`` maps the labels of checkpoints that could not be read to reasons. ``whole_id`` is the id of the whole
+    audit. In a shard it differs from the id of ``key``.
     """
 
     settings: Settings
@@ -144,7 +144,7 @@ def _register(
 
 
 def _require_device(config: AuditConfig) -> None:
-    """Raise ``ConfigError`` for a missing ``--device``; Ray's workers check theirs."""
+    """Raise ``ConfigError`` for a missing ``--device``. Ray's workers check their own device."""
     if config.device is not None and config.ray is None:
         from oversharp.diagnostics.models.devices import pick_device  # loads torch
 
@@ -157,7 +157,7 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
     progress.note(f"series {series.name}: {plural(len(series.checkpoints), 'checkpoint')}, base {series.base.label}")
     if config.base is None and series.base.step > 0:
         progress.note(
-            f"base: {series.base.label}, the first step, as there is no step 0; --base PATH sets the model before RLVR"
+            f"base: {series.base.label}, the first step, because there is no step 0; --base PATH sets another base"
         )
     for label, reason in skipped.items():
         progress.note(f"left out {label}: {reason}")
@@ -166,7 +166,9 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
 
 
 def _register_training(store: Store, series: Series, n: int, shard: Shard, progress: ProgressSink) -> None:
-    """Register the training responses to score: the shard's part of ``n`` per interval between checkpoints."""
+    """Register the training responses to score, ``n`` per interval between checkpoints.
+
+    A shard registers only its part."""
     steps = [checkpoint.step for checkpoint in series.checkpoints]
     training, faults = read_training_responses(series.path, steps, limit=n)
     for fault in faults:

@@ -1,7 +1,7 @@
-"""Regrading: grade stored responses with another verifier, as a second series with a separate verdict.
+"""Regrade: grade stored responses with another verifier, as a second series.
 
-Nothing is sampled, and earlier grades are kept, since grades are stored by verifier. The second series shares
-checkpoints and samples with the first; its audit records the verifier.
+The second series has a separate verdict. Nothing is sampled. Earlier grades are kept, because grades are stored by
+verifier. The second series shares checkpoints and samples with the first, and its audit records the verifier.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 class RegradeResult:
     """Both verdicts, and the number of samples on which the verifiers disagree.
 
-    ``own_verifiers`` grade ``of_series``. ``left_out`` maps problems (the user's id, else the store's) whose gold
-    answer ``verifier`` cannot parse to the reason. ``n_samples`` counts the samples that both graded, ``n_disagreed``
-    those that only one accepts.
+    ``own_verifiers`` are the graders of the series ``of_series``. ``left_out`` maps problems whose gold answer
+    ``verifier`` cannot parse to the reason; the key is the user's id, else the store's. ``n_samples`` counts the
+    samples that both graded, ``n_disagreed`` those that only one accepts.
     """
 
     series: str
@@ -61,7 +61,7 @@ class RegradeResult:
 
 
 def regraded_name(series: str, verifier: str) -> str:
-    """Return the name of the series of the same samples under another verifier.
+    """Return the name of the second series, which has the grades of ``verifier``.
 
     >>> regraded_name("grpo", "math")
     'grpo (math)'
@@ -79,26 +79,28 @@ def regrade(
     command: str = "",
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
-    """Grade the responses of ``series`` with ``verifier`` too; by default of the only series that is not regraded.
+    """Grade the responses of ``series`` also with ``verifier``.
 
-    If ``verifier`` grades the series already, outdated grades are recomputed in place, and ``of_verdict`` is the
-    verdict before. The verdict has the looks and runs of ``series``. ``guess_rate`` is the false-accept rate of
-    ``verifier``; ``limits`` bound a verifier that is the user's code. The caller writes the report. The same command
-    continues after an interruption, and later grades new samples. Problems whose gold answer the verifier cannot parse
-    are left out of the second series, and listed.
+    ``series`` defaults to the only series that is not regraded. If ``verifier`` already grades the series, outdated
+    grades are recomputed in place, and ``of_verdict`` is the earlier verdict. The verdict has the looks and runs of
+    ``series``. ``guess_rate`` is the false-accept rate of ``verifier``. ``limits`` are limits for a verifier that is
+    the user's code. The caller writes the report. The same command continues after an interruption, and grades samples
+    that were added later. Problems whose gold answer the verifier cannot parse are left out of the second series, and
+    listed.
 
     Raises:
         VerifierError: there is no verifier of that name.
-        ConfigError: this verifier grades the series already by the current rules, the store has several series and none
-            is given, or the false-accept rate is not from 0 to 1.
+        ConfigError: this verifier already grades the series by the current rules, the store has several series and none
+        is
+            given, or the false-accept rate is not from 0 to 1.
         ProblemError: the verifier can parse the gold answer of no problem.
-        StoreError: no such store or audit, or another series has the second one's name.
+        StoreError: no such store or audit, or another series has the name of the second one.
     """
     progress = progress or SilentProgress()
     if limits is not None:
         require_limits(limits)
     verifier = named_verifier(verifier, limits)
-    get_verifier(verifier)  # before the store is touched
+    get_verifier(verifier)  # raises before the store is changed
     require_share("--guess-rate", guess_rate)
     if not store_path.is_file():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
@@ -121,7 +123,8 @@ def regrade(
         left_out_labels = {**skipped, **_label_failed(store, first.series, failed)}
         store.end_audit(key, provenance(command, left_out_labels, {"regraded": regraded}))
         n_samples, n_disagreed = _count_disagreements(store, key.series)
-        of_verdict = update_verdict(store, first, failed, skipped, progress)  # its explanations compare both graders
+        # the explanations of its verdict compare both graders
+        of_verdict = update_verdict(store, first, failed, skipped, progress)
     graded_ids = {problem.problem_id for problem in problems}
     return RegradeResult(
         series=key.series,
@@ -143,7 +146,7 @@ def regrade(
 
 
 def _choose_series(store: Store, named: str | None) -> str:
-    """Return the named series, or the only one that is graded by its problems' own verifiers."""
+    """Return the given series, or the only one that is graded by its problems' own verifiers."""
     if named is None:
         names: list[str] = store.frame("SELECT series FROM current_audits WHERE verifier IS NULL ORDER BY series")[
             "series"
@@ -154,7 +157,7 @@ def _choose_series(store: Store, named: str | None) -> str:
             raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(names)}")
     chosen = choose_series(store, named)
     if stored_key(store, chosen).verifier is not None:
-        raise ConfigError(f"--series {chosen}: was made by `oversharp regrade`; pass the series that it was made from")
+        raise ConfigError(f"--series {chosen}: `oversharp regrade` created it; pass the original series")
     return chosen
 
 
@@ -173,13 +176,13 @@ def _regrade_in_place(
     guess_rate: float | None,
     progress: ProgressSink,
 ) -> RegradeResult:
-    """Recompute the grades by older rules of the series' own verifier."""
+    """Recompute the grades that the series' own verifier made by older rules."""
     if guess_rate is not None:
-        raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier} and keeps the rate it has")
+        raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier}, so its rate cannot be changed")
     pending = find_ungraded(store, key, with_errors=True)
     if not len(pending):
         raise ConfigError(
-            f"--verifier {verifier}: grades series {key.series!r} already, by the current rules; pass another one"
+            f"--verifier {verifier}: already grades series {key.series!r} by the current rules; pass another one"
         )
     before = store.verdict(key.series)
     grade_responses(store, problems, pending, key=key, progress=progress)
@@ -202,7 +205,7 @@ def _regrade_in_place(
 
 
 def _split_problems(problems: Sequence[Problem], series: str, verifier: str) -> tuple[list[Problem], dict[str, str]]:
-    """Return the problems with ``verifier``, and those whose gold answer it cannot parse (id → reason)."""
+    """Return problems with ``verifier``, and those whose gold it cannot parse (id → reason)."""
     readable: list[Problem] = []
     left_out: dict[str, str] = {}
     with Verifiers() as verifiers:
@@ -230,10 +233,10 @@ def _register(
         first,
         audit_id=content_hash("regraded", first.audit_id, verifier, problem_ids),
         series=regraded_name(first.series, verifier),
-        kernel_problems=0,  # the first series has the kernel, which does not depend on the verifier
+        kernel_problems=0,  # the kernel does not depend on the verifier, and the first series has it
         kernel_responses=0,
         verifier=verifier,
-        terms=replace(first.terms, guess_rate=guess_rate),  # the rate differs between verifiers
+        terms=replace(first.terms, guess_rate=guess_rate),  # the false-accept rate differs between verifiers
     )
     _require_free_name(store, key)
     store.add_series(_copy_series(store, first.series, key.series))
@@ -246,7 +249,7 @@ def _register(
 def _require_free_name(store: Store, key: AuditKey) -> None:
     existing = store.frame("SELECT verifier FROM current_audits WHERE series = $series", series=key.series)["verifier"]
     if len(existing) and existing.iloc[0] != key.verifier:
-        raise StoreError(f"{store.path}: has a series called {key.series!r} that was not made by `oversharp regrade`")
+        raise StoreError(f"{store.path}: already has a series {key.series!r} that `oversharp regrade` did not create")
 
 
 def _copy_series(store: Store, series: str, name: str) -> Series:

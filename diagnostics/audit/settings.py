@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-#: Approximate length of a token, for estimates.
+#: Approximate number of characters per token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
 
 class SamplerChoice(Protocol):
-    """Chooses a sampler on the machine that samples; see ``samplers.choose_sampler``."""
+    """Function that chooses a sampler on the machine that samples.
+
+    See ``samplers.choose_sampler``.
+    """
 
     def __call__(
         self, name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, stored: str | None = None
@@ -49,11 +52,12 @@ class SamplerChoice(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Resolved settings of one audit. No step after ``resolve`` reads the configuration.
+    """Resolved settings of one audit. After ``resolve``, no step reads the configuration.
 
-    ``n`` and ``n_base`` include ``--top-up``. ``panel_sampling``: settings of the panel's samples. ``controls``:
-    samples at other temperatures, None for none. ``engine``: specification of the sampling and scoring engine.
-    ``uses_ray``: Ray's workers run it. ``preset``: name of ``--preset`` and the settings that it decided.
+    ``n`` and ``n_base`` include ``--top-up``. ``panel_sampling`` are the sampling settings of the panel. ``controls``
+    are samples at other temperatures, None for none. ``engine`` specifies the engine that samples and scores.
+    ``uses_ray``:
+    Ray's workers run it. ``preset`` is the name of ``--preset`` and the settings that it set.
     """
 
     sampling: SamplingSettings
@@ -75,7 +79,7 @@ class Settings:
     preset: Mapping[str, object]
 
     def key(self, series: str, problems: Sequence[Problem]) -> AuditKey:
-        """Return the identity of the audit of these problems in the store."""
+        """Return the identity in the store of an audit of these problems."""
         problem_ids = [problem.problem_id for problem in problems]
         compared = (series, self.sampling.settings_id, problem_ids, self.n, self.n_base, self.ks)
         panel = (self.panel_sampling.settings_id, self.panel)
@@ -107,11 +111,11 @@ def resolve(
     choose_sampler: SamplerChoice,
     note: Note,
 ) -> Settings:
-    """Resolve every setting that the configuration leaves open; write nothing to the store.
+    """Resolve every setting that the configuration leaves open. Nothing is written to the store.
 
-    A continued audit keeps the chat, precision and sampler of the samples in the store. ``note`` prints each choice
-    that the user did not make. Raises ``ConfigError`` for settings that contradict the store, ``SamplerError`` for a
-    sampler or chat template that cannot be used.
+    A continued audit keeps the chat template, floating-point type and sampler of the samples in the store. ``note``
+    prints each choice that the user did not make. Raises ``ConfigError`` for settings that contradict the store, and
+    ``SamplerError`` for a sampler or chat template that cannot be used.
     """
     draws = stored_draws(store, series.name)
     chat, chat_args = _resolve_chat(config, series, problems, draws, note)
@@ -156,21 +160,22 @@ def resolve(
     if config.controls is False:
         audit_id = settings.key(series.name, problems).audit_id
         if len(store.frame("FROM audit_controls WHERE audit_id = $id", id=audit_id)):
-            note("--no-controls: none are drawn; those of an earlier call are in the store and are reported")
+            note("--no-controls: none are sampled; the store has some from an earlier call, which are reported")
     return settings
 
 
 def _resolve_chat(
     config: AuditConfig, series: Series, problems: Sequence[Problem], draws: StoredDraws | None, note: Note
 ) -> tuple[bool, str | None]:
-    """Return whether to use the chat template, and its arguments: the user's, else the store's, else the series' own.
+    """Return whether to use the chat template, and its arguments.
 
-    Raises ``SamplerError`` for a system turn or arguments without a chat template.
+    They are the user's, else the store's, else those of the series. Raises ``SamplerError`` for a system prompt or
+    arguments without a chat template.
     """
     chat_args = _canonical_json(config.chat_args)
     if config.chat is not None:
         return config.chat, chat_args if config.chat else None
-    if config.preset is not None and config.prompt_template is None:  # the preset's template contains the turns
+    if config.preset is not None and config.prompt_template is None:  # the preset's template contains the chat turns
         return False, None
     if draws is not None and draws.chat is not None:
         if not draws.chat and (config.system_prompt or config.chat_args):
@@ -189,13 +194,19 @@ def _resolve_chat(
 
 
 def _canonical_json(chat_args: str | None) -> str | None:
-    """Return the JSON object in canonical form, since it identifies samples; None for an empty one."""
+    """Return a JSON object in canonical form, because it identifies samples.
+
+    None for an empty one.
+    """
     given: dict[str, object] = {} if chat_args is None else json.loads(chat_args)
     return json.dumps(given, sort_keys=True, ensure_ascii=False) if given else None
 
 
 def resolve_dtype(config: AuditConfig, base: Checkpoint, draws: StoredDraws | None, note: Note) -> Dtype:
-    """Return the precision; for ``--dtype auto`` that of the stored samples, else by base and device."""
+    """Return the floating-point type of the model.
+
+    For ``--dtype auto`` it is that of the stored samples, else it depends on base and device.
+    """
     if config.dtype == "auto" and draws is not None and draws.dtype is not None:
         return cast("Dtype", draws.dtype)
     from oversharp.diagnostics.models.devices import pick_device, slow_products_note  # loads torch
@@ -213,7 +224,7 @@ def resolve_dtype(config: AuditConfig, base: Checkpoint, draws: StoredDraws | No
 def sampling_settings(
     config: AuditConfig, base: Checkpoint, *, sampler: str, chat: bool, chat_args: str | None, dtype: str
 ) -> SamplingSettings:
-    """Return the settings that identify a sample."""
+    """Return the sampling settings of the audit, which identify a sample."""
     return SamplingSettings(
         sampler=sampler,
         temperature=config.used_temperature,
@@ -230,9 +241,9 @@ def sampling_settings(
 
 
 def _panel_sampling(config: AuditConfig, sampling: SamplingSettings) -> SamplingSettings:
-    """Return the settings of the panel: separate temperature and seed, no truncation.
+    """Return the panel's sampling settings: separate temperature and seed, no top-p or top-k.
 
-    With the audit's seed the panel would share its random numbers with the samples for pass@k.
+    With the audit's seed, the panel would share its random numbers with the samples for pass@k.
     """
     seed = int(content_hash("panel", config.seed), 16) % 2**31
     return replace(sampling, temperature=float(config.panel_temperature), top_p=1.0, top_k=0, seed=seed)
@@ -248,9 +259,10 @@ def _default_max_tokens(base: Checkpoint) -> int:
 def _resolve_counts(
     store: Store, config: AuditConfig, series: Series, sampling: SamplingSettings, problems: Sequence[Problem]
 ) -> AuditConfig:
-    """Return the configuration with the total numbers of samples that ``--top-up`` implies, checked like given ones.
+    """Return the configuration with the total numbers of samples after ``--top-up``.
 
-    They are added to those of the last finished audit: an interrupted one is continued, not topped up again.
+    The totals are checked like given numbers. The samples are added to those of the last finished audit: an interrupted
+    top-up is continued, not added a second time.
     """
     more = config.top_up
     if more is None:
@@ -274,7 +286,7 @@ def _resolve_controls(
     sampling: SamplingSettings,
     note: Note,
 ) -> Controls | None:
-    """Return the controls that are affordable or asked for, and those that are in the store already."""
+    """Return the controls that are requested, affordable, or already in the store."""
     request = config.control_request
     controls, line = plan_controls(
         request, sampling, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
@@ -293,7 +305,7 @@ def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequen
     """Warn before sampling if the gradient kernels of full models may not fit into memory."""
     base = series.base
     if not (settings.kernel_problems and settings.panel) or settings.uses_ray:
-        return  # a worker's free memory is unknown here
+        return  # the free memory of a worker is unknown here
     if series.checkpoints[-1].kind != "full" or base.kind != "full":
         return  # the gradients of an adapter are small
     from oversharp.diagnostics.kernel.memory_plan import predict_shortage  # loads torch
@@ -303,7 +315,7 @@ def _estimate_kernel_memory(settings: Settings, series: Series, problems: Sequen
     try:
         outline = outline_path(base.path)
     except CheckpointError:
-        return  # raised again when the model is loaded
+        return  # loading the model raises this error again
     prompt_tokens = max(len(problem.prompt) for problem in problems) // CHARACTERS_PER_TOKEN
     given = settings.engine.kernel_memory_gib
     line = predict_shortage(

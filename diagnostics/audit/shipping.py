@@ -1,4 +1,4 @@
-"""Which checkpoint to ship, of the series of a store that can be compared."""
+"""Choose the checkpoint to ship among the comparable series of a store."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 
-#: Imported samples have no weights: two series share a base where they share its samples. The columns are hashed as one
-#: text: hashes of several columns are combined linearly, so that equal changes of two rows would cancel.
+#: Imported samples have no weights. Two series have the same base if its samples are equal. The columns are hashed as
+#: one text, because DuckDB combines the hashes of several columns linearly: equal changes of two rows would cancel.
 _BASE = """
 SELECT c.checkpoint_id, bit_xor(hash(concat_ws('/', s.problem_id, s.sample_index, s.response_id))) AS samples
 FROM series_checkpoints AS c
@@ -47,7 +47,7 @@ GROUP BY ALL
 
 @dataclass(frozen=True, kw_only=True)
 class _SeriesRead:
-    """A series of the store. Series can be compared if their ``alike`` is equal."""
+    """A series of the store. Series with equal ``alike`` can be compared."""
 
     judged: JudgedSeries
     alike: Hashable
@@ -63,10 +63,11 @@ def ship(
     held_out: bool = False,
     memory_gib: float | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Return one recommendation per group of comparable series, of ``series`` (default: all).
+    """Return one recommendation per group of comparable series, among ``series`` (default: all).
 
     Comparable series have the same base, problems, clusters, sampling settings and grader. They are sorted by name,
-    repaired ones last. With ``held_out`` one half of the problems chooses and the other certifies.
+    with repaired series last. With ``held_out``, one half of the problems is used to choose and the other to compute
+    the guarantee.
 
     Raises:
         ConfigError: ``allow_loss_points`` is no number of points from 0 to below 100.
@@ -86,13 +87,13 @@ def ship(
 
 
 def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Verdict:
-    """Return ``verdict`` with the recommendation over all comparable series, and write it to their verdicts.
+    """Return ``verdict`` with the recommendation over all comparable series.
 
-    So the console, the viewer and the report show the same for each, and what ``ship`` prints without ``--series``.
-    ``counts`` are those of ``verdict``, which is not in the store yet.
+    The recommendation is also written to the verdicts of these series. So the console, the viewer, the report and
+    ``ship`` without ``--series`` agree. ``counts`` are the counts of ``verdict``, which is not in the store yet.
     """
     if len(_series_names(store, None)) < 2:
-        return verdict  # its recommendation is over itself alone
+        return verdict  # its recommendation is over its own series only
     own = _read_series(store, counts.series, counts=counts, verdict=verdict)
     others = [_read_cached(store, name) for name in _series_names(store, None) if name != counts.series]
     group = _sort_series([own, *(one for one in others if one.alike == own.alike)])
@@ -104,7 +105,7 @@ def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Ver
 
 
 def settle_merged(store_path: Path) -> None:
-    """Recompute the recommendation in every verdict, after the series of several stores were merged."""
+    """Recompute the recommendation in every verdict after stores were merged."""
     with Store.open(store_path) as store:
         judged = [str(name) for name in store.frame("SELECT series FROM verdicts ORDER BY series")["series"]]
         if len(judged) < 2:
@@ -115,7 +116,7 @@ def settle_merged(store_path: Path) -> None:
 
 
 def settle_left(store_path: Path) -> None:
-    """Compute the recommendation in every verdict again, after series that it was compared with were removed."""
+    """Recompute the recommendation in every verdict after comparable series were removed."""
     with Store.open(store_path) as store:
         judged = [str(name) for name in store.frame("SELECT series FROM verdicts ORDER BY series")["series"]]
         for group in _group_comparable([_read_series(store, name) for name in judged]):
@@ -132,12 +133,13 @@ def _write_recommendation(store: Store, recommendation: Recommendation, group: S
 
 
 def _restrict(recommendation: Recommendation, series: str) -> Recommendation:
-    """Keep what the verdict on ``series`` needs: base, own checkpoints, and candidates for the best of the others."""
+    """Keep the steps of the base, of ``series``, and of candidates that may be the best."""
     kept = (one for one in recommendation.steps if one.is_base or one.series == series or one.may_be_best)
     return replace(recommendation, steps=tuple(kept))
 
 
-#: Series by store, name and hash of the evidence: a process that audits many runs into one store reads each once.
+#: Cache of series by store, name and hash of their rows. A process that audits many runs into one store reads each
+#: series once.
 _CACHE: dict[tuple[str, str, str], _SeriesRead] = {}
 
 
@@ -152,7 +154,7 @@ def _read_cached(store: Store, series: str) -> _SeriesRead:
 
 
 def _group_comparable(reads: Sequence[_SeriesRead]) -> list[list[_SeriesRead]]:
-    """Return the series in comparable groups, in each trained before repaired ones."""
+    """Return the series in comparable groups. In a group, trained series precede repaired ones."""
     groups: dict[Hashable, list[_SeriesRead]] = {}
     for one in _sort_series(reads):
         groups.setdefault(one.alike, []).append(one)
@@ -160,7 +162,10 @@ def _group_comparable(reads: Sequence[_SeriesRead]) -> list[list[_SeriesRead]]:
 
 
 def _sort_series(reads: Sequence[_SeriesRead]) -> list[_SeriesRead]:
-    """Sort by name, repaired series last: a checkpoint that they share with their run keeps the run's name."""
+    """Sort by name, with repaired series last.
+
+    A checkpoint that they share with their run then has the run's name.
+    """
     return sorted(reads, key=lambda one: (one.is_repaired, one.judged.counts.series))
 
 
@@ -175,16 +180,16 @@ def _recommend(group: Sequence[_SeriesRead], allowed_loss: float, *, held_out: b
 def _series_names(store: Store, series: Sequence[str] | None) -> list[str]:
     if series is not None:
         if not series:
-            raise ConfigError("--series: is empty; give the series to choose from, or leave it out for all")
+            raise ConfigError("--series: is empty; pass the series to choose from, or omit it for all series")
         return [choose_series(store, name) for name in dict.fromkeys(series)]
     names = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
-    return names or [choose_series(store, None)]  # raises: there is none
+    return names or [choose_series(store, None)]  # raises, because there is no audit
 
 
 def _read_series(
     store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None
 ) -> _SeriesRead:
-    """Read a series; ``counts`` and ``verdict`` replace those of the store."""
+    """Read a series. ``counts`` and ``verdict``, if given, replace those of the store."""
     key = stored_key(store, series)
     verdict = verdict or store.verdict(series)
     if counts is None:
@@ -215,7 +220,10 @@ def _read_series(
 
 
 def _add_paths(store: Store, recommendation: Recommendation) -> Recommendation:
-    """Add the directory of every checkpoint; None for imported samples, whose weights are unknown."""
+    """Add the directory of every checkpoint.
+
+    None for imported samples, whose weights are unknown.
+    """
     rows = store.frame(
         """
         SELECT series, step, path

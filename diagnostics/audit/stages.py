@@ -1,7 +1,7 @@
-"""Stages of an audit and of a confirmation: sample (and grade), teacher-force, compute the gradient kernels.
+"""Stages of audits and confirmations: sample and grade, teacher-force, compute kernels.
 
 Each stage queries the store for missing rows, runs the engine, and commits in small transactions. It works on one or
-several checkpoints; ``OnError`` handles the failure of one of them.
+several checkpoints. ``OnError`` handles the failure of one checkpoint.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.kernel_panel import KernelPlan, plan_kernel, upper_triangle
 from oversharp.diagnostics.store.missing import find_unforced, find_unrepeated, missing_samples
 
-#: Scored tokens per commit and Parquet file.
+#: Number of scored tokens per commit and Parquet file.
 TOKENS_PER_COMMIT = 1 << 18
-#: Panel responses per checkpoint that are scored twice, to measure the rounding error of a log-probability.
+#: Number of panel responses per checkpoint that are scored twice, to measure the rounding error of a log-probability.
 REPEATED_SCORES = 64
 
-#: Called with a checkpoint whose job failed, and the error; the stage continues with the others unless it raises.
+#: Callback for a checkpoint whose job failed. The stage continues with the other checkpoints unless the callback
+#: raises.
 OnError = Callable[[Checkpoint, OversharpError], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAudit:
-    """An open store and engine; ``key`` identifies the audit in the store, ``grader`` grades samples as they come."""
+    """An open store and engine.
+
+    ``key`` identifies the audit in the store. ``grader`` grades samples while others are drawn.
+    """
 
     store: Store
     key: AuditKey
@@ -44,7 +48,7 @@ class OpenAudit:
 
 
 def raise_error(_: Checkpoint, error: OversharpError) -> None:
-    """Raise the error, for checkpoints that the stage needs."""
+    """Raise the error. For checkpoints that a stage needs."""
     raise error
 
 
@@ -62,7 +66,7 @@ def draw_samples(
 
     Args:
         planned: checkpoint → problem id → number of samples.
-        greedy: whether to draw the greedy response of each problem too.
+        greedy: whether to also draw the greedy response of each problem.
         stage: name of the stage in progress lines and events.
         on_drawn: called with the checkpoint's id and the number of newly committed samples.
 
@@ -70,7 +74,7 @@ def draw_samples(
         Checkpoint id → samples drawn.
 
     Raises:
-        UnreadableError: a first look at the base's grades stops the audit.
+        UnreadableError: the check of the base's first grades stops the audit.
     """
     jobs, n_missing = [], 0
     for checkpoint, wanted in planned.items():
@@ -104,7 +108,10 @@ def teacher_force(
     settings: SamplingSettings,
     on_error: OnError = raise_error,
 ) -> None:
-    """Teacher-force the responses that the checkpoints have not scored, then a few panel responses a second time."""
+    """Teacher-force the responses that the checkpoints have not scored.
+
+    Then scores some panel responses a second time.
+    """
     jobs = _force_jobs(audit, checkpoints, settings)
     failed: set[Checkpoint] = set()
 
@@ -117,7 +124,7 @@ def teacher_force(
         with audit.progress.stage(_title("teacher-force", jobs), sum(len(job.responses) for job in jobs)) as advance:
             waiting: dict[str, list[ForcedResponse]] = defaultdict(list)
             for result in audit.engine.run(jobs):
-                advance(len(result.forced))  # before the commit, which takes minutes on a real model
+                advance(len(result.forced))  # advance before the commit, which takes minutes on a real model
                 chunk = waiting[result.checkpoint.checkpoint_id]
                 chunk += result.forced
                 if sum(response.n_tokens for response in chunk) >= TOKENS_PER_COMMIT:
@@ -164,7 +171,7 @@ def _commit_scores(
 def _score_again(
     audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, on_error: OnError
 ) -> None:
-    """Score a few panel responses of each checkpoint a second time, in batches of another shape."""
+    """Score some panel responses of each checkpoint a second time, in batches of another shape."""
     jobs = _force_jobs(audit, checkpoints, settings, is_repeat=True)
     scores: dict[str, list[ForcedResponse]] = {job.checkpoint.checkpoint_id: [] for job in jobs}
     for result in audit.engine.run(jobs):
@@ -180,10 +187,10 @@ def _score_again(
 def compute_kernels(
     audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, kind: str
 ) -> Mapping[str, str]:
-    """Compute the gradient kernels; return label → reason of those that failed.
+    """Compute the gradient kernels. Returns the failures (label → reason).
 
-    If the rows do not fit into memory, the kernel has fewer problems; that is printed and is no failure. ``kind``:
-    kind of weights that this series trains, a full model or an adapter.
+    If the rows do not fit into memory, the kernel has fewer problems. That is printed, but is no failure. ``kind`` is
+    the kind of weights that this series trains: a full model or an adapter.
     """
     without_kernel: dict[str, str] = {}
     n_problems = dict.fromkeys(checkpoints, audit.key.kernel_problems)
@@ -205,14 +212,17 @@ def compute_kernels(
 def _kernel_plan(
     audit: OpenAudit, checkpoint: Checkpoint, settings: SamplingSettings, kind: str, n_problems: int
 ) -> KernelPlan | None:
-    """Return the rows of a kernel; None if it exists, or cannot be computed (recorded with a reason)."""
+    """Return the planned rows of a kernel.
+
+    None if the kernel exists, or if it cannot be computed; the reason is then recorded.
+    """
     store, key, checkpoint_id = audit.store, audit.key, checkpoint.checkpoint_id
     plan = plan_kernel(store, replace(key, kernel_problems=n_problems), checkpoint, settings)
     if plan is None:
         store.add_missing_kernel(key, checkpoint_id, "no panel to choose responses from; run the audit with --panel 4")
         return None
     if checkpoint.trained.kind != kind:
-        why = "its kernel would be over the whole model's weights, those of the adapters are over their weights only"
+        why = "its kernel would use the weights of the whole model, but those of the adapters use only adapter weights"
         store.add_missing_kernel(key, checkpoint_id, why)
         return None
     return None if store.link_kernel(key, checkpoint_id, plan.kernel_id) else plan
@@ -224,7 +234,10 @@ def _compute_planned(
     settings: SamplingSettings,
     without_kernel: dict[str, str],
 ) -> dict[Checkpoint, KernelTooLargeError]:
-    """Compute and commit kernels; return those too large for memory, add other failures to ``without_kernel``."""
+    """Compute and commit kernels. Returns those that are too large for memory.
+
+    Other failures are added to ``without_kernel``.
+    """
     jobs = [
         KernelJob(checkpoint=checkpoint, problems=audit.problems, settings=settings, responses=plan.rows)
         for checkpoint, plan in plans.items()
@@ -268,7 +281,10 @@ def _commit_kernel(audit: OpenAudit, checkpoint: Checkpoint, plan: KernelPlan, c
 
 
 def _affordable_problems(audit: OpenAudit, checkpoint: Checkpoint, n_problems: int, error: KernelTooLargeError) -> int:
-    """Return the number of problems whose rows fit into memory; 0, recorded with the reason, if none do."""
+    """Return the number of problems whose rows fit into memory.
+
+    If it is 0, the reason is recorded.
+    """
     fewer = min(n_problems - 1, int(n_problems * error.share))
     if fewer < 1:
         why = f"{error}, not even those of one problem"
@@ -280,7 +296,7 @@ def _affordable_problems(audit: OpenAudit, checkpoint: Checkpoint, n_problems: i
 
 
 def _title(stage: str, jobs: Sequence[Job]) -> str:
-    """Return the stage's title in progress lines.
+    """Return the title of a stage for progress lines.
 
     >>> from pathlib import Path
     >>> checkpoint = Checkpoint(step=20, label="checkpoint-20", path=Path("."), kind="full", weights_hash="")

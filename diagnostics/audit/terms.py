@@ -1,4 +1,4 @@
-"""Verdict settings (false-accept rate, looks, runs), and which of them may still change after the first verdict."""
+"""Verdict settings: false-accept rate, looks, runs. Some may not change after a verdict."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.store import Store
 
 VERDICT = Parameter(group=Group("Verdict", sort_key=6))
-#: Value of ``--looks`` where the number of looks is unknown.
+#: Value of ``--looks`` for an unknown number of looks.
 ANY: Literal["any"] = "any"
-#: Values of ``--selected-by``.
+#: Allowed values of ``--selected-by``.
 SELECTED_BY = ("base", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictConfig:
-    """Settings of the verdict that do not follow from the samples.
+    """Settings of the verdict that cannot be computed from the samples.
 
     Attributes
     ----------
@@ -31,19 +31,19 @@ class VerdictConfig:
         False-accept rate: share of wrong responses that the grader accepts, from 0 to 1. Default: the grader's own if
         known, else an assumed one.
     looks
-        Number of looks at the verdict during training, or any. Declare it before the first look: the looks share the
-        error probability. Default: as declared at the first look, else 1.
+        Number of looks at the verdict during training, or any if unknown. Give it before the first look, because the
+        error probability is divided among the looks. Default: the number given at the first look, else 1.
     runs
-        Number of runs from which one is chosen by its verdict. Default: as declared before, else 1.
+        Number of runs among which you choose one by its verdict. Default: the number given before, else 1.
     selected_by
-        Whether the base samples of this audit chose the problems: base if so (a filter such as "solved, not always"),
-        none if not. Default: it is tested.
+        base if the problems were selected by the base samples of this audit, with a filter such as "solved, but not
+        always". none if not. Default: this is tested.
     """
 
     guess_rate: Annotated[float | None, VERDICT] = None
-    looks: Annotated[int | str | None, VERDICT] = None  # other text gets an error with a hint
+    looks: Annotated[int | str | None, VERDICT] = None  # an invalid value gets an error with a hint
     runs: Annotated[int | None, VERDICT] = None
-    selected_by: Annotated[str | None, VERDICT] = None  # other text gets an error with a hint
+    selected_by: Annotated[str | None, VERDICT] = None  # an invalid value gets an error with a hint
 
     def __post_init__(self) -> None:
         require_share("--guess-rate", self.guess_rate)
@@ -55,8 +55,8 @@ class VerdictConfig:
             require_storable("--looks", self.looks)
         if self.selected_by not in (None, *SELECTED_BY):
             raise ConfigError(
-                f"--selected-by {self.selected_by!r}: give base if the base samples of this audit chose the problems, "
-                "none if they did not"
+                f"--selected-by {self.selected_by!r}: pass base if the problems were selected by the base samples of "
+                f"this audit, else none"
             )
         require_at_least("--runs", self.runs, 1)
         require_storable("--runs", self.runs)
@@ -69,13 +69,14 @@ def require_share(flag: str, value: float | None) -> None:
 
 
 def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTerms:
-    """Return the settings of the next verdict on ``series``: those of ``config``, else as declared before.
+    """Return the settings of the next verdict on ``series``: from ``config``, else as before.
 
     Raises:
-        ConfigError: ``config`` changes the looks, or lowers the runs, after the first look. A number chosen with
+        ConfigError: ``config`` changes the looks, or lowers the runs, after the first look. A number that was chosen
+        with
             knowledge of the verdict would raise the error rate above the stated one.
     """
-    from oversharp.diagnostics.store.load import declared_looks  # not for --help
+    from oversharp.diagnostics.store.load import declared_looks  # imported here, not for --help
 
     declared = declared_looks(store, series)
     looks = config.looks if isinstance(config.looks, int) else None
@@ -88,11 +89,11 @@ def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
     before = f"series {series!r} had a verdict before ({steps})"
     if config.looks is not None and looks != declared.looks:
         raise ConfigError(
-            f"--looks {config.looks}: {before}, with --looks {declared.looks or ANY}, fixed at the first look; leave "
-            "--looks out"
+            f"--looks {config.looks}: {before}, with --looks {declared.looks or ANY}, which the first look fixed; "
+            f"remove --looks"
         )
     if config.runs is not None and config.runs < declared.runs:
-        raise ConfigError(f"--runs {config.runs}: {before}, with --runs {declared.runs}; raise it or leave it out")
+        raise ConfigError(f"--runs {config.runs}: {before}, with --runs {declared.runs}; raise it or remove it")
     return _terms(config, declared.looks, max(config.runs or 1, declared.runs))
 
 

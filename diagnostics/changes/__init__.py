@@ -1,1 +1,1 @@
-"""Compare two checkpoints of a series by problem: losses, gains, and the new answers."""
+"""Compare two checkpoints of a series problem by problem: losses, gains, and new answers."""

@@ -1,4 +1,4 @@
-"""``oversharp diff``: two checkpoints of a series, pass@k by k and problem by problem."""
+"""``oversharp diff``: compare two checkpoints of a series, by k and by problem."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from oversharp.diagnostics.verdict.words.numbers import bounds_text, points_text
 
 @dataclass(frozen=True, kw_only=True)
 class StepDifference:
-    """Changes from checkpoint ``before`` to ``after`` of one series, on the problems of both.
+    """Changes from checkpoint ``before`` to checkpoint ``after``, on the problems of both.
 
-    ``changes`` of pass@k by task and k are paired over problems and use all samples; their p has Holm's correction over
-    all of them. ``problems`` are those that changed, most significant first, with equal sample counts at both
-    checkpoints, as in the report. ``lost_by_chance`` and ``gained_by_chance`` are the expected numbers without a
-    correct sample left, and with a first one, if nothing had changed. ``why_untested`` is the reason if there is
-    neither p nor interval. All of it assumes that the two checkpoints were chosen before looking: the extremes among
-    many pairs overstate. The command prints ``most`` of the problems with a significant change.
+    ``changes`` are the changes of pass@k by task and k. They are paired over problems, use all samples, and have Holm's
+    correction over all of them. ``problems`` are the problems that changed, the most significant first, with equal
+    sample counts at both checkpoints, as in the report. ``lost_by_chance`` and ``gained_by_chance`` are the expected
+    numbers of problems without a correct sample left, and with a first one, if nothing had changed. ``why_untested`` is
+    the reason if there are no p values and intervals. All tests assume that the two checkpoints were chosen before
+    looking at results; the largest of many differences is an overestimate. The command prints ``most`` of the
+    significantly changed problems.
     """
 
     series: str
@@ -59,11 +60,11 @@ class StepDifference:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Significant changes of pass@k, then the counts of changed problems."""
+        """Sentences about significant changes of pass@k, and the numbers of changed problems."""
         return (*_of_pass_at_k(self), _of_problems(self))
 
     def _repr_html_(self) -> str:
-        """Notebook display: pass@k at both checkpoints by k, and the problems with a significant change."""
+        """HTML for notebooks: pass@k at both checkpoints, and the significantly changed problems."""
         sure = [problem for problem in self.problems if problem.sure]
         heads = problem_heads(self.before.name, self.after.name)
         problems = [table(heads, map(problem_cells, sure[: self.most]))] if sure else []
@@ -86,7 +87,7 @@ def diff(
         StoreError: the store or series does not exist, or no problem has samples at both.
     """
     if len(steps) != 2 or steps[0] == steps[1]:
-        raise ConfigError(f"--steps {' '.join(map(str, steps))}: give two different steps, the earlier one first")
+        raise ConfigError(f"--steps {' '.join(map(str, steps))}: pass two different steps, the earlier one first")
     if most < 1:
         raise ConfigError(f"--most {most}: must be 1 or more")
     with open_for_reading(store_path, memory_gib) as store:
@@ -94,9 +95,9 @@ def diff(
 
 
 def difference(store: Store, series: str, first: int, second: int) -> StepDifference:
-    """Compare two steps in an open store. Raises like ``diff``."""
+    """Compare two steps of an open store. Raises like ``diff``."""
     if first == second:
-        raise ConfigError(f"--steps {first} {second}: give two different steps, the earlier one first")
+        raise ConfigError(f"--steps {first} {second}: pass two different steps, the earlier one first")
     points = checkpoints_of(store, series)
     pair = read_pair(store, series, *(checkpoint_at(points, "--steps", step) for step in (first, second)))
     changed = [item for item in changes_of(pair) if item.state != "unchanged"]
@@ -131,7 +132,7 @@ def _pass_at_k_html(result: StepDifference) -> str:
 
 
 def _backwards(pair: Pair) -> tuple[str, ...]:
-    """Return the note for steps in reverse order: lost and gained are then exchanged."""
+    """Return the note for steps in reverse order, for which lost and gained are exchanged."""
     first, second = pair.before, pair.after
     if first.is_base or (not second.is_base and first.step < second.step):
         return ()
@@ -142,7 +143,7 @@ def _backwards(pair: Pair) -> tuple[str, ...]:
 
 
 def changes_of(pair: Pair) -> tuple[ProblemChange, ...]:
-    """Return every problem of both checkpoints."""
+    """Return all problems that both checkpoints have, with their changes."""
     return problem_changes(
         pair.counts,
         problem_ids=pair.problem_ids,
@@ -187,7 +188,7 @@ def _of_pass_at_k(result: StepDifference) -> tuple[str, ...]:
 
 
 def _sure(rows: Sequence[RunDifference]) -> str:
-    """Return the significant changes after the correction for all k.
+    """Describe the changes of pass@k that are significant after correction for all k.
 
     >>> fell = RunDifference(
     ...     task="a", k=8, first=0.5, second=0.4, difference=-0.1, low=-0.2, high=-0.05, p=0.001, p_adjusted=0.01,

@@ -1,4 +1,4 @@
-"""Notebook display of a comparison: the sentences, tables and notes that the commands print."""
+"""HTML of comparisons for notebooks: the sentences, tables and notes of the commands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TITLE_CHARACTERS = 120
 
 
 def block(sentences: Iterable[str], *, tables: Iterable[str], notes: Iterable[str]) -> str:
-    """Return HTML of paragraphs, tables (HTML already) and a list of notes."""
+    """Return HTML with paragraphs, tables (already HTML) and a list of notes."""
     paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return f"<div>{paragraphs}{''.join(tables)}{f'<ul>{items}</ul>' if items else ''}</div>"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return an HTML table of texts.
+    """Return an HTML table of plain texts.
 
     >>> table(["k"], [["<1"]])
     '<table><thead><tr><th>k</th></tr></thead><tbody><tr><td>&lt;1</td></tr></tbody></table>'
@@ -36,12 +36,12 @@ def problem_heads(before: str, after: str) -> tuple[str, ...]:
 
 
 def problem_cells(one: ProblemChange) -> tuple[str, ...]:
-    """Return a table row of a problem: title, counts, adjusted p, and significance."""
+    """Return the table row of a problem: title, counts, adjusted p, and significance."""
     sure = f"surely {one.state}" if one.sure else f"{one.state}, perhaps by chance"
     counts = (f"{one.correct_before} of {one.n_before}", f"{one.correct_after} of {one.n_after}")
     return (one_line(one.title, _TITLE_CHARACTERS), *counts, p_value_text(one.p_adjusted), sure)
 
 
 def more_problems(n: int, what: str) -> list[str]:
-    """Return a note that ``n`` more problems are not listed; empty if none are."""
+    """Return a note that ``n`` more problems are not listed; empty for 0."""
     return [f"{plural(n, 'more problem')} {what}."] if n > 0 else []

@@ -1,4 +1,4 @@
-"""``oversharp lost``: problems that a checkpoint no longer solves, and what it answers instead."""
+"""``oversharp lost``: list the problems that a checkpoint lost, and its answers to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oversharp.diagnostics.statistics.problem_changes import lost_by_chance
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import choose_series, has_texts
 
-#: Number of different correct answers, and of wrong ones, shown per problem and checkpoint.
+#: Number of different correct answers, and of different wrong answers, to show per problem and checkpoint.
 MOST_ANSWERS = 3
 NO_ANSWERS = "no answers: only counts of correct samples were imported"
 _ANSWER_CHARACTERS = 60
@@ -43,9 +43,9 @@ ORDER BY problem_id, correct DESC, n DESC, answer NULLS LAST
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCount:
-    """An answer with its number of samples; None if unparsed.
+    """An answer with its number of samples. ``answer`` is None if unparsed.
 
-    ``response`` is the first of these samples, shortened.
+    ``response`` is the first sample with this answer, shortened.
     """
 
     answer: str | None
@@ -56,7 +56,7 @@ class AnswerCount:
 
 @dataclass(frozen=True, kw_only=True)
 class LostProblem:
-    """A problem that lost something, with the answers at both checkpoints, correct ones first."""
+    """A problem that is solved less often, with answers at both checkpoints, correct ones first."""
 
     change: ProblemChange
     before: tuple[AnswerCount, ...] = ()
@@ -67,12 +67,12 @@ class LostProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class LostProblems:
-    """Problems that checkpoint ``after`` solves no more, or less often, than ``before``.
+    """Problems that checkpoint ``after`` solves less often than ``before``, or not at all.
 
-    ``problems`` are the first of ``n_listed``: significant losses, significant falls, then the others. ``n_lost``
-    counts problems without a correct sample left, ``n_surely_lost`` the significant ones of them, ``n_surely`` all with
-    a significant fall, these included. ``lost_by_chance`` is the expected number without a correct sample left if
-    nothing had changed.
+    ``problems`` are the first of ``n_listed``: significant losses, then significant falls, then the others. ``n_lost``
+    counts the problems without a correct sample left, and ``n_surely_lost`` the significant ones of them. ``n_surely``
+    counts all problems with a significant fall, including these. ``lost_by_chance`` is the expected number of problems
+    without a correct sample left if nothing had changed.
     """
 
     series: str
@@ -92,7 +92,7 @@ class LostProblems:
 
     @property
     def sentence(self) -> str:
-        """Number of losses, with the number expected by chance."""
+        """Sentence with the number of losses and the number expected by chance."""
         tested = self.why_untested is None
         solved = f"every correct sample of {self.n_lost}" if self.n_lost else "none"
         seen = f"{plural(self.n_problems, 'problem')}: {self.after.name} of {self.series} lost {solved}"
@@ -105,7 +105,7 @@ class LostProblems:
         return f"{seen} ({chance}). {others} fell significantly."
 
     def _repr_html_(self) -> str:
-        """Notebook display: the problems, with answers if they were requested."""
+        """HTML for notebooks: the problems, with answers if they were requested."""
         names = (self.before.name, self.after.name)
         answered = any(item.before or item.after for item in self.problems)
         heads = (*problem_heads(*names), *(f"answers, {name}" for name in names if answered))
@@ -140,7 +140,7 @@ def lost(
 ) -> LostProblems:
     """Return the problems that the checkpoint at ``step`` lost since ``since``.
 
-    By default the last checkpoint is compared with the base.
+    The defaults are the last checkpoint and the base.
 
     Raises:
         ConfigError: a step has no samples, both are the same, ``most`` is below 1, or ``series`` is needed.
@@ -155,7 +155,7 @@ def lost(
 def lost_problems(
     store: Store, series: str, *, step: int | None, since: int | None, answers: bool, most: int
 ) -> LostProblems:
-    """Return the lost problems in an open store. Raises like ``lost``."""
+    """Return the lost problems of an open store. Raises like ``lost``."""
     pair = since_base(store, series, step=step, since=since)
     before, after = pair.before, pair.after
     fallen = sorted(
@@ -189,9 +189,9 @@ def lost_problems(
 
 
 def loss_order(one: ProblemChange) -> tuple[int, float, int, str]:
-    """Sort key: significant losses, significant falls, then other losses.
+    """Sort key of a problem: significant losses, then significant falls, then other losses.
 
-    Within each, most significant first.
+    Each group is sorted by significance.
     """
     p = 1.0 if one.p_adjusted is None else one.p_adjusted
     return (2 if not one.sure else int(one.state != "lost")), p, -one.correct_before, one.problem_id

@@ -13,11 +13,11 @@ from oversharp.diagnostics.statistics.problem_changes import SURE, ProblemCounts
 class ProblemChange:
     """One problem at two checkpoints, with equal sample counts.
 
-    ``state``: lost has no correct sample left, gained has a first one; fell and rose refer to the share of correct
-    ones. ``p_adjusted`` is the p of Fisher's exact test, one-sided in the direction of the change, with Holm's
-    correction over the problems that have both correct and wrong samples; 1 where the share is the same. ``sure``: it
-    is at most 0.05. None where samples are not independent draws, which the test assumes. ``problem`` is the id in the
-    user's file, or that of the store.
+    ``state`` is "lost" if no correct sample is left, and "gained" if there is a first one; "fell" and "rose" are
+    changes of the share of correct samples. ``p_adjusted`` is the p of Fisher's exact test, one-sided in the direction
+    of the change, with Holm's correction over the problems that have both correct and wrong samples; it is 1 if the
+    share did not change. ``sure`` means that it is at most 0.05. Both are None if samples are not independent, which
+    the test assumes. ``problem`` is the id in the user's file, or that of the store.
     """
 
     problem_id: str
@@ -46,11 +46,11 @@ def problem_changes(
     titles: Sequence[str],
     independent: bool = True,
 ) -> tuple[ProblemChange, ...]:
-    """Return every problem, in the order of ``problem_ids``, ``names`` and ``titles``.
+    """Return the change of every problem, in the order of ``problem_ids``, ``names`` and ``titles``.
 
-    ``independent``: whether the samples of a problem are independent draws.
+    ``independent`` says whether the samples of a problem are independent draws.
 
-    Raises ``ValueError`` where a count is outside 0 … n or a problem has no sample.
+    Raises ``ValueError`` if a count is outside 0 … n or a problem has no sample.
 
     >>> import numpy as np
     >>> counts = ProblemCounts(before_P=np.array([9, 1]), n_before_P=np.array([10, 10]),

@@ -1,4 +1,4 @@
-"""Query what two checkpoints of a series have in common."""
+"""Query the samples of two checkpoints of a series on their common problems."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ WHERE a.series = $series
 ORDER BY p.problem_id
 """
 
-#: Alternative explanations of a loss that the verdict cannot rule out.
+#: Cause that the verdict cannot exclude → text about it.
 _CAUSES: Mapping[str, str] = MappingProxyType(
     {
         "format": "unparsed samples may explain all of it",
-        "unread": "too few samples were parsed to tell whether parsing is the reason",
-        "guessing": "lucky false accepts of the base may explain all of it",
+        "unread": "too few samples were parsed to decide whether parsing is the cause",
+        "guessing": "false accepts of the base may explain all of it",
     }
 )
 
@@ -71,11 +71,12 @@ class ComparedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Samples of both checkpoints on common problems, in the order of their ids.
+    """Samples of both checkpoints on their common problems, ordered by problem id.
 
-    ``sampled`` are all samples, of which the base may have more; pass@k uses these. ``counts`` have equal numbers of a
-    problem at both, to compare single problems. ``cluster_P`` numbers clusters of related problems; a problem without
-    one is a separate cluster. ``notes`` are caveats. ``why_untested`` is the reason if these samples allow no test.
+    ``sampled`` are all samples, of which the base may have more. pass@k uses these. ``counts`` have equal numbers of
+    samples of a problem at both checkpoints, to compare single problems. ``cluster_P`` numbers the clusters of related
+    problems; a problem without a cluster has its own number. ``notes`` are caveats. ``why_untested`` is the reason if
+    these samples allow no test.
     """
 
     series: str
@@ -93,9 +94,9 @@ class Pair:
 
 
 def open_for_reading(store_path: Path, memory_gib: float | None = None) -> Store:
-    """Open the store with bounded memory.
+    """Open the store with a memory limit.
 
-    Raises ``StoreError`` where there is no store, and like ``Store.bound_memory``.
+    Raises ``StoreError`` if there is no store, and the errors of ``Store.bound_memory``.
     """
     if not store_path.exists():
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
@@ -114,9 +115,10 @@ def checkpoints_of(store: Store, series: str) -> tuple[ComparedCheckpoint, ...]:
 
 
 def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int | None) -> ComparedCheckpoint:
-    """Return the checkpoint at ``step``; None is the base.
+    """Return the checkpoint at ``step``, or the base for None.
 
-    A trained checkpoint takes precedence over a base of the same step. Raises ``ConfigError`` with the existing steps.
+    A trained checkpoint takes precedence over a base with the same step. Raises ``ConfigError`` with the existing
+    steps.
     """
     matches = [point for point in points if (point.is_base if step is None else point.step == step)]
     if not matches:
@@ -129,24 +131,24 @@ def checkpoint_at(points: tuple[ComparedCheckpoint, ...], flag: str, step: int |
 
 
 def since_base(store: Store, series: str, *, step: int | None, since: int | None) -> Pair:
-    """Return the checkpoint at ``step``, paired with that at ``since``.
+    """Return the checkpoint at ``step``, paired with the one at ``since``.
 
-    By default the last checkpoint and the base. Raises ``ConfigError`` where one has no samples, only the base has
-    samples, or both are the same, and like ``read_pair``.
+    The defaults are the last checkpoint and the base. Raises ``ConfigError`` if one has no samples, if only the base
+    has samples, or if both are the same. Also raises the errors of ``read_pair``.
     """
     points = checkpoints_of(store, series)
     if points and all(item.is_base for item in points):
-        raise ConfigError(f"{series}: only the base has samples, so there is nothing to compare it with")
+        raise ConfigError(f"{series}: only the base has samples, so it cannot be compared with a checkpoint")
     before = checkpoint_at(points, "--since", since)
     last = max((point.step for point in points if not point.is_base), default=None)
     after = checkpoint_at(points, "--step", last if step is None else step)
     if before == after:
-        raise ConfigError(f"--step {after.step}: {after.name} cannot be compared with itself; name another --step")
+        raise ConfigError(f"--step {after.step}: {after.name} cannot be compared with itself; pass another --step")
     return read_pair(store, series, before, after)
 
 
 def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint) -> Pair:
-    """Return both checkpoints on their common problems. Raises ``StoreError`` without any."""
+    """Return both checkpoints on their common problems. Raises ``StoreError`` if there are none."""
     rows = store.frame(
         _COUNTS,
         series=series,
@@ -194,7 +196,7 @@ def _counts(both: pd.DataFrame, of: str) -> ProblemCounts:
 def _notes(
     verdict: Verdict | None, pair: tuple[ComparedCheckpoint, ComparedCheckpoint], n_left: int
 ) -> tuple[str, ...]:
-    """Return caveats: problems left out, the verdict's on the samples, and alternative explanations of a loss."""
+    """Return caveats: left-out problems, warnings of the verdict, other causes of a loss."""
     left = [f"{plural(n_left, 'problem')} without samples at both checkpoints left out."] if n_left else []
     if verdict is None:
         return tuple(left)
@@ -204,5 +206,5 @@ def _notes(
     ]
     causes = {step.step: step.cause for step in verdict.steps if step.lost and step.cause is not None}
     after = pair[1]
-    named = [f"Of what {after.name} lost, {_CAUSES[causes[after.step]]}."] if after.step in causes else []
+    named = [f"On the loss of {after.name}: {_CAUSES[causes[after.step]]}."] if after.step in causes else []
     return (*left, *verdict.warnings, *named)

@@ -16,25 +16,25 @@ ENGINE = Parameter(group=Group("Engine", sort_key=6))
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Where models run, and how much of the machine they use. No sample depends on it.
+    """Device and memory settings of models. Samples do not depend on them.
 
     Attributes
     ----------
     device
         cpu, cuda, cuda:1, … Default: cuda if there is one.
     batch_size
-        Responses generated at a time. Default: chosen from the model's size.
+        Number of responses generated at a time. Default: depends on the size of the model.
     tensor_parallel
-        GPUs that share one model, vLLM only.
+        Number of GPUs that share one model, vLLM only.
     gpu_memory_share
-        Share of each GPU's memory that vLLM takes; the rest is for the model that teacher-forces.
+        Share of each GPU's memory for vLLM. The rest is for the model that teacher-forces.
     max_model_len
-        Longest sequence of prompt and response in vLLM. Default: as the longest prompt needs.
+        Token limit of prompt and response in vLLM. Default: from the longest prompt and --max-tokens.
     cpu_cache_gib
-        Most memory for vLLM's KV cache without a GPU; a small model uses less.
+        Largest KV cache of vLLM without a GPU. A small model uses less.
     trust_remote_code
-        Run the code in the directory of a model that transformers does not know, with your rights on this machine. Only
-        for models of people you trust.
+        For a model that transformers does not support: run the code in its directory, with your permissions on this
+        machine. Use it only for models that you trust.
     """
 
     device: Annotated[str | None, ENGINE] = None

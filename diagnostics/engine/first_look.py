@@ -1,7 +1,7 @@
-"""Check the base's first responses, minutes into an audit: can their answers be parsed?
+"""Check early in an audit whether the answers of the base's responses can be parsed.
 
-With a missing chat template, a low token limit or an unrecognized answer format, hours of sampling would measure
-nothing. The check prints one line, a warning if the rates are unusual.
+With a missing chat template, a low token limit or an unrecognized answer format, hours of sampling would be useless.
+The check prints one line. The line is a warning if the rates are unusual.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from oversharp.diagnostics.records.errors import UnreadableError
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store import Store
 
-#: Responses and distinct problems needed for a final result; fewer if the base has no more.
+#: Number of responses and of distinct problems that the final check needs; fewer if the base has no more.
 ENOUGH_RESPONSES, ENOUGH_PROBLEMS = 512, 8
-#: Shares of unparsed or truncated responses for a warning, and for an error with --strict.
+#: Share of unparsed or truncated responses from which a warning is printed, and from which --strict raises.
 UNUSUAL_SHARE, UNUSABLE_SHARE = 0.5, 0.9
-#: Characters of a response in the warning.
+#: Number of characters of a response in the warning.
 _SHOWN = 160
 
 _TALLY = """
@@ -33,7 +33,7 @@ SELECT
 FROM own_samples
 WHERE audit_id = $audit_id AND is_base AND NOT greedy AND correct IS NOT NULL
 """
-#: The first unparsed response, else the first one.
+#: The first unparsed response; without any, the first response.
 _RESPONSE = """
 SELECT s.text
 FROM own_samples AS s
@@ -48,7 +48,8 @@ LIMIT 1
 class Tally:
     """Counts over the base's graded samples.
 
-    ``n_right`` are correct. ``n_unparsed`` are wrong and unparsed, or truncated before their box, as in the verdict.
+    ``n_right`` is the number of correct samples. ``n_unparsed`` counts wrong samples that are unparsed or were
+    truncated before a boxed answer, as in the verdict.
     """
 
     n: int
@@ -60,7 +61,7 @@ class Tally:
 
     @property
     def is_unusual(self) -> bool:
-        """Whether most have no parsed answer, or are wrong and truncated or unparsed."""
+        """Whether most responses have no parsed answer, or are wrong and truncated or unparsed."""
         return max(self.n - self.n_parsed, self.n_unparsed) > UNUSUAL_SHARE * self.n
 
     @property
@@ -70,10 +71,10 @@ class Tally:
 
     @property
     def hint(self) -> str:
-        """Settings to check if the rates are unusual."""
+        """Hint at the settings to check if the rates are unusual."""
         if self.n - self.n_parsed > UNUSUAL_SHARE * self.n:
             return (
-                "nothing is measured without parsed answers: check the prompt (--prompt-template, --chat), "
+                "pass@k cannot be measured without parsed answers: check the prompt (--prompt-template, --chat), "
                 "--max-tokens and the verifier"
             )
         return "many wrong responses are truncated, which may be why they are wrong: check --max-tokens and the prompt"
@@ -92,9 +93,10 @@ class Tally:
 
 
 class FirstLook:
-    """Prints the rates of the base's first grades; with ``is_strict`` it may stop the audit.
+    """Check of the base's first grades.
 
-    ``label`` is the base's, ``max_tokens`` the limit of a response, ``n_problems`` the size of the problem set.
+    It prints their rates, and with ``is_strict`` it may stop the audit. ``label`` is the label of the base,
+    ``max_tokens`` the token limit of a response, and ``n_problems`` the size of the problem set.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class FirstLook:
         is_strict: bool,
         note: Callable[[str], None],
     ) -> None:
-        #: Whether enough grades were checked.
+        #: Whether enough grades were checked, so that the check is final.
         self.is_final = False
         self.is_strict = is_strict
         self._store, self._key, self._note = store, key, note
@@ -117,9 +119,9 @@ class FirstLook:
         self._has_printed = False
 
     def check(self, *, is_last: bool = False) -> None:
-        """Check the grades so far; ``is_last``: all responses are graded.
+        """Check the grades so far. ``is_last`` means that all responses are graded.
 
-        Raises ``UnreadableError`` with ``is_strict`` if nearly no response could be parsed.
+        With ``is_strict``, raises ``UnreadableError`` if nearly no response could be parsed.
         """
         if self.is_final:
             return

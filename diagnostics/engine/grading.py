@@ -1,4 +1,4 @@
-"""Grade responses in blocks: during sampling, or all ungraded responses of a store."""
+"""Grade responses in blocks, during sampling or for all ungraded responses of a store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from oversharp.diagnostics.store.ways import BLOCK_CHARACTERS
 from oversharp.diagnostics.verifiers import Verifiers
 
 GRADES_PER_COMMIT = 4096
-#: Until the check of the first grades is final, a block ends after this many responses, or seconds.
+#: Before the check of the first grades is final, a block ends after this many responses or seconds.
 FIRST_RESPONSES, FIRST_S = 512, 30.0
 
 
 def grade_responses(
     store: Store, problems: Sequence[Problem], pending: Ungraded, *, key: AuditKey, progress: ProgressSink
 ) -> None:
-    """Grade distinct responses and commit them in blocks, with one block in memory.
+    """Grade distinct responses and commit them in blocks. One block is in memory at a time.
 
     Prints the number of responses that could not be graded, with the first reason.
     """
@@ -32,7 +32,7 @@ def grade_responses(
         return
     if n_outdated := pending.n_outdated:
         graded = "1 response was graded" if n_outdated == 1 else f"{n_outdated:,} responses were graded"
-        progress.note(f"{graded} by the rules of another version of oversharp; grading again by the current rules")
+        progress.note(f"{graded} by the rules of another version of oversharp; grading again with the current rules")
     by_id = {problem.problem_id: problem for problem in problems}
     n_failed, fault = 0, None
     start = time.perf_counter()
@@ -49,7 +49,7 @@ def grade_responses(
 
 
 def _count_faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:
-    """Return the number of (verifier, grade) pairs with state ``error``, and the first of them."""
+    """Return the number of grades with state ``error``, and the first of them."""
     faults = [
         GradeFault(verifier=verifier, reason=grade.reason) for verifier, grade in graded if grade.state == "error"
     ]
@@ -62,10 +62,10 @@ def _fault_warning(n_failed: int, n: int, fault: GradeFault) -> str:
 
 
 class Grader:
-    """Grades samples during sampling, each distinct response once, in blocks.
+    """Grades samples while others are drawn, each distinct response once, in blocks.
 
-    It gets committed samples; after a kill ``grade_responses`` grades the rest. ``look`` checks the base's first
-    grades. ``note`` prints the first reason why a response could not be graded. Use as a context manager, or call
+    It receives committed samples. After a kill, ``grade_responses`` grades the rest. ``look`` checks the base's first
+    grades. ``note`` prints the first reason why a response could not be graded. Use it as a context manager, or call
     ``close()``.
     """
 
@@ -97,11 +97,11 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """End the verifiers' processes; the next samples start them again."""
+        """Stop the verifiers' processes. They are started again for the next samples."""
         self._verifiers.close()
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Add the responses to the next block, and grade the block if it is full.
+        """Add responses to the next block. Grades the block if it is full.
 
         Raises ``UnreadableError`` if the check of the first grades stops the audit.
         """
@@ -115,7 +115,10 @@ class Grader:
             self._grade()
 
     def finish(self) -> float:
-        """Grade the rest; log and return the seconds of grading since the last call."""
+        """Grade the remaining responses.
+
+        Logs and returns the seconds of grading since the last call.
+        """
         self._grade()
         wall_s, n_graded = self._graded_s, self._n_graded
         self._graded_s, self._n_graded = 0.0, 0

@@ -1,4 +1,4 @@
-"""Grading faults of a series: ungraded samples, graders that accept all or none."""
+"""Grading faults of a series: ungraded samples, and graders that accept all or none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verifiers.names import RECORDED, grader_name
 
-#: Largest share of a checkpoint's samples without a grade for which there is a verdict.
+#: Largest share of ungraded samples of a checkpoint with which there is still a verdict.
 MAX_UNGRADED = 0.05
 
 _FIRST_FAULT = """
@@ -26,14 +26,14 @@ LIMIT 1
 
 @dataclass(frozen=True, kw_only=True)
 class GradeFault:
-    """Grader and reason of a sample that could not be graded (state ``error``)."""
+    """Grader of a sample that could not be graded (state ``error``), with the reason."""
 
     verifier: str
     reason: str
 
     @property
     def text(self) -> str:
-        """Grader and reason as part of a sentence.
+        """Grader and reason, as part of a sentence.
 
         >>> GradeFault(verifier="reward.py:grade@3f2a00112233", reason="ValueError: no box, line 7").text
         'reward.py:grade@3f2a00112233: ValueError: no box, line 7'
@@ -42,7 +42,7 @@ class GradeFault:
 
 
 def first_fault(store: Store, audit_id: str) -> GradeFault | None:
-    """Return the fault of an audit's first ungraded sample, None if all were graded."""
+    """Return the fault of an audit's first ungraded sample, or None."""
     rows = store.frame(_FIRST_FAULT, audit_id=audit_id)
     if rows.empty:
         return None
@@ -50,9 +50,10 @@ def first_fault(store: Store, audit_id: str) -> GradeFault | None:
 
 
 def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
-    """Return a reason for no verdict: over 5 % of a checkpoint's samples are ungraded.
+    """Return why there is no verdict because over 5 % of a checkpoint's samples are ungraded, or None.
 
-    ``counts`` has a row per checkpoint: ``checkpoint``, samples ``n``, and ``n_failed`` of state ``error``.
+    ``counts`` has a row per checkpoint: its name, the number of samples ``n``, and the number ``n_failed`` with state
+    ``error``.
 
     >>> counts = pd.DataFrame({"checkpoint": ["step 0", "step 20"], "n": [100, 100], "n_failed": [0, 12]})
     >>> why_no_verdict(counts, GradeFault(verifier="f.py:g@00", reason="KeyError: 'x', line 3"))
@@ -72,14 +73,14 @@ def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
 
 
 def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
-    """Yield a sentence on ungraded samples, and on each grader that accepts all or none.
+    """Yield a sentence about ungraded samples, and about each grader that accepts all or none.
 
     ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed``.
 
     >>> counts = pd.DataFrame({"verifier": "math", "n": [8, 4], "n_correct": [8, 4], "n_failed": [0, 0]})
     >>> list(grading_doubts(counts, None))
-    ['math accepted all 12 samples at every checkpoint: nothing is measured where everything is right. See what it
-     accepts (oversharp view), or use harder problems.']
+    ['math accepted all 12 samples at every checkpoint: no change can be measured if every response is correct. See what
+     it accepts (oversharp view), or use harder problems.']
     """
     n_failed = int(counts["n_failed"].sum())
     if fault is not None and n_failed:
@@ -93,13 +94,14 @@ def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[s
             continue
         if n_correct == n:
             yield (
-                f"{grader_name(str(verifier))} accepted all {plural(n, 'sample')} at every checkpoint: nothing is "
-                "measured where everything is right. See what it accepts (oversharp view), or use harder problems."
+                f"{grader_name(str(verifier))} accepted all {plural(n, 'sample')} at every checkpoint: no change "
+                f"can be measured if every response is correct. See what it accepts (oversharp view), or use "
+                f"harder problems."
             )
         elif n_correct == 0:
             recorded = str(verifier).startswith(RECORDED)
-            other = ", and the reward from which a sample is correct (--correct-at)" if recorded else ""
+            other = ", and the smallest reward of a correct sample (--correct-at)" if recorded else ""
             yield (
-                f"{grader_name(str(verifier))} accepted none of {plural(n, 'sample')} at any checkpoint: check the "
-                f"responses (oversharp view), whether it can parse their answers{other}."
+                f"{grader_name(str(verifier))} accepted none of {plural(n, 'sample')} at any checkpoint: check "
+                f"the responses (oversharp view), and whether the grader can parse their answers{other}."
             )

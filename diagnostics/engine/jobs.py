@@ -1,7 +1,6 @@
 """Jobs of an engine: sample, teacher-force or compute the kernel of one checkpoint.
 
-A job is plain data, so that any process can run it. It can be split into shards, which are jobs on part of its
-responses.
+A job is plain data, so any process can run it. It can be split into shards: jobs on part of its responses.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Prob
 if TYPE_CHECKING:
     from oversharp.diagnostics.kernel import GradientKernel
 
-#: Samples to draw: problem id → (sample indices, whether the greedy response too).
+#: Samples to draw: problem id → (sample indices, whether the greedy response is also missing).
 Missing = Mapping[str, tuple[tuple[int, ...], bool]]
 
 
@@ -37,8 +36,8 @@ class ForceJob:
     """Teacher-force ``responses`` under one checkpoint.
 
     ``responses`` has the columns ``problem_id, response_id, prompt, text, ends, token_ids``. A text without token ids
-    is tokenized, with the end token if ``ends``. ``is_repeat`` scores in smaller batches, whose shape rounds
-    differently, and in float32. A distributed model keeps its precision, because float32 would not fit.
+    is tokenized, with the end token if ``ends``. ``is_repeat`` scores in float32 and in smaller batches, whose shape
+    gives other rounding errors. A distributed model keeps its floating-point type, because float32 would not fit.
     """
 
     checkpoint: Checkpoint
@@ -59,7 +58,7 @@ class KernelJob:
 
 
 Job = SampleJob | ForceJob | KernelJob
-#: Errors that end one job and leave the others alone.
+#: Errors that end one job but not the others.
 JOB_ERRORS = (CheckpointError, SamplerError, KernelError)
 
 
@@ -73,7 +72,7 @@ class ComputedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """Some results of a job, or the error that ended it."""
+    """A part of the results of a job, or the error that ended it."""
 
     checkpoint: Checkpoint
     samples: Sequence[Sample] = ()
@@ -89,7 +88,7 @@ def count_tokens(job: Job) -> int:
 
 
 def split_job(job: Job, n_shards: int) -> list[Job]:
-    """Split a job into at most ``n_shards``; kernels and repeats are not split.
+    """Split a job into at most ``n_shards`` jobs. Kernels and repeats are not split.
 
     >>> settings = SamplingSettings(sampler="transformers")
     >>> missing = {"a": ((0, 1, 2), True), "b": ((4,), False)}
@@ -117,7 +116,10 @@ def split_job(job: Job, n_shards: int) -> list[Job]:
 
 
 def _rows(job: SampleJob) -> list[tuple[str, int | None]]:
-    """Return (problem id, sample index) of missing responses; index None: greedy."""
+    """Return (problem id, sample index) of each missing response.
+
+    The index of a greedy one is None.
+    """
     return [
         (problem_id, index)
         for problem_id, (indices, greedy) in job.missing.items()
@@ -126,7 +128,7 @@ def _rows(job: SampleJob) -> list[tuple[str, int | None]]:
 
 
 def _bounds(n_rows: int, n_shards: int) -> list[tuple[int, int]]:
-    """Return (first row, row after the last) of each shard; sizes differ by at most 1.
+    """Return (first row, row after the last) of each shard. Sizes differ by at most 1.
 
     >>> _bounds(5, 2), _bounds(2, 4), _bounds(0, 3)
     ([(0, 2), (2, 5)], [(0, 1), (1, 2)], [])

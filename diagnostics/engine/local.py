@@ -1,6 +1,6 @@
 """The engine of an audit in this process: sampling, teacher forcing, kernels.
 
-One model is in memory at a time. ``oversharp.diagnostics.engine.ray_pool`` has the engine with Ray's workers.
+One model is in memory at a time. ``oversharp.diagnostics.engine.ray_pool`` has the engine that uses Ray's workers.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ if TYPE_CHECKING:
 
 
 class AuditEngine(Protocol):
-    """Runs the jobs of an audit, in this process or on the workers of a cluster."""
+    """Interface of an engine: it runs jobs, in this process or on the workers of a cluster."""
 
     def group(self, checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-        """Return the checkpoints in groups that are sampled together, then scored together."""
+        """Group the checkpoints. A group is sampled together, then scored together."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
         """Run the jobs, and yield results as they arrive.
 
-        An error of ``JOB_ERRORS`` ends only its job, and is yielded. Any other error is raised.
+        An error in ``JOB_ERRORS`` ends only its job, and is yielded. Any other error is raised.
         """
 
     def close(self) -> None:
-        """Free the models; the next job loads what it needs."""
+        """Release the models. The next job loads its model again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
     """Settings from which an engine is built.
 
-    ``dtype`` is the model's precision, ``why`` the printed reason for the sampler. ``kernel_memory_gib`` limits the
-    memory for the gradients of a kernel, None: the free memory.
+    ``dtype`` is the floating-point type of the model. ``why`` is the printed reason for the sampler.
+    ``kernel_memory_gib`` limits the memory for the gradients of a kernel; None means the free memory.
     """
 
     config: EngineConfig
@@ -75,7 +75,7 @@ class EngineSpec:
 
 
 class Engine:
-    """Runs jobs in this process. A checkpoint is loaded when a job needs it."""
+    """Engine that runs jobs in this process. It loads a checkpoint when a job needs it."""
 
     def __init__(self, spec: EngineSpec, *, note: Callable[[str], None]) -> None:
         self._spec = spec
@@ -91,11 +91,11 @@ class Engine:
         self._has_noted_placement = False
 
     def group(self, checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-        """Return a group per checkpoint, whose model is loaded once for samples and scores."""
+        """Return one group per checkpoint, so that its model is loaded once for samples and scores."""
         return [[checkpoint] for checkpoint in checkpoints]
 
     def run(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
-        """Run one job after the other, see ``AuditEngine``."""
+        """Run the jobs one after the other; see ``AuditEngine``."""
         for job in jobs:
             checkpoint = job.checkpoint
             try:
@@ -149,7 +149,7 @@ class Engine:
             yield from teacher_force(loaded, requests, job.settings, token_budget=budget)
 
     def _forced_requests(self, loaded: LoadedModel, job: ForceJob) -> list[ForcedRequest]:
-        """Return the responses that can be scored; some of the trainer's may not encode."""
+        """Return the responses to score, without those of the trainer that cannot be encoded."""
         from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
         from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 
@@ -200,13 +200,13 @@ class Engine:
         return ComputedKernel(kernel=kernel, n_tokens=[len(row.token_ids) for row in rows])
 
     def _free_memory(self) -> None:
-        """Release the sampler's memory and unused heap pages for the model's computation."""
+        """Release the sampler's memory and unused heap pages, for the model."""
         if isinstance(self._open_sampler, RestingSampler):
             self._open_sampler.rest()
         trim_heap()
 
     def close(self) -> None:
-        """Free the sampler and the model."""
+        """Release the sampler and the model."""
         if self._open_sampler is not None:
             self._open_sampler.close()
         self._models.close()
@@ -224,7 +224,7 @@ def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleReque
 
 
 def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
-    """Return the sampled tokens of a response, or those of its text if only that is known."""
+    """Return the tokens of a response. If only its text is known, the text is tokenized."""
     from oversharp.diagnostics.models.tokens import response_ids
 
     if pd.api.types.is_list_like(row.token_ids):

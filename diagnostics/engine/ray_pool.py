@@ -1,9 +1,9 @@
 """The engine of an audit on the workers of a Ray cluster. The only module that imports Ray.
 
-The started process, the lead, runs the stages and writes the store. It splits each job into shards (one checkpoint, a
-block of problems) and assigns them to workers, which are Ray actors with an ``Engine`` each. A worker gets further
-shards of its loaded checkpoint first, so that models are rarely loaded. When a worker dies, another worker runs its
-shard again, and a new worker is started.
+The lead is the process that the user started. It runs the stages and writes the store. It splits each job into shards
+(one checkpoint, a block of problems) and assigns them to workers. A worker is a Ray actor with an ``Engine``. It first
+gets more shards of the checkpoint that it has loaded, so that models are rarely loaded. If a worker dies, another
+worker runs its shard again, and a new worker is started.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers import choose_sampler
 
-#: Addresses that start Ray on this machine.
+#: Values of the address for which Ray is started on this machine.
 HERE = ("", "local")
-#: Smallest number of shards per worker and stage: smaller shards lose less at a death and at the end of a stage.
+#: Each stage has at least this many shards per worker. With small shards, less work is lost if a worker dies, and
+#: workers are idle for a shorter time at the end.
 SHARDS_PER_WORKER = 4
-#: Largest number of response tokens per shard, which lead and worker keep in memory: up to 36 bytes each, 150 MB.
+#: Largest number of response tokens per shard. Lead and worker keep them in memory: up to 36 bytes each, 150 MB.
 TOKENS_PER_SHARD = 1 << 22
-#: Deaths of workers at one shard before its checkpoint is left out, or in a row before the first is ready.
+#: After this many worker deaths at one shard, its checkpoint is left out. After as many deaths in a row before any
+#: worker is ready, the audit stops.
 MAX_DEATHS = 3
-#: Seconds without a worker before the lead prints what it waits for.
+#: If no worker has started after this many seconds, the lead prints that it waits for the cluster.
 _PATIENCE_S = 30.0
-#: Seconds within which a cluster must answer.
+#: Timeout in seconds of the connection to a cluster.
 _CONNECT_S = 10.0
 
 
 class RayPool:
-    """Workers that fit the cluster: each takes one model's GPUs, or a CPU without GPUs."""
+    """Workers that fit the cluster. Each uses the GPUs of one model, or a CPU without GPUs."""
 
     def __init__(self, ray: Any, config: EngineConfig, *, note: Callable[[str], None]) -> None:
         self.ray = ray
@@ -84,8 +86,8 @@ class RayPool:
 def open_pool(address: str, config: EngineConfig, *, note: Callable[[str], None]) -> Iterator[RayPool]:
     """Connect to the cluster at ``address``, or start Ray on this machine, until the block ends.
 
-    A script that has called ``ray.init`` keeps its connection. Raises ``ConfigError`` if Ray is not installed,
-    ``ClusterError`` if there is no such cluster or no machine has enough resources for a worker.
+    If the script has called ``ray.init``, its connection is used. Raises ``ConfigError`` if Ray is not installed.
+    Raises ``ClusterError`` if there is no such cluster, or no machine has enough resources for a worker.
     """
     try:
         import ray
@@ -103,7 +105,7 @@ def open_pool(address: str, config: EngineConfig, *, note: Callable[[str], None]
 
 
 def _connect(ray: Any, address: str) -> None:
-    # else Ray sends usage statistics
+    # otherwise Ray sends usage statistics
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     arguments = {"address": "local", "include_dashboard": False} if address in HERE else {"address": address}
     try:
@@ -118,7 +120,10 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _require_listener(address: str) -> None:
-    """Raise ``OSError`` or ``ValueError`` unless HOST:PORT listens: Ray retries for minutes."""
+    """Raise ``OSError`` or ``ValueError`` unless a server listens at HOST:PORT.
+
+    Ray would retry for minutes.
+    """
     if address in (*HERE, "auto"):
         return
     host, _, port = address.rpartition(":")
@@ -129,7 +134,7 @@ def _require_listener(address: str) -> None:
 
 @contextmanager
 def _quiet(ray: Any) -> Iterator[None]:
-    """Keep Ray from printing every death of a worker, for which it has no setting."""
+    """Keep Ray from printing every death of a worker. It has no setting for this."""
     module = ray._private.worker
     before = module.print_to_stdstream
     module.print_to_stdstream = lambda *_, **__: None
@@ -141,7 +146,7 @@ def _quiet(ray: Any) -> Iterator[None]:
 
 @dataclass(eq=False)
 class _JobShard:
-    """Part of a job, and the number of workers that died at it."""
+    """A shard of a job, and the number of workers that died while running it."""
 
     job: Job
     deaths: int = 0
@@ -153,7 +158,7 @@ class _JobShard:
 
 @dataclass(eq=False)
 class _WorkerHandle:
-    """One actor: its ``place`` once known, its ``loaded`` checkpoint, its current ``shard``."""
+    """A worker: its ``place`` once known, its ``loaded`` checkpoint, and its current ``shard``."""
 
     actor: Any
     place: WorkerPlace | None = None
@@ -168,18 +173,18 @@ class RayEngine:
         self._pool, self._ray = pool, pool.ray
         self._actor = self._ray.remote(Worker).options(**pool.needs, max_restarts=0, max_task_retries=0)
         self._spec = spec
-        #: Ray's reference to a worker's current call → the worker; the first call is ``place``.
+        #: Ray's object reference of a worker's running call → the worker. The first call is ``place``.
         self._running: dict[Any, _WorkerHandle] = {}
         self._idle: list[_WorkerHandle] = []
         self._printed: set[str] = set()
         self._deaths_unready = 0
 
     def group(self, checkpoints: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-        """Return all checkpoints as one group, which is processed in parallel."""
+        """Return all checkpoints as one group, because workers process them in parallel."""
         return [list(checkpoints)] if checkpoints else []
 
     def run(self, jobs: Sequence[Job]) -> Iterator[JobResult]:
-        """Run the jobs in parallel, see ``AuditEngine``; results arrive as shards end."""
+        """Run the jobs in parallel; see ``AuditEngine``. A shard's results are yielded when it ends."""
         waiting = deque(_JobShard(job=part) for job in jobs for part in self._shards(job, len(jobs)))
         failed: set[Checkpoint] = set()
         while len(self._running) + len(self._idle) < self._pool.n_workers and waiting:
@@ -192,7 +197,7 @@ class RayEngine:
                         continue
                     if result.error is not None and not isinstance(result.error, JOB_ERRORS):
                         raise result.error
-                    if result.error is not None:  # the rest of its job is dropped
+                    if result.error is not None:  # drop the remaining shards of its job
                         failed.add(result.checkpoint)
                         for shard in [shard for shard in waiting if shard.checkpoint == result.checkpoint]:
                             waiting.remove(shard)
@@ -201,7 +206,7 @@ class RayEngine:
             self._abandon_shards()
 
     def close(self) -> None:
-        """Free the workers' models; the workers end with the pool."""
+        """Release the models of all workers. The workers end with the pool."""
         for worker in (*self._idle, *self._running.values()):
             worker.actor.close.remote()
             worker.loaded = None
@@ -212,7 +217,10 @@ class RayEngine:
         return split_job(job, max(n_for_workers, n_for_memory))
 
     def _assign(self, waiting: deque[_JobShard]) -> None:
-        """Assign every idle worker a shard: of its loaded checkpoint, else of the least loaded one."""
+        """Assign a shard to every idle worker.
+
+        It is a shard of the worker's loaded checkpoint, else of the checkpoint that the fewest workers have loaded.
+        """
         while waiting and self._idle:
             worker = self._idle.pop()
             n_loaded = Counter(other.loaded for other in (*self._idle, *self._running.values()))
@@ -222,7 +230,7 @@ class RayEngine:
             self._running[worker.actor.run.remote(shard.job)] = worker
 
     def _wait(self, waiting: deque[_JobShard]) -> Iterator[JobResult]:
-        """Wait for a worker to answer or die, and yield the result of its shard, if there is one."""
+        """Wait until a worker answers or dies. Yields the result of its shard, if there is one."""
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_PATIENCE_S)
         if not done and not any(worker.place for worker in (*self._idle, *self._running.values())):
             needs = ", ".join(f"{name} {number:g}" for name, number in self._pool.needs.items())
@@ -233,7 +241,7 @@ class RayEngine:
             try:
                 answer = self._ray.get(reference)
             except self._ray.exceptions.RayTaskError:
-                raise  # a fault in our own code
+                raise  # an error in our own code
             except self._ray.exceptions.RayError as error:
                 self._replace_worker(worker, error)
                 if shard is not None:
@@ -252,34 +260,34 @@ class RayEngine:
     def _repeat(
         self, shard: _JobShard, waiting: deque[_JobShard], worker: _WorkerHandle, error: Exception
     ) -> Iterator[JobResult]:
-        """Queue a shard again whose worker died, or yield an error after too many deaths."""
+        """Queue the shard of a dead worker again, or yield an error after too many deaths."""
         label, host = shard.checkpoint.label, worker.place.host if worker.place else "the cluster"
         shard.deaths += 1
         if shard.deaths < MAX_DEATHS:
             waiting.appendleft(shard)
-            self._pool.note(f"{label}: a worker on {host} died ({_find_cause(error)}); another repeats its work")
+            self._pool.note(f"{label}: a worker on {host} died ({_find_cause(error)}); another worker repeats its work")
             return
         yield JobResult(
             checkpoint=shard.checkpoint,
             error=SamplerError(
                 f"{label}: {shard.deaths} workers died at the same part of its work ({_find_cause(error)}); give each "
-                "more memory, or lower --batch-size"
+                f"worker more memory, or lower --batch-size"
             ),
         )
 
     def _abandon_shards(self) -> None:
-        """Ignore the results of running shards after an error ended the stage."""
+        """Ignore the results of running shards, after an error ended the stage."""
         for worker in self._running.values():
             worker.shard = None
 
     def _start_worker(self) -> None:
         worker = _WorkerHandle(actor=self._actor.remote(self._spec, socket.gethostname()))
-        # it gets no shard before it answers, because the cluster may lack resources for it
+        # a new worker gets no shard before it answers, because the cluster may lack resources for it
         self._running[worker.actor.place.remote()] = worker
 
     def _replace_worker(self, worker: _WorkerHandle, error: Exception) -> None:
         """Start another worker, unless too many in a row died before they answered."""
-        self._ray.kill(worker.actor)  # it may be alive but unreachable
+        self._ray.kill(worker.actor)  # the old worker may be alive but unreachable
         self._deaths_unready += worker.place is None
         if self._deaths_unready < MAX_DEATHS:
             self._start_worker()
@@ -287,7 +295,7 @@ class RayEngine:
             raise _make_start_error(error) from error
 
     def _note(self, text: str) -> None:
-        """Print a line once, even if several workers send it."""
+        """Print a line only once, even if several workers send it."""
         if text not in self._printed:
             self._printed.add(text)
             self._pool.note(text)
@@ -306,7 +314,7 @@ def _make_start_error(error: Exception) -> ClusterError:
 
 
 def _find_cause(error: Exception) -> str:
-    """Return the cause of a worker's death from Ray's message, at most 120 characters."""
+    """Return the cause of a worker's death from Ray's message, in at most 120 characters."""
     text = " ".join(str(error).split())
     for prefix in ("Worker exit detail: ", "The actor died because of an error raised in its creation task, "):
         text = text.partition(prefix)[2] or text

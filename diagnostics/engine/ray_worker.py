@@ -1,6 +1,6 @@
-"""A worker of a cluster: runs jobs, and verifies that the checkpoints equal the lead's.
+"""A worker of a cluster: it runs jobs, and verifies that its checkpoints equal the lead's.
 
-Does not import Ray: ``oversharp.diagnostics.engine.ray_pool`` makes an actor of ``Worker``.
+This module does not import Ray. ``oversharp.diagnostics.engine.ray_pool`` makes ``Worker`` an actor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.diagnostics.series.weights import IncompleteCheckpointError
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPlace:
-    """A worker's process, machine and version of oversharp."""
+    """Process, machine and oversharp version of a worker."""
 
     version: str
     host: str
@@ -30,14 +30,14 @@ class WorkerPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerAnswer:
-    """The joined results of a job, and the worker's notes for the user."""
+    """The joined results of a job, and the worker's notes to print."""
 
     result: JobResult
     notes: tuple[str, ...]
 
 
 class Worker:
-    """Runs jobs one at a time with an engine that keeps its model."""
+    """Worker that runs one job at a time, with an engine that keeps its model loaded."""
 
     def __init__(self, spec: EngineSpec, lead_host: str) -> None:
         self._notes: list[str] = []
@@ -50,7 +50,7 @@ class Worker:
         return WorkerPlace(version=version(), host=socket.gethostname(), pid=os.getpid())
 
     def run(self, job: Job) -> WorkerAnswer:
-        """Run a job; its error is returned, not raised."""
+        """Run a job. An error of the job is returned, not raised."""
         self._notes.clear()
         needed = job.checkpoint.trained if isinstance(job, KernelJob) else job.checkpoint
         try:
@@ -63,7 +63,7 @@ class Worker:
         return WorkerAnswer(result=result, notes=tuple(self._notes))
 
     def close(self) -> None:
-        """Free the models."""
+        """Release the models."""
         self._engine.close()
 
 
@@ -78,9 +78,10 @@ def _join(checkpoint: Checkpoint, results: Sequence[JobResult]) -> JobResult:
 
 
 def require_checkpoint(checkpoint: Checkpoint, *, hashed: bool) -> None:
-    """Raise ``CheckpointError`` if the checkpoint is missing, or has other weights (``hashed``).
+    """Raise ``CheckpointError`` if the checkpoint is missing or has other weights.
 
-    Machines without a common disk may have another run's checkpoint at the same path.
+    ``hashed``: also compare the weights. Machines without a shared disk may have the checkpoint of another run at
+    the same path.
     """
     host = socket.gethostname()
     hint = "every worker needs the checkpoints at the same paths as the machine that starts the audit"

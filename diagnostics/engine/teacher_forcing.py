@@ -1,8 +1,8 @@
-"""Teacher forcing: log-probabilities of given responses at temperature 1, no truncation.
+"""Teacher forcing: log-probabilities of given responses at temperature 1, not truncated.
 
 ``log π(y|x) = Σ_t log π(y_t | x, y_<t)`` and the entropies ``H_t`` of the same next-token distributions, in nats.
 Logits are computed only at response positions, and in chunks of positions, so that long responses with a large
-vocabulary fit the memory. Responses of a batch share their prompt's KV cache if the model supports it
+vocabulary fit into memory. Responses of a batch share their prompt's KV cache if the model supports it
 (``oversharp.diagnostics.models.cached_passes``).
 """
 
@@ -33,19 +33,21 @@ from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
 
-#: Its exp is 0 in every precision.
+#: Replaces −∞; its exp is 0 in every floating-point type.
 _LEAST_LOGP = -1e4
-#: Largest number of logits at a time on a CPU, and of a batch at one position: 256 MiB of float32.
+#: Largest number of logits in memory on a CPU, and of a batch at one position: 256 MiB in float32.
 _LOGITS_PER_CHUNK = 1 << 26
-#: Largest number of logits converted to log-probabilities at a time, which takes three times their size in float32.
+#: Largest number of logits that are converted to log-probabilities at a time. This needs three times their float32
+#: size.
 _LOGPS_PER_CHUNK = 1 << 23
-#: Chunks of log-probabilities per chunk of logits on a GPU: a sixteenth of its memory in half precision. Each chunk of
-#: logits costs a pass through the model: with chunks of 256 MiB an H100 was ten times as slow as with plain passes.
+#: Chunks of log-probabilities per chunk of logits on a GPU. Such a chunk of logits in half precision is a sixteenth of
+#: the GPU's memory. Each chunk of logits costs a pass through the model: with chunks of 256 MiB, an H100 was ten times
+#: as slow as with plain passes.
 _LOGIT_CHUNKS_ON_A_GPU = 16
 
 
 def budget_for(loaded: LoadedModel) -> int:
-    """Return the token budget of a batch for the model and its device."""
+    """Return the token budget of a batch for this model and device."""
     width = getattr(loaded.model.config.get_text_config(), "hidden_size", None)
     return tokens_per_batch(None if width is None else int(width), on_cpu=loaded.device.type == "cpu")
 
@@ -62,7 +64,7 @@ def _logits_per_chunk(device: torch.device) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ForcedRequest:
-    """A response to score: its tokens, with its end token if it has one, and its id."""
+    """A response to score: its id and its tokens, with the end token if it has one."""
 
     problem: Problem
     response_id: str
@@ -84,12 +86,12 @@ def teacher_force(
     *,
     token_budget: int = TOKEN_BUDGET,
 ) -> Iterator[list[ForcedResponse]]:
-    """Yield scores batch by batch; ``settings`` give the prompt's template.
+    """Yield scores batch by batch. ``settings`` contain the prompt's template.
 
     A batch has at most ``token_budget`` tokens, padding included, but at least one response. The last bits of a score
-    depend on the other rows of its batch. A batch that does not fit a GPU's memory is computed in halves, and so are
-    those after it. Raises ``SamplerError`` for a response that is empty, does not fit the model's context or
-    vocabulary, or alone does not fit the memory, or gets NaN.
+    depend on the other rows of its batch. If a batch does not fit into a GPU's memory, it and all later batches are
+    computed in halves. Raises ``SamplerError`` for a response that is empty, exceeds the model's context or vocabulary,
+    does not fit into memory alone, or gets NaN.
     """
     rows = _encode_rows(loaded, requests, settings)
     most_rows = len(rows)
@@ -128,7 +130,7 @@ def _encode_rows(
         if max(request.token_ids) >= loaded.vocabulary_size:
             raise SamplerError(
                 f"problem {problem_id}, response {request.response_id}: token {max(request.token_ids)} is outside the "
-                f"model's {loaded.vocabulary_size:,}; the tokenizer belongs to another model"
+                f"model's vocabulary of {loaded.vocabulary_size:,}; the tokenizer belongs to another model"
             )
         require_fit(loaded, request.problem, prompts[problem_id], n_response=len(request.token_ids))
         rows.append(
@@ -143,10 +145,11 @@ def _encode_rows(
 
 
 def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
-    """Return all rows in batches, in the order of two that computes fewer tokens.
+    """Split the rows into batches, in the order that needs fewer tokens.
 
-    Sorted by response length, there is the least padding. Sorted by prompt, each prompt is computed once if the model
-    can share its KV cache. Rows above and below ``ReadingRules.changes_above`` never share a batch.
+    Two orders are compared. Sorted by response length, there is the least padding. Sorted by prompt, each prompt is
+    computed once if the model can share its KV cache. Rows on different sides of the length
+    ``ReadingRules.changes_above`` are never in the same batch.
     """
     rules = find_reading_rules(loaded.model)
     batches: list[list[_ForcedRow]] = []
@@ -167,7 +170,7 @@ def _orders(rows: Sequence[_ForcedRow], rules: ReadingRules) -> Iterator[list[_F
 
 
 def _count_tokens(batch: Sequence[_ForcedRow], *, shares_prompts: bool) -> int:
-    """Return the tokens that go through the model for a batch, padding included."""
+    """Return the number of tokens that the model computes for a batch, including padding."""
     prompts = {row.prompt_ids for row in batch} if shares_prompts else [row.prompt_ids for row in batch]
     longest_response = max(len(row.token_ids) for row in batch)
     return len(prompts) * max(map(len, prompts)) + len(batch) * longest_response
@@ -176,15 +179,16 @@ def _count_tokens(batch: Sequence[_ForcedRow], *, shares_prompts: bool) -> int:
 def _split_rows(
     rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int, *, pads: bool
 ) -> Iterator[list[_ForcedRow]]:
-    """Yield consecutive rows within ``token_budget`` and ``_LOGITS_PER_CHUNK`` per position.
+    """Yield batches of consecutive rows.
 
-    Without ``pads`` all prompts of a batch have the same length.
+    A batch has at most ``token_budget`` tokens and ``_LOGITS_PER_CHUNK`` logits per position. Without ``pads``, all its
+    prompts have the same length.
     """
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
     batch: list[_ForcedRow] = []
     prompt_width = response_width = 0
     for row in rows:
-        # prompts end and responses start in the same column, so the longest of each add up
+        # all responses start in the same column, so the width is the longest prompt plus the longest response
         prompt_width, response_width = max(prompt_width, len(row.prompt_ids)), max(response_width, len(row.token_ids))
         n_tokens = (len(batch) + 1) * (prompt_width + response_width)
         is_apart = bool(batch) and not pads and len(row.prompt_ids) != len(batch[-1].prompt_ids)
@@ -197,18 +201,24 @@ def _split_rows(
 
 
 def _try_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
-    """Return the scores of a batch; None, with its memory freed, if it does not fit the GPU."""
+    """Return the scores of a batch.
+
+    If it does not fit into the GPU's memory, free the memory and return None.
+    """
     try:
         return _score_batch(loaded, rows)
     except torch.OutOfMemoryError:
-        pass  # leave the block first, because the error keeps its tensors alive
+        pass  # leave the except block first, because the error keeps its tensors alive
     torch.cuda.empty_cache()
     return None
 
 
 @torch.inference_mode()
 def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse]:
-    """Score a batch: prompts are padded left and responses right, to start in one column."""
+    """Score a batch.
+
+    Prompts are padded left and responses right, so that all responses start in one column.
+    """
     device = loaded.device
     prompt_width = max(len(row.prompt_ids) for row in rows)
     response_width = max(len(row.token_ids) for row in rows)
@@ -230,7 +240,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
                 token_RP = ids_BL[chosen, first + part.start : first + part.stop]
                 target = slice(first - prompt_width + part.start, first - prompt_width + part.stop)
                 logp_BT[chosen, target] = logp_RPV.gather(2, token_RP[:, :, None])[:, :, 0]
-                # p·log p, where 0·−∞ must be 0; torch.special.entr is equivalent and slower on a CPU
+                # p·log p, where 0·−∞ must be 0; torch.special.entr is equivalent but slower on a CPU
                 entropy_BT[chosen, target] = -logp_RPV.exp().mul_(logp_RPV.clamp_(min=_LEAST_LOGP)).sum(dim=-1)
     is_response_BT = mask_BL[:, prompt_width:]
     invalid_B = ((~(logp_BT + entropy_BT).isfinite()) & is_response_BT).any(dim=1)
@@ -238,7 +248,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
         first_invalid = rows[int(invalid_B.nonzero()[0, 0])]
         raise SamplerError(
             f"problem {first_invalid.problem_id}: the model returns NaN or infinite log-probabilities; "
-            "try --dtype float32, or leave this checkpoint out"
+            "try --dtype float32, or remove this checkpoint"
         )
     logp_sum_B = logp_BT.double().where(is_response_BT, 0.0).sum(dim=1)
     entropy_sum_B = entropy_BT.double().where(is_response_BT, 0.0).sum(dim=1)
@@ -257,7 +267,7 @@ def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[Forced
 
 
 def _blocks(n_rows: int, n_positions: int, n_words: int, *, n_logps: int) -> Iterator[tuple[slice, slice]]:
-    """Yield (rows, positions) of at most ``n_logps`` numbers: complete rows, or part of one.
+    """Yield (rows, positions) of at most ``n_logps`` numbers: complete rows, or part of one row.
 
     >>> list(_blocks(3, 2, 10, n_logps=40))
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 3, None), slice(0, 2, None))]
@@ -279,10 +289,11 @@ def _response_logits(
     prompt_width: int,
     positions_per_chunk: int,
 ) -> Iterator[tuple[int, Float[Tensor, "row token vocabulary"]]]:
-    """Yield (first column, logits that predict it and the following ones) in chunks.
+    """Yield chunks of logits as (first column, logits).
 
-    This takes one forward pass if all logits fit and no prompt is shared. Otherwise it takes one pass over the prompts
-    and one per chunk, which continues from the previous chunk's cache, or recomputes all if the model cannot continue.
+    They predict that column and the following ones. If all logits fit and no prompt is shared, this is one forward
+    pass. Otherwise it is one pass over the prompts and one per chunk. A chunk continues from the cache of the previous
+    one, or recomputes all if the model cannot continue.
     """
     model: Any = loaded.model
     accepted = inspect.signature(innermost(model).forward).parameters
@@ -292,7 +303,7 @@ def _response_logits(
     starts = adapter_starts(model, ids_BL[:, :prompt_width])
     position_BL = positions(mask_BL)
     cache: Any = _shared_prompts(model, rows, ids_BL, mask_BL, prompt_width)
-    # the last token of a prompt predicts the first of the response, so it is computed with the response
+    # the last prompt token predicts the first response token, so it is computed with the response
     n_cached = 0 if cache is None else prompt_width - 1
     for first in range(prompt_width, width, positions_per_chunk):
         last = min(first + positions_per_chunk, width)
@@ -326,7 +337,10 @@ def _shared_prompts(
     mask_BL: Bool[Tensor, "row token"],
     prompt_width: int,
 ) -> Any:
-    """Return the prompts' KV caches without the last token, by row; None if that saves nothing."""
+    """Return the KV caches of the prompts without their last token, by row.
+
+    None if sharing saves nothing.
+    """
     numbers: dict[tuple[int, ...], int] = {}
     prompt_of_row = [numbers.setdefault(row.prompt_ids, len(numbers)) for row in rows]
     if len(numbers) == len(rows) or prompt_width < 2 or not find_reading_rules(model).shares_prompts:

@@ -14,7 +14,7 @@ from oversharp.diagnostics.ways.joining import name_ways
 
 
 def read_ways(store: Store, key: AuditKey, progress: ProgressSink, reader: WaysReader | None = None) -> None:
-    """Read the ways of the audit's new correct responses, each distinct text once.
+    """Classify the audit's new correct responses, each distinct text once.
 
     The ways of a problem are named again if it has a new response. An audit of more than ``MOST_SAMPLES`` samples is
     skipped with a note. Raises ``StoreError``.

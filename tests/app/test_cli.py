@@ -146,7 +146,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("plan", "STORE", "--gpu", "h100"), 2, "add --cost MODEL, or remove the flag"),
         (("plan", "STORE", "--cost", "MODEL"), 2, "needs no store"),
         (("plan", "--cost", "MODEL", "--tokens", "9"), 2, "--cost needs --problems and --tokens"),
-        (("plan", "STORE"), 2, "so nothing can be lost"),
+        (("plan", "STORE"), 2, "so no problem can be lost"),
         (("confirm", "missing.duckdb"), 7, "missing.duckdb: no such store"),
         (("confirm", "missing.duckdb", "--fresh", "0"), 2, "--fresh 0: must be at least 1"),
         (("explain", "pass_at_kk"), 2, "pass_at_k"),
@@ -304,7 +304,7 @@ def test_every_command_on_a_store_takes_the_directory_that_holds_it(
         assert code == 0, (arguments, err)
     assert oversharp.open_store(folder).path == imported_store
     code, _, err = run("confirm", folder, "--series", "one")
-    assert "has imported samples and no checkpoints" in err
+    assert "has imported samples but no checkpoints" in err
     assert code == 2
 
 

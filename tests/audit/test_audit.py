@@ -334,8 +334,8 @@ def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: P
     ("changes", "message"),
     [
         ({"k": (1, 64)}, "--k 64 is larger than --n 16"),
-        ({"adaptive": True}, "--adaptive saves nothing with --k up to 16 and --n 16"),
-        ({"top_up": 4}, "leave --n and --n-base out"),
+        ({"adaptive": True}, "--adaptive saves no samples with --k up to 16 and --n 16"),
+        ({"top_up": 4}, "remove --n and --n-base"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused_before_anything_runs(

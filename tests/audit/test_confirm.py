@@ -205,9 +205,7 @@ def test_a_moved_run_is_named_and_found_where_it_lies_now(place: Path, audited: 
     moved = tmp_path / "moved"
     (audited / "run").rename(moved)
     try:
-        with pytest.raises(
-            CheckpointError, match=r"checkpoint-0: .*run/checkpoint-0 does not exist any more; pass --path"
-        ):
+        with pytest.raises(CheckpointError, match=r"checkpoint-0: .*run/checkpoint-0 does not exist; pass --path"):
             _confirm(place)
         assert _confirm(place, path=moved).samples_drawn
     finally:

@@ -61,7 +61,7 @@ def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() ->
         ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must be above 0 and below the audit's"),
         ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: has a temperature twice"),
         ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must be above 0 and above the audit's"),
-        ({"n": 8, "control_n": 17}, "--control-n 17: the base itself has 16 samples"),
+        ({"n": 8, "control_n": 17}, "--control-n 17: a control cannot have more samples than the base, 16 "),
     ],
 )
 def test_temperatures_that_are_no_controls_are_refused(made: dict, message: str) -> None:
@@ -84,7 +84,7 @@ def test_colder_draws_that_the_store_holds_are_taken_for_nothing() -> None:
 
 
 def test_controls_that_are_named_and_switched_off_contradict_each_other() -> None:
-    with pytest.raises(ConfigError, match="--control-n: there are no controls with --no-controls"):
+    with pytest.raises(ConfigError, match="--control-n: --no-controls disables controls"):
         AuditConfig(task="countdown", controls=False, control_n=8)
 
 
@@ -109,7 +109,10 @@ def test_an_audit_draws_them_once_beside_its_own_samples_and_a_regrade_keeps_the
     audit([countdown_series], config(tmp_path / "more", **few))
     told = Notes()
     audit([countdown_series], config(tmp_path / "more", **few, controls=False), progress=told)
-    assert any(note.startswith("--no-controls: none are drawn; those of an earlier call") for note in told.notes)
+    assert any(
+        note.startswith("--no-controls: none are sampled; the store has some from an earlier call")
+        for note in told.notes
+    )
     assert len(frame(first.store_path, "FROM control_counts")) == 3 * 5
     again = regrade(first.store_path, verifier="exact")
     counted = "SELECT count(*) AS n FROM control_counts WHERE series = '{}'"

@@ -113,7 +113,7 @@ def test_responses_that_no_model_gives_twice_show_copies_in_any_order(store: Sto
     store._database.rows("UPDATE samples SET logp_sum_raw = -200 WHERE checkpoint_id = 'hash20' AND text IN ('A', 'B')")
     (late,) = read_counts(store, key, {}, {}).trained
     assert late.why is not None
-    assert "repeat another, which no independent draws do" in late.why
+    assert "repeat another, which does not happen with independent draws" in late.why
     store._database.rows("UPDATE settings SET temperature = 0.6")  # what was drawn has other probabilities
     assert [one.why for one in read_counts(store, key, {}, {}).trained] == [None]
 

@@ -149,7 +149,7 @@ def test_a_plan_says_how_many_times_the_problems_related_ones_may_take(planned: 
 
 @pytest.mark.slow
 def test_of_a_base_that_solved_nothing_nothing_can_be_lost(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="solved none of 7 problems in 64 samples each, so nothing can be lost"):
+    with pytest.raises(ConfigError, match="solved none of 7 problems in 64 samples each, so no problem can be lost"):
         plan(_plant(tmp_path, [[0] * 7]))
 
 

@@ -31,5 +31,5 @@ def test_a_line_names_the_base_where_there_is_no_step_0_and_none_was_named(
     progress = _Lines()
     series = Series(name="run", path=Path("run"), layout="folders", checkpoints=checkpoints)
     _announce(AuditConfig(problems=Path("p.jsonl"), base=base), series, {}, progress)
-    line = "base: step_20, the first step, as there is no step 0; --base PATH sets the model before RLVR"
+    line = "base: step_20, the first step, because there is no step 0; --base PATH sets another base"
     assert (line in progress.lines) is is_named

@@ -279,9 +279,11 @@ def test_grades_by_older_rules_are_made_again_in_place_and_once(
     ]
     after = table(store, "SELECT value FROM findings WHERE measure = 'pass_at_k' AND k = 1")
     assert not after.equals(findings_before)
-    with pytest.raises(ConfigError, match=r"--verifier exact: grades series 'val' already, by the current rules"):
+    with pytest.raises(ConfigError, match=r"--verifier exact: already grades series 'val' by the current rules"):
         regrade(store, "exact")
-    with pytest.raises(ConfigError, match="--guess-rate: series 'val' is graded by exact and keeps the rate it has"):
+    with pytest.raises(
+        ConfigError, match="--guess-rate: series 'val' is graded by exact, so its rate cannot be changed"
+    ):
         regrade(store, "exact", guess_rate=0.1)
 
 
@@ -296,12 +298,12 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere: no such store"):
         regrade(tmp_path / "nowhere", "exact")
     assert table(store, "SELECT series FROM current_audits")["series"].tolist() == ["val"]
-    with pytest.raises(ConfigError, match=r"--series val: has imported samples and no checkpoints"):
+    with pytest.raises(ConfigError, match=r"--series val: has imported samples but no checkpoints"):
         confirm(store, ConfirmConfig())
     regrade(store, "exact")
-    with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp regrade`"):
+    with pytest.raises(ConfigError, match=r"--series val \(exact\): `oversharp regrade` created it; pass"):
         regrade(store, "math", series="val (exact)")
-    with pytest.raises(ConfigError, match=r"--series val \(exact\): was made by `oversharp regrade`"):
+    with pytest.raises(ConfigError, match=r"--series val \(exact\): `oversharp regrade` created it with"):
         confirm(store, ConfirmConfig(series="val (exact)"))
 
 

@@ -70,7 +70,7 @@ def test_before_the_first_verdict_what_is_declared_counts(
     (1, VerdictConfig(looks=5), r"--looks 5: series 'run' had a verdict before \(step 20\), with --looks 1"),
     (1, VerdictConfig(looks="any"), "--looks any: .* with --looks 1"),
     (None, VerdictConfig(looks=2), "--looks 2: .* with --looks any"),
-    (4, VerdictConfig(looks=2), "fixed at the first look; leave --looks out"),
+    (4, VerdictConfig(looks=2), "which the first look fixed; remove --looks"),
     (1, VerdictConfig(runs=1), "--runs 1: .* with --runs 2; raise it"),
 ])  # fmt: skip
 def test_looks_declared_after_the_fact_are_refused(

@@ -213,7 +213,7 @@ def test_surely_lost_comes_before_surely_fell_and_that_before_lost_by_chance() -
 @pytest.mark.parametrize(
     ("verb", "message"),
     [
-        (lambda path: oversharp.diff(path, steps=(10, 10)), "steps=10 10: give two different steps"),
+        (lambda path: oversharp.diff(path, steps=(10, 10)), "steps=10 10: pass two different steps"),
         (lambda path: oversharp.lost(path, most=0), "most=0: must be 1 or more"),
         (lambda path: oversharp.ship(path, allow_loss_points=200), "allow_loss_points=200: must be 0 or more"),
         (lambda path: oversharp.export(path, figures=["nix"]), "figures=nix: the report has no picture of that name"),
@@ -253,8 +253,8 @@ def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (("diff", "10", "20"), "did you mean --steps 10 20?"),
-        (("diff", "--steps", "10"), "--steps 10: give two different steps"),
-        (("diff", "--steps", "10", "10"), "give two different steps"),
+        (("diff", "--steps", "10"), "--steps 10: pass two different steps"),
+        (("diff", "--steps", "10", "10"), "pass two different steps"),
         (("diff", "--steps", "10", "30"), "no samples of step 30; there are samples of step 0 (base), 10, 20"),
         (("diff", "--steps", "0", "20", "--most", "0"), "--most 0: must be 1 or more"),
         (("lost", "--step", "5"), "--step: there are no samples of step 5"),
@@ -282,7 +282,7 @@ def test_of_a_base_alone_nothing_is_lost_and_no_other_step_is_asked_for(store_pa
         )
     with pytest.raises(ConfigError) as raised:
         oversharp.lost(path)
-    assert str(raised.value) == "run: only the base has samples, so there is nothing to compare it with"
+    assert str(raised.value) == "run: only the base has samples, so it cannot be compared with a checkpoint"
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def test_with_a_killed_worker_the_results_equal_those_of_one_process_and_ray_pri
         r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|time and disk space are unknown .*"
         r"|checkpoint \d of 3 done: .*|\d\d:\d\d .*"
     )
-    died = r"checkpoint-\d+: a worker on \S+ died .*; another repeats its work"
+    died = r"checkpoint-\d+: a worker on \S+ died .*; another worker repeats its work"
     lines = printed.splitlines()
     assert [line for line in lines if not re.fullmatch(rf"{results}|{ours}|{died}|killed \d+", line)] == []
     for once in (died, r"killed \d+"):
@@ -167,7 +167,7 @@ def test_only_the_checkpoint_that_kills_its_workers_or_is_missing_fails_with_the
     assert "nowhere does not exist on worker" in str(failed["checkpoint-40"])
     assert type(failed["checkpoint-20"]) is SamplerError
     assert str(failed["checkpoint-20"]).startswith("checkpoint-20: 3 workers died at the same part of its work (")
-    assert len([note for note in notes if "another repeats its work" in note]) == 2
+    assert len([note for note in notes if "another worker repeats its work" in note]) == 2
     assert sum(len(result.samples) for result in results) == 4 * (6 + 1)
     assert {result.checkpoint.label for result in results if result.samples} == {"checkpoint-60"}
 
@@ -288,7 +288,7 @@ def test_the_error_for_a_missing_ray_or_cluster_is_one_line(tmp_path: Path, monk
             distributed._connect(ray, address)
     with pytest.raises(ClusterError, match=r"no Ray at ray://head \(an address is HOST:PORT"):
         distributed._connect(ray, "ray://head")
-    with pytest.raises(ConfigError, match="--device cuda:1: each worker sees one GPU only"):
+    with pytest.raises(ConfigError, match="--device cuda:1: each worker has only one GPU"):
         _config(tmp_path, ray="auto", device="cuda:1")
 
 

@@ -278,6 +278,6 @@ def test_the_base_of_adapters_has_no_kernel_beside_theirs(countdown_series: Path
         write_adapter(run / f"checkpoint-{step}", countdown_series / "checkpoint-0", seed=step)
     result = with_kernels(run, config(tmp_path / "out"))
     why = frame(result.store_path, "SELECT why FROM kernel_runs ORDER BY step")["why"]
-    assert "those of the adapters are over their weights only" in why[0]
+    assert "those of the adapters use only adapter weights" in why[0]
     assert why[1:].isna().all()
     assert result.without_kernel == {}

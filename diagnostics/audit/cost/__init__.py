@@ -1,1 +1,1 @@
-"""Cost of an audit before it starts: work per stage, measured rates of a CPU, data sheets of GPUs."""
+"""Estimate the cost of an audit from measured CPU rates or GPU data sheets."""

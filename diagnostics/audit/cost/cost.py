@@ -1,8 +1,8 @@
-"""Estimated cost of an audit of a model: hours, disk and memory of each stage.
+"""Estimate the cost of an audit of a model: hours, disk and memory of each stage.
 
-On a CPU the rates are measured ones (``machines.MEASURED``), scaled by the speed of this CPU on a small transformer
-(``core_speed``). On a GPU nothing was measured: a stage takes the longer of its operations over the data sheet's
-operations per second and its bytes over the data sheet's bytes per second (roofline; Williams et al. 2009, Commun. ACM
+CPU rates were measured (``machines.MEASURED``). They are scaled by the speed of this CPU on a small transformer
+(``core_speed``). GPU rates were not measured. The time of a stage is the larger of two quotients: operations by the
+data sheet's operations per second, and bytes by its bytes per second (roofline model; Williams et al. 2009, Commun. ACM
 52(4)). That is a lower bound.
 """
 
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSize:
-    """An audit of ``checkpoints`` trained checkpoints and their base, with ``n`` samples per problem, 2n of the base.
+    """Size of an audit: trained ``checkpoints`` with ``n`` samples per problem, base with 2n.
 
-    ``tokens`` is the mean length of a response, ``prompt_tokens`` that of a prompt. The other fields have the audit's
-    defaults; with ``control_n`` None there are controls if they are cheap. Raises ``ConfigError`` for a number below 1.
+    ``tokens`` is the mean length of a response, ``prompt_tokens`` that of a prompt. The other fields have the defaults
+    of an audit. If ``control_n`` is None, there are controls if they are cheap. Raises ``ConfigError`` for a number
+    below 1.
     """
 
     problems: int
@@ -61,7 +62,7 @@ class AuditSize:
 
     @property
     def sampled(self) -> int:
-        """Number of sampled responses: n per checkpoint, 2n of the base, a greedy one of each, panel and controls.
+        """Number of sampled responses: own samples, greedy responses, panel and controls.
 
         >>> AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9).sampled  # 3 · (4 + 1) + 8 + 1 + 4
         280
@@ -85,14 +86,17 @@ class AuditSize:
 
     @property
     def scored(self) -> int:
-        """Number of teacher-forced responses: panel and own ones under each checkpoint, its own under the base."""
+        """Number of teacher-forced responses.
+
+        Each checkpoint scores the panel and its own responses. The base also scores those of all others.
+        """
         return self.problems * self.panel * (2 * (self.checkpoints + 1) + self.checkpoints)
 
     def scored_prompts(self, rows_at_a_time: int) -> float:
-        """Return the number of computed prompts if responses to a problem share its prompt within a batch.
+        """Return how many prompts are computed if responses in a batch share their prompt's cache.
 
-        Every checkpoint scores the panel and its own responses; at the end the base scores those of all others. Batches
-        of ``b`` rows span problems, so ``r`` responses to a problem are in (r + b - 1) / b batches on average.
+        ``b`` is the number of rows in a batch. A batch may contain several problems, so the ``r`` responses to a
+        problem are in (r + b - 1) / b batches on average.
 
         >>> size = AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9)
         >>> size.scored, size.scored_prompts(1), round(size.scored_prompts(10_000), 3)  # 10 · (4 · 8 + 12) responses
@@ -104,23 +108,23 @@ class AuditSize:
 
     @property
     def kernel_rows(self) -> int:
-        """Rows in the kernels of all checkpoints: panel responses, and the same number of each checkpoint's own."""
+        """Number of rows in all kernels: panel responses, and as many own samples."""
         return min(self.problems, self.kernel_problems) * 2 * self.kernel_responses * (self.checkpoints + 1)
 
 
 Basis = Literal["measured rate", "roofline"]
 
-#: Share of a GPU's memory that ``oversharp audit`` gives to the engine.
+#: Share of a GPU's memory that ``oversharp audit`` assigns to the sampling engine.
 ENGINE_SHARE = 0.6
-#: Memory of the kernel in addition to a gradient of all weights in float32.
+#: Bytes that a kernel needs in addition to the float32 gradient of all weights.
 KERNEL_BYTES = 1 << 30
-#: Cost of a kernel in forward passes over its rows: one forward pass, and one backward pass of twice that.
+#: Cost of a kernel, in forward passes over its rows: one forward pass, and a backward pass that costs two.
 KERNEL_FORWARDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageCost:
-    """One stage: the ``amount`` of its work in words, and its ``hours`` on one core of the CPU or on one GPU."""
+    """Cost of one stage: ``amount`` of work as text, and ``hours`` on one CPU core or one GPU."""
 
     name: str
     amount: str
@@ -130,7 +134,10 @@ class StageCost:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """Bytes that a process needs, and whether they fit; ``fits`` is None on a CPU, whose memory is unknown."""
+    """Bytes that a process needs, and whether they fit.
+
+    ``fits`` is None on a CPU, whose memory is unknown.
+    """
 
     what: str
     needed_bytes: float
@@ -139,9 +146,9 @@ class MemoryNeed:
 
 @dataclass(frozen=True, kw_only=True)
 class CostPlan:
-    """Cost of an audit of ``model`` on ``machine``, in hours of one core of the CPU or of one GPU.
+    """Cost of an audit of ``model`` on ``machine``, in hours of one CPU core or one GPU.
 
-    ``weights_bytes`` is the size of all checkpoints, which the audit reads; ``disk_bytes`` the size of its output.
+    ``weights_bytes`` is the size of all checkpoints, which the audit reads. ``disk_bytes`` is the size of its output.
     """
 
     model: ModelShape
@@ -173,7 +180,7 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
     shape = read_shape(model)
     if shape.context is not None and size.prompt_tokens + size.tokens > shape.context:
         raise ConfigError(
-            f"--tokens {size.tokens}: with the prompt's {size.prompt_tokens} longer than the model's context of "
+            f"--tokens {size.tokens}: plus {size.prompt_tokens} prompt tokens is more than the model's context of "
             f"{shape.context:,}; lower it"
         )
     if gpu is not None:
@@ -182,7 +189,7 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
 
 
 def dtype_on_cpu(shape: ModelShape) -> Dtype:
-    """Return the precision of an audit of a bfloat16 model on this CPU, as ``choose_dtype`` decides."""
+    """Return the floating-point type of a bfloat16 model on this CPU, as in ``choose_dtype``."""
     from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of  # loads torch
 
     large = shape.parameters >= ONE_THREAD_BELOW_PARAMETERS
@@ -190,7 +197,7 @@ def dtype_on_cpu(shape: ModelShape) -> Dtype:
 
 
 def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: MeasuredCpu = MEASURED) -> CostPlan:
-    """Return the cost on one core of that speed, in proportion to the operations of each stage."""
+    """Return the cost on one core of that speed, in proportion to each stage's operations."""
     work, cpu = _Work(shape, size), measured.scaled_to(speed)
     kinds = ("decoding", "reading", "gradients")
     ratios = [two_digits(getattr(speed, kind) / getattr(measured.speed, kind)) for kind in kinds]
@@ -201,14 +208,14 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
         ("grade to report", work.graded_text, cpu.end_s + cpu.sample_s * size.sampled),
     )
     machine = (
-        f"one core of this CPU in {speed.dtype}: {ratios[0]}, {ratios[1]} and {ratios[2]} times as fast in decoding, "
-        f"reading and gradients as the measured core ({cpu.hardware}; {cpu.model})"
+        f"one core of this CPU in {speed.dtype}: {ratios[0]}, {ratios[1]} and {ratios[2]} times as fast as the "
+        f"measured core in decoding, prompt processing and gradients ({cpu.hardware}; {cpu.model})"
     )
     return work.plan(machine, stages)
 
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
-    """Return a lower bound of the cost on one GPU, by its data sheet, without stages on the CPU."""
+    """Return a lower bound of the cost on one GPU from its data sheet, without CPU stages."""
     work, rows = _Work(shape, size, gpu), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
     step_s = decoding_step_s(shape, work.seen, rows, gpu)
     stages = (
@@ -224,11 +231,11 @@ class _Work:
 
     def __init__(self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None) -> None:
         self._shape, self._size, self._gpu = shape, size, gpu
-        #: Number of tokens that the middle token of a response attends to.
+        #: Mean number of tokens that a response token attends to.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
         self.sampled_text = f"{size.sampled:,} responses, {short_count(size.sampled * size.tokens)} tokens"
-        # the responses to a prompt share its KV cache
+        # responses to a prompt share its KV cache
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
         self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
         self.scored_text = f"{size.scored:,} responses with their prompts"
@@ -242,7 +249,7 @@ class _Work:
         self.graded_text = f"{size.sampled:,} responses"
 
     def plan(self, machine: str, stages: Iterable[tuple[str, str, float]]) -> CostPlan:
-        """Return the plan with these stages: name, amount of work, seconds."""
+        """Return the cost plan. A stage is given as name, amount of work, and seconds."""
         shape, size, gpu = self._shape, self._size, self._gpu
         basis: Basis = "measured rate" if gpu is None else "roofline"
         return CostPlan(
@@ -264,14 +271,15 @@ class _Work:
         )
 
     def _memory(self) -> list[tuple[str, float]]:
-        """Return the memory of the engine, and of the scorer while it computes a kernel."""
+        """Return the memory needs of the engine, and of the scoring model with a kernel."""
         shape, gpu = self._shape, self._gpu
         if gpu is None:
             rows = default_rows("cpu", shape.parameters, n_threads=1)
         else:
             rows = rows_at_a_time(shape, self._row_tokens, gpu)
         cache = rows * (shape.kv_bytes or 0) * self._row_tokens
-        # on a CPU the engine has the weights twice, as loaded and packed for products, and at most 2 GiB of cache
+        # on a CPU the engine keeps the weights twice (loaded, and packed for matrix products), and at most 2 GiB of
+        # cache
         engine = shape.weight_bytes + cache
         if gpu is None:
             engine = 2 * shape.weight_bytes + min(cache, 2 << 30) + ENGINE_BYTES
@@ -281,16 +289,17 @@ class _Work:
 
 
 def rows_at_a_time(shape: ModelShape, row_tokens: float, gpu: Gpu) -> int:
-    """Return the number of prompts with response that fit the engine's memory, from 1 to ``MAX_ROWS``."""
+    """Return how many prompts with response fit the engine's memory, from 1 to ``MAX_ROWS``."""
     room = ENGINE_SHARE * gpu.memory_bytes - shape.weight_bytes
     per_row = (shape.kv_bytes or 0) * row_tokens
     return max(1, min(MAX_ROWS, int(room // per_row))) if per_row else MAX_ROWS
 
 
 def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> float:
-    """Return a lower bound of the seconds per decoding step of ``rows`` responses that attend to ``seen`` tokens.
+    """Return a lower bound of the seconds of a decoding step of ``rows`` responses.
 
-    A decoding step reads all weights once, and the keys and values of each row.
+    Each response attends to ``seen`` tokens. A decoding step reads all weights once, and the keys and values of each
+    row.
     """
     step_bytes = shape.weight_bytes + rows * (shape.kv_bytes or 0) * seen
     return max(step_bytes / gpu.bytes_per_s, rows * shape.token_flop(seen) / gpu.bfloat16_flop)
@@ -299,7 +308,7 @@ def decoding_step_s(shape: ModelShape, seen: float, rows: int, gpu: Gpu) -> floa
 def _remarks(shape: ModelShape) -> tuple[str, ...]:
     remarks = []
     if shape.experts:
-        remarks.append("a mixture of experts: all weights are counted for every token, an overestimate")
+        remarks.append("mixture of experts: all weights are counted for every token, which is an overestimate")
     if shape.kv_bytes is None:
-        remarks.append("the size of keys and values is unknown: its configuration lacks it, and they are left out")
+        remarks.append("the model's configuration lacks the size of keys and values, so they are not counted")
     return tuple(remarks)

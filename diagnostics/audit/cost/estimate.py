@@ -1,4 +1,7 @@
-"""Sampling time of an audit before it samples: by the pace of stored samples, else a rough estimate."""
+"""Estimate the sampling time of an audit before it samples.
+
+The estimate uses the pace of stored samples. Without any, it is a rough one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from oversharp.diagnostics.store.missing import OtherDraw, samples_to_draw
 
 
 def open_pace(prepared: PreparedAudit) -> Pace:
-    """Return the pace of the samples that the store lacks: those for pass@k, greedy responses, panel, controls."""
+    """Return a pace tracker for all missing samples: pass@k, greedy, panel, controls."""
     settings = prepared.settings
     controls = settings.controls
     base, last = prepared.series.base, prepared.series.checkpoints[-1]
@@ -33,13 +36,13 @@ def open_pace(prepared: PreparedAudit) -> Pace:
             ]
     lacking = samples_to_draw(prepared.store, prepared.key, others)
     perhaps = 0
-    if controls is not None and len(prepared.series.checkpoints) > 2:  # the checkpoint to ship may be a third
+    if controls is not None and len(prepared.series.checkpoints) > 2:  # the checkpoint to ship may be a third one
         perhaps = controls.n_higher * len(controls.higher) * len(prepared.problems)
     return Pace(lacking, began=time.monotonic(), perhaps=perhaps, fewer=settings.is_adaptive)
 
 
 def announce_cost(prepared: PreparedAudit, pace: Pace) -> None:
-    """Print the number of samples to draw, and their cost: by the pace of stored samples, else a rough estimate."""
+    """Print the number of samples to draw and the estimated time."""
     store, settings, note = prepared.store, prepared.settings, prepared.progress.note
     note(pace.start_line(max_tokens=settings.sampling.max_tokens))
     cost, estimate = cost_before(store, prepared.key), ""
@@ -55,15 +58,16 @@ def announce_cost(prepared: PreparedAudit, pace: Pace) -> None:
     note(estimate or pace.cost_line(cost, free_bytes=shutil.disk_usage(store.path.parent).free))
 
 
-#: Responses rarely reach the token limit: the estimate is for this share of it, and for all of it.
+#: Responses rarely reach the token limit. The estimate is a range: for this share of the limit, and for all of it.
 _LEAST_SHARE = 0.25
 _UNTIL_MEASURED = "the first checkpoint will measure this machine's pace"
 
 
 def estimate_sampling(model: str, *, n_samples: int, max_tokens: int, prompt_tokens: float, device: str | None) -> str:
-    """Return a line with the estimate; empty if this machine's rates or the model's shape are unknown.
+    """Return a line with the estimate.
 
-    ``device`` is the device that samples; None takes a GPU if there is one. Raises ``ConfigError`` if it is missing.
+    It is empty if this machine's rates or the model's shape are unknown. ``device`` is the device that samples; None
+    means a GPU if there is one. Raises ``ConfigError`` if the device is missing.
     """
     from oversharp.diagnostics.models.devices import default_threads_of, has_products_of, pick_device  # loads torch
 
@@ -91,7 +95,7 @@ def estimate_sampling(model: str, *, n_samples: int, max_tokens: int, prompt_tok
 
 
 def estimate_text(least_s: float, most_s: float, *, max_tokens: int, gpu: str | None, unlike: bool = False) -> str:
-    """Return the estimate in words; ``unlike``: this CPU differs in kind from the measured one.
+    """Return the estimate as text. ``unlike``: this CPU is of another kind than the measured one.
 
     >>> estimate_text(100, 400, max_tokens=512, gpu="H100 SXM")
     "not measured yet: sampling takes about 2 min if responses take a quarter of their 512 tokens, about 7 min if all,
@@ -106,12 +110,12 @@ def estimate_text(least_s: float, most_s: float, *, max_tokens: int, gpu: str | 
 
 
 def _cpu_seconds(shape: ModelShape, n_samples: int, tokens: float, prompt_tokens: float) -> float:
-    """Return the seconds of one core."""
+    """Return the seconds on one core."""
     return n_samples * tokens * shape.token_flop(prompt_tokens + tokens / 2) / MEASURED.sampling_flop
 
 
 def _gpu_seconds(shape: ModelShape, gpu: Gpu, n_samples: int, tokens: float, prompt_tokens: float) -> float:
-    """Return a lower bound of the seconds of one GPU."""
+    """Return a lower bound of the seconds on one GPU."""
     from oversharp.diagnostics.audit.cost.cost import decoding_step_s, rows_at_a_time
 
     rows = rows_at_a_time(shape, prompt_tokens + tokens, gpu)

@@ -1,6 +1,6 @@
 """Speed of machines: a measured CPU, and GPUs by their data sheets.
 
-The measured rates are copied from ``benchmarks/results/audit_cost.json``; a test compares both.
+The measured rates are copied from ``benchmarks/results/audit_cost.json``. A test compares both.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from oversharp.diagnostics.models.core_speed import CoreSpeed
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCpu:
-    """Measured rates of one core of a CPU in the stages of an audit: FLOP per CPU second, and fixed CPU seconds.
+    """Measured rates of one CPU core in the stages of an audit.
 
-    ``sampling_flop`` includes the start of the engine and the swaps of weights. ``end_s`` is the time of measures,
-    verdict and report of a small audit, ``sample_s`` the time per sample for grading and storing. ``speed`` was
-    measured on the same core at the same time.
+    Rates are in FLOP per CPU second, fixed times in CPU seconds. ``sampling_flop`` includes the start of the engine and
+    loading weights into it. ``end_s`` is the time of measures, verdict and report of a small audit. ``sample_s`` is the
+    time per sample for grading and storing. ``speed`` was measured on the same core at the same time.
     """
 
     hardware: str
@@ -31,7 +31,10 @@ class MeasuredCpu:
     speed: CoreSpeed
 
     def scaled_to(self, speed: CoreSpeed) -> MeasuredCpu:
-        """Return the rates of a core of another speed, in proportion to it; fixed seconds stay."""
+        """Return the rates of a core of another speed.
+
+        Rates are scaled in proportion, fixed seconds are not.
+        """
         return replace(
             self,
             sampling_flop=self.sampling_flop * speed.decoding / self.speed.decoding,
@@ -43,7 +46,7 @@ class MeasuredCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Data sheet of a GPU: dense bfloat16 and plain float32 operations and memory bytes per second; memory size."""
+    """Data sheet of a GPU: FLOP per second (dense bfloat16, float32), bytes per second, memory."""
 
     name: str
     bfloat16_flop: float
@@ -75,10 +78,10 @@ MEASURED = MeasuredCpu(
     sample_s=3.1e-5,
     speed=CoreSpeed(dtype="bfloat16", decoding=126000000000.0, reading=368000000000.0, gradients=89800000000.0),
 )
-#: Memory of vLLM's process on a CPU without weights and cache: torch, its code, activations of 16,384 tokens.
+#: Memory of vLLM's process on a CPU, without weights and cache: torch, code, activations of 16,384 tokens.
 ENGINE_BYTES = 1.6 * 2**30
-#: Size of an empty store, and of a token in it before compression: its id, and four letters on average.
+#: Size of an empty store. Size of a token in it before compression: its id, and four letters on average.
 STORE_BYTES = 5e6
 TOKEN_BYTES = 8.0
-#: Remark on a CPU of another kind than the measured one.
-SLOWER = "this CPU has no instructions for bfloat16, which the measured one has: expect several times as long"
+#: Note for a CPU of another kind than the measured one.
+SLOWER = "unlike the measured CPU, this one has no bfloat16 instructions: expect several times as long"

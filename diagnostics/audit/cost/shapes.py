@@ -1,4 +1,7 @@
-"""Shape of a model, which determines its cost; read from its configuration, without weights."""
+"""Shape of a model, which determines its cost.
+
+It is read from the configuration, without weights.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from oversharp.diagnostics.records.errors import CheckpointError
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """A causal language model in bfloat16.
+    """Shape of a causal language model in bfloat16.
 
-    ``parameters`` counts tied ones once. ``product_parameters`` are those that every token is multiplied with: all
-    except an untied input embedding. ``kv_bytes`` is the size of one token's keys and values, None if unknown.
+    ``parameters`` counts tied parameters once. ``product_parameters`` are those that every token is multiplied with:
+    all except an untied input embedding. ``kv_bytes`` is the size of one token's keys and values, None if unknown.
     ``context`` is the longest sequence, None if unknown. ``shares_prompts``: responses that are scored together share
     their prompt's KV cache.
     """
@@ -32,13 +35,13 @@ class ModelShape:
 
     @property
     def weight_bytes(self) -> int:
-        """All weights in bfloat16."""
+        """Size of all weights in bfloat16, in bytes."""
         return 2 * self.parameters
 
     def token_flop(self, seen: float) -> float:
-        """Return the floating-point operations of a forward pass for one token that attends to ``seen`` tokens.
+        """Return the FLOP of a forward pass for one token that attends to ``seen`` tokens.
 
-        Two per weight and, in each layer, per element of the keys and of the values that it attends to.
+        There are two operations per weight, and in each layer two per element of the keys and values it attends to.
 
         >>> shape = ModelShape(name="m", parameters=10, product_parameters=10, layers=2, hidden_size=3,
         ...                    attention_width=3, kv_bytes=24, context=None, experts=False, shares_prompts=True)
@@ -49,9 +52,10 @@ class ModelShape:
 
 
 def read_shape(model: str) -> ModelShape:
-    """Read the shape of a model from the config.json of a directory or hub name, without weights and tokenizer.
+    """Read the shape of a model from the config.json of a directory or hub name.
 
-    Raises ``CheckpointError`` if it is no model, and for an adapter, whose files do not contain the model's size.
+    Weights and tokenizer are not read. Raises ``CheckpointError`` if it is no model, and for an adapter, whose files do
+    not contain the model's size.
     """
     from oversharp.diagnostics.models.cached_passes import find_reading_rules
     from oversharp.diagnostics.models.load import empty_model
