@@ -353,7 +353,7 @@ def _known_rate(verifier: str, share: float | None) -> GuessRate:
 def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]:
     """Return step → why its checkpoint cannot be compared.
 
-    Reasons from the samples themselves are not included. A step with the weights of an earlier step shares its samples,
+    Reasons from the samples themselves are not included. Two steps with the same checkpoint id share their samples,
     which must not count twice.
     """
     reasons: dict[int, str] = {}

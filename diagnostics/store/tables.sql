@@ -15,7 +15,8 @@ CREATE TABLE schema_version (
 
 -- Weights, identified by the content of their tensors.
 CREATE TABLE checkpoints (
-    checkpoint_id VARCHAR PRIMARY KEY,  -- hash of the weights; for an import, of series and step
+    checkpoint_id VARCHAR PRIMARY KEY,  -- hash of the weights, with the step if an earlier step has
+                                        -- equal weights; for an import, hash of series and step
     kind VARCHAR NOT NULL CHECK (kind IN ('full', 'lora', 'recorded'))  -- 'recorded': imported samples, no weights
 );
 

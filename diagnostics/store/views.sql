@@ -7,7 +7,7 @@ COMMENT ON COLUMN every_view.series IS 'name of the series';
 COMMENT ON COLUMN every_view.checkpoint IS 'label of the checkpoint: name of its directory';
 COMMENT ON COLUMN every_view.step IS 'optimizer step of the checkpoint [steps]';
 COMMENT ON COLUMN every_view.is_base IS 'whether this is the base, with which all other checkpoints are compared';
-COMMENT ON COLUMN every_view.checkpoint_id IS 'hash of the weights; checkpoints with equal weights have the same id';
+COMMENT ON COLUMN every_view.checkpoint_id IS 'hash of the weights; with the step added if an earlier step of the series has equal weights';
 COMMENT ON COLUMN every_view.audit_id IS 'hash of series, problems, settings and sample counts of the audit';
 COMMENT ON COLUMN every_view.settings_id IS 'hash of the sampling settings';
 COMMENT ON COLUMN every_view.task IS 'problem set that contains the problem';
