@@ -33,7 +33,7 @@ from oversharp.diagnostics.records.settings import (
     require_storable,
 )
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
-from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # like VERDICT above
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # see VERDICT above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
 

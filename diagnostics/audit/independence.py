@@ -87,7 +87,7 @@ def describe_dependence(parts: Sequence[Correct]) -> str | None:
     >>> print(describe_dependence([alone]))
     None
     >>> describe_dependence([np.where(rng.random((50, 64)) < 0.5, np.repeat(luck, 8, axis=1), alone)])
-    'their right ones among 16 in a row scatter 2.7 times as much as independent draws'
+    'the number of correct ones among 16 in a row varies 2.7 times as much as in independent draws'
     """
     parts = [correct_PN for correct_PN in parts if correct_PN.shape[1] > 1]
     are_adjacent = np.concatenate([_is_sorted(correct_PN) for correct_PN in parts]) if parts else np.zeros(0, bool)
@@ -105,7 +105,7 @@ def describe_dependence(parts: Sequence[Correct]) -> str | None:
     if not significant:
         return None
     times, size = max(significant)
-    return f"their right ones among {size} in a row scatter {times:.1f} times as much as independent draws"
+    return f"the number of correct ones among {size} in a row varies {times:.1f} times as much as in independent draws"
 
 
 def _is_sorted(correct_PN: Correct) -> Bool[np.ndarray, " problem"]:

@@ -136,12 +136,12 @@ def plan(
     The fall is ``drop_points`` percentage points. The default of ``k`` is half of the audit's n. Two losses of that
     size are simulated, and are the same in every audit of the plan. In the diffuse loss, the success rates of the base
     are changed by a winner-take-all expansion. In the concentrated loss, a few problems are never solved again and the
-    others rise. An audit has the wanted power if it has it for both losses. A kind of loss that cannot be that large is
-    left out. The plan is deterministic.
+    others rise. An audit has the wanted power if it reaches it for both losses. A kind of loss that cannot be that
+    large is left out. The plan is deterministic.
 
-    A fall is detected if both keys of the verdict are significant, so that it generalizes to the population of
-    problems. The plan assumes one look. If the lost success rates are as small as the false-accept rate, a larger audit
-    cannot exclude false accepts. ``PlantedLoss.guessed`` is the share of falls that would get that label.
+    A fall is detected if both tests of the verdict are significant: on these problems, and on their population. The
+    plan assumes one look. If the lost success rates are as small as the false-accept rate, a larger audit cannot
+    exclude false accepts. ``PlantedLoss.guessed`` is the share of falls that would get that label.
 
     The power is an upper bound, for two reasons. Real losses vary more between problems than the simulated ones.
     Changes between checkpoints are not simulated: all late checkpoints have the same success rates, so the fall of

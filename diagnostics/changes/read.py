@@ -138,7 +138,7 @@ def since_base(store: Store, series: str, *, step: int | None, since: int | None
     """
     points = checkpoints_of(store, series)
     if points and all(item.is_base for item in points):
-        raise ConfigError(f"{series}: only the base has samples, so it cannot be compared with a checkpoint")
+        raise ConfigError(f"{series}: only the base has samples; a comparison needs samples of another checkpoint")
     before = checkpoint_at(points, "--since", since)
     last = max((point.step for point in points if not point.is_base), default=None)
     after = checkpoint_at(points, "--step", last if step is None else step)

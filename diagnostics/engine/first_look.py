@@ -66,7 +66,7 @@ class Tally:
 
     @property
     def is_unusable(self) -> bool:
-        """Whether nearly none has a parsed answer, or nearly all are wrong and truncated or unparsed."""
+        """Whether nearly no answer is parsed, or nearly all are wrong and truncated or unparsed."""
         return max(self.n - self.n_parsed, self.n_unparsed) >= UNUSABLE_SHARE * self.n
 
     @property

@@ -94,8 +94,8 @@ def why_no_audit(store: Frames) -> str:
 def why_untested(verdict: Verdict | None) -> str | None:
     """Return why single problems cannot be tested, or None.
 
-    The reason is that their samples are not independent. It is the reason for which the verdict computed but did not
-    make its claim about these problems.
+    The reason is that their samples are not independent. The verdict then computes the claim about these problems
+    only, but does not make it.
     """
     claims = () if verdict is None else verdict.claims
     return next((claim.why for claim in claims if claim.name == FELL_HERE and claim.p is not None and claim.why), None)
@@ -345,7 +345,6 @@ def store_bytes(path: Path) -> int:
 
 def made_of(store: Store, series: str) -> str | None:
     """Return one sentence with the causes of the change of pass@k since the base.
-
 
     It is about the last compared checkpoint, and uses the measure ``change_budget`` at its largest k, as in the report.
     Returns None if no part differs significantly from 0. Raises ``StoreError`` for a series that was not audited.

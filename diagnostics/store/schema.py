@@ -87,6 +87,6 @@ def explain_error(error: Exception, path: Path) -> StoreError:
 def foreign_objects_error(path: Path, objects: Sequence[str]) -> StoreError:
     """Return the error for a store with foreign objects, such as the macro ``max``."""
     return StoreError(
-        f"{path}: contains the {min(objects)}, which oversharp did not create and which changes query results; copy only "
-        f"its tables to a new store: oversharp merge {path} --out DIR"
+        f"{path}: contains the {min(objects)}, which oversharp did not create and which changes query results; copy "
+        f"only its tables to a new store: oversharp merge {path} --out DIR"
     )

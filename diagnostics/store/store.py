@@ -271,7 +271,7 @@ class Store(AuditWriter, ImportWriter):
         roles: pd.DataFrame,
         values: pd.DataFrame,
     ) -> None:
-        """Add a kernel in one transaction; the frames are the tables without ``kernel_id``."""
+        """Add a kernel in one transaction. The frames have the columns of its tables, without ``kernel_id``."""
         with self._database.transaction():
             self._database.rows("INSERT INTO kernels VALUES (?, ?)", [kernel_id, certificate])
             for table, columns, frame in (

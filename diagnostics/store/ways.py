@@ -1,4 +1,7 @@
-"""Read and write the ways of correct responses: signatures and names."""
+"""Read and write the ways of correct responses.
+
+A signature contains the parsed steps of a response. Similar signatures are merged into a way, which has a name.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def look_id(compared: Sequence[tuple[str, int, int]]) -> str:
 
 
 class AuditWriter:
-    """Writers of an audit, for ``Store``."""
+    """Base class of ``Store`` with the methods that write an audit."""
 
     _database: Database
 

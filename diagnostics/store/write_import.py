@@ -123,7 +123,7 @@ _CLOSE_GAPS = """
 
 
 class ImportWriter:
-    """Writers of imports, for ``Store``."""
+    """Base class of ``Store`` with the methods that write imports."""
 
     _database: Database
 

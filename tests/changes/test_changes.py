@@ -282,7 +282,7 @@ def test_of_a_base_alone_nothing_is_lost_and_no_other_step_is_asked_for(store_pa
         )
     with pytest.raises(ConfigError) as raised:
         oversharp.lost(path)
-    assert str(raised.value) == "run: only the base has samples, so it cannot be compared with a checkpoint"
+    assert str(raised.value) == "run: only the base has samples; a comparison needs samples of another checkpoint"
 
 
 @pytest.mark.slow

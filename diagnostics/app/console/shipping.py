@@ -111,7 +111,7 @@ def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
     if any(step.is_base and step.temperature is not None for step in others):
         yield OutputRow(label="warning", value="the base at a lower temperature may be as good without any training")
     if recommendation.cannot_tell is not None:
-        yield OutputRow(label="warning", value="too few problems: no checkpoint could have been shown to keep pass@k")
+        yield OutputRow(label="warning", value="too few problems to show of any checkpoint that it keeps pass@k")
 
 
 def _guarantee_rows(recommendation: Recommendation) -> Iterator[OutputRow]:
