@@ -126,7 +126,7 @@ def test_every_entrance_works_in_a_project_that_has_folders_of_our_names(python:
     size, module = run(python, "-W", "ignore", "-c", notebook, cwd=project).split()
     assert int(size) > 10_000
     assert module.endswith("integrations.callback")
-    assert "oversharp is installed by oversharp only" in run(*call, "doctor", cwd=project)
+    assert "no other distribution installs a package oversharp" in run(*call, "doctor", cwd=project)
 
 
 def test_a_type_checker_sees_the_types_of_the_functions(python: Path, project: Path) -> None:

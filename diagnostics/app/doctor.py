@@ -109,4 +109,4 @@ def _import_name() -> Check:
     if others:
         text = f"also installed by {', '.join(others)}; install oversharp in a separate environment"
         return Check(name="oversharp", state="bad", text=text)
-    return Check(name="import names", state="ok", text="oversharp is installed by oversharp only")
+    return Check(name="import names", state="ok", text="no other distribution installs a package oversharp")

@@ -235,7 +235,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         if self.chat and self.prompt_template is None:
             raise ConfigError(
                 f"--chat: the template of --preset {self.preset} already contains chat turns; remove --chat, or also "
-                f"pass --prompt-template"
+                "pass --prompt-template"
             )
 
     def _require_counts(self) -> None:

@@ -190,12 +190,12 @@ def _require_checkpoints(store: Store, key: AuditKey) -> None:
     if key.verifier is not None:
         raise ConfigError(
             f"--series {key.series}: `oversharp regrade` created it with {key.verifier}; confirm the original series, "
-            f"or audit the checkpoints with this verifier"
+            "or audit the checkpoints with this verifier"
         )
     if is_recorded(store, key.series):
         raise ConfigError(
             f"--series {key.series}: has imported samples but no checkpoints; import more samples, or run `oversharp "
-            f"audit` on the checkpoints and confirm that audit"
+            "audit` on the checkpoints and confirm that audit"
         )
 
 

@@ -280,7 +280,7 @@ def _describe_copy(responses: Responses, label: str, theirs: Responses) -> str |
         return None
     return (
         f"the same samples as {label} at {n_copied} of {len(both)} problems: either its weights were not loaded, "
-        f"or they hardly differ and the seed was the same; sample it again with a different seed"
+        "or they hardly differ and the seed was the same; sample it again with a different seed"
     )
 
 

@@ -167,7 +167,7 @@ def plan(
         raise ConfigError(
             f"series {pilot.series!r}: the base solved none of {plural(len(pilot.correct_P), 'problem')} in "
             f"{plural(pilot.n_base, 'sample')} each, so no problem can be lost; plan with easier problems, or with "
-            f"more samples of the base"
+            "more samples of the base"
         )
     if not losses:
         raise ConfigError(

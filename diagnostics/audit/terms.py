@@ -56,7 +56,7 @@ class VerdictConfig:
         if self.selected_by not in (None, *SELECTED_BY):
             raise ConfigError(
                 f"--selected-by {self.selected_by!r}: pass base if the problems were selected by the base samples of "
-                f"this audit, else none"
+                "this audit, else none"
             )
         require_at_least("--runs", self.runs, 1)
         require_storable("--runs", self.runs)
@@ -90,7 +90,7 @@ def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
     if config.looks is not None and looks != declared.looks:
         raise ConfigError(
             f"--looks {config.looks}: {before}, with --looks {declared.looks or ANY}, which the first look fixed; "
-            f"remove --looks"
+            "remove --looks"
         )
     if config.runs is not None and config.runs < declared.runs:
         raise ConfigError(f"--runs {config.runs}: {before}, with --runs {declared.runs}; raise it or remove it")

@@ -95,8 +95,8 @@ def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[s
         if n_correct == n:
             yield (
                 f"{grader_name(str(verifier))} accepted all {plural(n, 'sample')} at every checkpoint: no change "
-                f"can be measured if every response is correct. See what it accepts (oversharp view), or use "
-                f"harder problems."
+                "can be measured if every response is correct. See what it accepts (oversharp view), or use "
+                "harder problems."
             )
         elif n_correct == 0:
             recorded = str(verifier).startswith(RECORDED)

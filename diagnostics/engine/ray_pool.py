@@ -271,7 +271,7 @@ class RayEngine:
             checkpoint=shard.checkpoint,
             error=SamplerError(
                 f"{label}: {shard.deaths} workers died at the same part of its work ({_find_cause(error)}); give each "
-                f"worker more memory, or lower --batch-size"
+                "worker more memory, or lower --batch-size"
             ),
         )
 

@@ -63,7 +63,7 @@ def explain_error(error: Exception, path: Path) -> StoreError:
     if "no space" in lowered or "disk full" in lowered or "could not write" in lowered or "file too large" in lowered:
         return StoreError(
             f"{path}: the disk is full ({text[:120]}); free some space and run the same command again: "
-            "what was committed is kept"
+            "committed rows are kept"
         )
     if type(error).__name__ == "OutOfMemoryException":
         return StoreError(

@@ -59,7 +59,7 @@ def test_temperatures_are_relative_to_the_audits_own_and_truncation_is_said() ->
     ("made", "message"),
     [
         ({"control_temperatures": (1.0,)}, "--control-temperatures 1: must be above 0 and below the audit's"),
-        ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: has a temperature twice"),
+        ({"control_temperatures": (0.5, 0.5)}, "--control-temperatures 0.5, 0.5: contains a temperature twice"),
         ({"hot_temperatures": (0.5,)}, "--hot-temperatures 0.5: must be above 0 and above the audit's"),
         ({"n": 8, "control_n": 17}, "--control-n 17: a control cannot have more samples than the base, 16 "),
     ],

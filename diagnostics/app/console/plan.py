@@ -141,7 +141,7 @@ def _related(plan: Plan) -> Iterator[str]:
     if plan.related is not None:
         yield (
             f"the problems of the store are in {plural(plan.related.n_clusters, 'cluster')} but are planned as "
-            f"independent; if the problems of a cluster are correlated, up to "
+            "independent; if the problems of a cluster are correlated, up to "
             f"{two_digits(plan.related.most_times)} times as many problems, in more clusters, are needed"
         )
 
@@ -155,8 +155,8 @@ def _guessed(plan: Plan) -> Iterator[str]:
     if shares:
         yield (
             f"false accepts ({100 * plan.guess_rate:g} % of wrong answers, {plan.guess_source}) would explain "
-            f"{' and '.join(shares)} that {'it' if plan.cheapest else 'the best of them'} finds; --guess-rate sets a "
-            "lower rate if you measured one"
+            f"{' and '.join(shares)} that {'the cheapest' if plan.cheapest else 'the most powerful'} audit detects; if you "
+            "measured a lower rate, pass --guess-rate"
         )
 
 

@@ -36,7 +36,7 @@ UNKNOWN = "not to choose"
 OUT: Mapping[OutBy | None, tuple[str, str]] = {
     "band": ("significant", "some pass@k fell significantly by more than is allowed"),
     "verdict": ("verdict", "the verdict's own test of this checkpoint shows a fall of pass@k"),
-    "estimate": ("estimate", "some pass@k fell by more than is allowed, not significantly"),
+    "estimate": ("estimate", "some pass@k fell by more than is allowed, but not significantly"),
     "expected": ("expected", "the expected fall at the worst k is more than is allowed"),
     "reach": ("unseen", "too few samples at this temperature for the largest k (--control-n)"),
     "veto": ("veto", "pass@k fell significantly on the held-out problems"),

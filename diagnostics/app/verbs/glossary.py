@@ -265,7 +265,7 @@ def find_meaning(name: str) -> str:
     }
     nearest = [candidates[match] for match in difflib.get_close_matches(word, candidates)]
     hint = f"did you mean {', '.join(nearest)}?" if nearest else f"words: {', '.join(list(WORDS)[:_FIRST_WORDS])}, …;"
-    raise ConfigError(f"nothing is called {name!r}; {hint} `oversharp explain` lists words, measures and benchmarks")
+    raise ConfigError(f"unknown word {name!r}; {hint} `oversharp explain` lists words, measures and benchmarks")
 
 
 def _spellings(name: str) -> Iterator[str]:

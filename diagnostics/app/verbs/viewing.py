@@ -114,7 +114,7 @@ def _copy(viewer: Viewer, chosen: ViewSelection, folder: Path, most: int, progre
 
     written = write_bundle(viewer, chosen, folder, most=most, stage=progress.stage)
     left = written.n_selected - written.n_problems
-    more = f"; --most {written.n_selected} copies the other {left} too" if left else ""
+    more = f"; --most {written.n_selected} also copies the other {left}" if left else ""
     print(
         f"{folder / 'index.html'}: {plural(written.n_problems, 'problem')}, "
         f"{plural(written.n_responses, 'response')}, {written.n_bytes / 1e6:.1f} MB{more}"
