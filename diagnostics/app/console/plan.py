@@ -155,8 +155,8 @@ def _guessed(plan: Plan) -> Iterator[str]:
     if shares:
         yield (
             f"false accepts ({100 * plan.guess_rate:g} % of wrong answers, {plan.guess_source}) would explain "
-            f"{' and '.join(shares)} that {'the cheapest' if plan.cheapest else 'the most powerful'} audit detects; if you "
-            "measured a lower rate, pass --guess-rate"
+            f"{' and '.join(shares)} that {'the cheapest' if plan.cheapest else 'the most powerful'} audit detects; if "
+            "you measured a lower rate, pass --guess-rate"
         )
 
 
