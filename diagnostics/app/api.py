@@ -252,7 +252,7 @@ def audit_shard(
     progress: ProgressSink | None = None,
     **settings: Any,
 ) -> ShardResult:
-    """Run one share of an audit (sampling, teacher forcing, grading), as ``oversharp audit --shard``.
+    """Run one share of an audit, as ``oversharp audit --shard`` does.
 
     ``shard`` is I/N, for example ``"1/4"``. Each share needs a separate ``config.out``. ``merge`` joins the shares.
     """

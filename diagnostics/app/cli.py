@@ -324,7 +324,7 @@ def explain(*names: str, as_json: Json = False) -> int:
 
 @app.command
 def doctor(*, as_json: Json = False) -> int:
-    """Check this machine: Python, packages, GPU, sampling engines, memory, disk, import conflicts."""
+    """Check this machine: Python, packages, GPU, engines, memory, disk, import conflicts."""
     from oversharp.diagnostics.app.doctor import run_checks
 
     checks = run_checks()

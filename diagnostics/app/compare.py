@@ -1,4 +1,4 @@
-"""``oversharp compare``: train several objectives and seeds from one base, and audit the runs."""
+"""``oversharp compare``: train several objectives and seeds from one base, and audit them."""
 
 from __future__ import annotations
 

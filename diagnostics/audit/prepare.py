@@ -168,7 +168,8 @@ def _announce(config: AuditConfig, series: Series, skipped: dict[str, str], prog
 def _register_training(store: Store, series: Series, n: int, shard: Shard, progress: ProgressSink) -> None:
     """Register the training responses to score, ``n`` per interval between checkpoints.
 
-    A shard registers only its part."""
+    A shard registers only its part.
+    """
     steps = [checkpoint.step for checkpoint in series.checkpoints]
     training, faults = read_training_responses(series.path, steps, limit=n)
     for fault in faults:

@@ -46,7 +46,9 @@ def problem_changes(
     titles: Sequence[str],
     independent: bool = True,
 ) -> tuple[ProblemChange, ...]:
-    """Return the change of every problem, in the order of ``problem_ids``, ``names`` and ``titles``.
+    """Return the change of every problem.
+
+    ``problem_ids``, ``names`` and ``titles`` have the same order.
 
     ``independent`` says whether the samples of a problem are independent draws.
 

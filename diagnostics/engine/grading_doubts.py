@@ -50,7 +50,9 @@ def first_fault(store: Store, audit_id: str) -> GradeFault | None:
 
 
 def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
-    """Return why there is no verdict because over 5 % of a checkpoint's samples are ungraded, or None.
+    """Return why ungraded samples prevent a verdict, or None.
+
+    There is no verdict if over 5 % of a checkpoint's samples are ungraded.
 
     ``counts`` has a row per checkpoint: its name, the number of samples ``n``, and the number ``n_failed`` with state
     ``error``.

@@ -325,7 +325,10 @@ class Database:
         return True
 
     def refresh_views(self) -> None:
-        """Update the views to this version of oversharp; a read-only connection creates temporary views."""
+        """Update the views to this version of oversharp.
+
+        A read-only connection creates temporary views.
+        """
         stored_views, _ = _view_scripts()
         current = content_hash(stored_views)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
@@ -338,7 +341,10 @@ class Database:
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
-        """Add a Parquet file of token scores with the columns of ``TOKEN_SCHEMA``, inside a transaction."""
+        """Add a Parquet file of token scores, inside a transaction.
+
+        ``rows`` has the columns of ``TOKEN_SCHEMA``.
+        """
         table = pa.Table.from_pandas(rows, schema=TOKEN_SCHEMA, preserve_index=False)
         write = partial(parquet.write_table, table, compression="zstd", write_page_checksum=True)
         self._add_token_file(f"{uuid4().hex}.parquet", write)

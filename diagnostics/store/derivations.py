@@ -83,7 +83,7 @@ def code_hash(*packages: str) -> str | None:
 
 
 def tree_hash(folder: Path) -> str:
-    """Return a hash of the paths and bytes of all files below ``folder``, except compiled Python."""
+    """Return a hash of paths and bytes of all files below ``folder``, except compiled Python."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     return digest([(path.relative_to(folder).as_posix(), sha256(path.read_bytes()).hexdigest()) for path in files])
 

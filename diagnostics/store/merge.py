@@ -128,7 +128,7 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
 
 
 def _load_audits(stores: Sequence[Path], target: Path) -> tuple[list[_StoredAudit], set[_Shard]]:
-    """Return the current audits of all stores, starting with ``target``, and all of their shards."""
+    """Return the current audits of all stores, ``target`` first, and all of their shards."""
     audits: list[_StoredAudit] = []
     shards: set[_Shard] = set()
     for path in (target, *stores) if target.is_file() else stores:
@@ -249,7 +249,10 @@ def _require_shards(audits: Sequence[_StoredAudit], shards: set[_Shard]) -> None
 
 
 def _merge_store(database: Database, path: Path) -> int:
-    """Add the rows of the store at ``path`` that ``database`` lacks. Returns the number of new samples."""
+    """Add the rows of the store at ``path`` that ``database`` lacks.
+
+    Returns the number of new samples.
+    """
     with database.attach(path), database.transaction():
         for table in _KEYED:
             database.rows(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM other.{table}")

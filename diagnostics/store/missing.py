@@ -130,7 +130,7 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
 def missing_samples(
     store: Store, settings_id: str, checkpoint_id: str, planned: Mapping[str, int], *, greedy: bool
 ) -> dict[str, tuple[tuple[int, ...], bool]]:
-    """Return for each problem the missing sample indices, and whether the greedy response is missing."""
+    """Return for each problem the missing sample indices, and whether the greedy is missing."""
     present = store.frame(
         """
         SELECT
@@ -233,7 +233,7 @@ class Ungraded:
         return int(self.rows["outdated"].sum())
 
     def blocks(self, most: int) -> Iterator[pd.DataFrame]:
-        """Yield frames of at most ``most`` rows: ``problem_id, response_id, verifier, text, outdated``."""
+        """Yield ``problem_id, response_id, verifier, text, outdated``, at most ``most`` rows at once."""
         first = 0
         for block in text_blocks(self.store.frame, self.rows["place"].to_numpy(), most):
             rows = self.rows.iloc[first : first + len(block)]
@@ -277,7 +277,7 @@ def find_ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> 
 
 
 def find_ungraded_drawn(store: Store, settings_id: str, problem_ids: Sequence[str]) -> Ungraded:
-    """Return the ungraded responses to some problems under ``settings_id``, for the problems' own verifiers."""
+    """Return the responses under ``settings_id`` that the problems' own verifiers must grade."""
     rows = store.frame(
         f"""
         WITH {_TODAY}

@@ -105,7 +105,10 @@ class Store(AuditWriter, ImportWriter):
         )
 
     def verdict(self, series: str) -> Verdict | None:
-        """Return the verdict on a series, or None. Raises ``StoreError`` for a series that was not audited."""
+        """Return the verdict on a series, or None.
+
+        Raises ``StoreError`` for a series that was not audited.
+        """
         rows = self.frame("SELECT document::VARCHAR AS document FROM verdicts WHERE series = $series", series=series)
         if len(rows):
             return Verdict.from_json(str(rows["document"].iloc[0]))
@@ -271,7 +274,10 @@ class Store(AuditWriter, ImportWriter):
         roles: pd.DataFrame,
         values: pd.DataFrame,
     ) -> None:
-        """Add a kernel in one transaction. The frames have the columns of its tables, without ``kernel_id``."""
+        """Add a kernel in one transaction.
+
+        The frames have the columns of its tables, without ``kernel_id``.
+        """
         with self._database.transaction():
             self._database.rows("INSERT INTO kernels VALUES (?, ?)", [kernel_id, certificate])
             for table, columns, frame in (

@@ -304,7 +304,7 @@ class AuditWriter:
         return int(rows[0][0])
 
     def add_control(self, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
-        """Plan ``n`` samples per problem of a checkpoint under other settings, in addition to the audit's own."""
+        """Plan ``n`` additional samples per problem of a checkpoint, under other settings."""
         with self._database.transaction():
             self._insert_settings(settings)
             query = "SELECT n FROM audit_controls WHERE audit_id = ? AND checkpoint_id = ? AND settings_id = ?"
@@ -313,7 +313,10 @@ class AuditWriter:
                 self._database.rows("INSERT OR REPLACE INTO audit_controls VALUES (?, ?, ?, ?)", [*control, n])
 
     def share_plan(self, first: AuditKey, key: AuditKey) -> None:
-        """Copy allocations and controls of the audit ``first`` to ``key``, with the same checkpoints."""
+        """Copy allocations and controls of the audit ``first`` to ``key``.
+
+        Both have the same checkpoints.
+        """
         with self._database.transaction():
             self._database.rows(
                 """

@@ -241,7 +241,9 @@ _FIRST_WORDS = 12
 
 
 def find_meaning(name: str) -> str:
-    """Return the meaning of ``name``. Raises ``ConfigError`` with the nearest names if there is none.
+    """Return the meaning of ``name``.
+
+    Raises ``ConfigError`` with the nearest names if there is none.
 
     >>> print(find_meaning("Coverage"))
     coverage: pass@k at large k: the share of problems that the model can solve at all with many samples.
@@ -269,7 +271,7 @@ def find_meaning(name: str) -> str:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """Yield possible glossary words for a heading, label or question, the closest to ``name`` first.
+    """Yield possible glossary words for a heading, label or question, the closest first.
 
     >>> list(_spellings("Worst pass@8, points"))
     ['worst pass@8, points', 'worst-pass@8,-points', 'worst pass@k', 'worst-pass@k']
@@ -313,7 +315,7 @@ def _task_titles() -> list[tuple[str, str, str]]:
 
 
 def task_explanation(name: str) -> str | None:
-    """Return the description of a benchmark (``benchmark:NAME``) or preset; None for any other name.
+    """Return the description of a benchmark (``benchmark:NAME``) or preset, or None.
 
     Raises ``ProblemError`` for an unknown benchmark.
 

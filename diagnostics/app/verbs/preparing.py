@@ -66,7 +66,7 @@ def plan_cost(
     prompt_tokens: int = 200,
     gpu: str | None = None,
 ) -> CostPlan:
-    """Estimate the hours, disk and memory of each stage of an audit of MODEL with the default settings.
+    """Estimate hours, disk and memory of each stage of an audit of MODEL with the defaults.
 
     Reads only the model's configuration. Without ``gpu``, the hours are for one core of this CPU. They are rates that
     were measured on one model and CPU, scaled by the operations of MODEL and by the speed of this core. Measuring that

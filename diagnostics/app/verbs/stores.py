@@ -1,4 +1,4 @@
-"""Functions of the API that take a store: compare checkpoints, recommend, regrade, remove, write outputs."""
+"""Functions of the API that take a store: diff, lost, ship, regrade, report, export, drop."""
 
 from __future__ import annotations
 

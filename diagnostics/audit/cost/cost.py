@@ -170,7 +170,7 @@ class CostPlan:
 
 
 def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPlan:
-    """Return the cost of ``oversharp audit`` with its default settings, for a series of ``model``.
+    """Return the cost of ``oversharp audit`` with default settings, for a series of ``model``.
 
     Raises ``ConfigError`` for an unlisted GPU or a sequence longer than the model's context, ``CheckpointError`` if
     ``model`` is no model.

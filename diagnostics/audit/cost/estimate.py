@@ -95,7 +95,9 @@ def estimate_sampling(model: str, *, n_samples: int, max_tokens: int, prompt_tok
 
 
 def estimate_text(least_s: float, most_s: float, *, max_tokens: int, gpu: str | None, unlike: bool = False) -> str:
-    """Return the estimate as text. ``unlike``: this CPU is of another kind than the measured one.
+    """Return the estimate as text.
+
+    ``unlike``: this CPU is of another kind than the measured one.
 
     >>> estimate_text(100, 400, max_tokens=512, gpu="H100 SXM")
     "not measured yet: sampling takes about 2 min if responses take a quarter of their 512 tokens, about 7 min if all,
