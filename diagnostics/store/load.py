@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Frames(Protocol):
-    """Anything with a ``frame`` method for queries: a store, or a stand-in for one."""
+    """Anything with a ``frame`` method for queries: a store, or an object that replaces it."""
 
     def frame(self, sql: str, **params: Any) -> pd.DataFrame:
         """Return the rows of ``sql`` with bound ``params``."""
