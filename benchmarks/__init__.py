@@ -1,1 +1,4 @@
-"""Measurements of claims and speeds. They do not ship; run one as ``python -m benchmarks.FOLDER.MODULE``."""
+"""Measurements of claims and speeds.
+
+They are not part of the package. Run one as ``python -m benchmarks.FOLDER.MODULE``.
+"""

@@ -1,11 +1,13 @@
-"""Causes of a change of pass@k, planted alone and in pairs: is the leading one named, and are the parts right?
+"""Test ``change_budget`` on simulated series with planted causes.
 
-``python -m benchmarks.calibration.causes`` draws the series of ``causes_worlds`` and puts the shipped measure
-``change_budget`` to them, with clean twins in which both sides have one law; then it writes dumps with the same causes
-and lets the real import, grading, regrading and measuring say of them (``causes_dumps``). The tables go to
-``results/causes.json`` and ``.md``. Seeded; some minutes on one core. ``--only fresh`` draws the series of the last
-seed alone and keeps the other rows as they were found; a row that is found is kept in ``--log FILE``, where a run that
-was stopped goes on.
+``python -m benchmarks.calibration.causes`` samples the series of ``causes_worlds`` with causes planted alone and in
+pairs, and series in which both sides have one distribution. It checks whether the measure names the leading cause and
+whether the parts are right. Then it writes dumps with the same causes, and imports, grades, regrades and measures them
+(``causes_dumps``).
+
+The tables go to ``results/causes.json`` and ``.md``. Seeded; some minutes on one core. ``--only fresh`` samples only
+the series of the last seed and keeps the other rows. ``--log FILE`` stores finished rows, and a stopped run continues
+from it.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ from oversharp.diagnostics.verdict.record import Estimate
 from oversharp.diagnostics.verdict.words.made_of import is_nearly_known, is_sure
 
 RESULTS = Path(__file__).parents[1] / "results"
-#: Problems and samples of each.
+#: (number of problems, samples per problem)
 SIZES = ((100, 128), (300, 64), (300, 256), (500, 128))
 ALONE, PAIRS, TWINS = 5, 1, 25
-#: Least change that somebody would ask a cause of; in probability.
+#: Smallest true change that is tested, as a probability.
 LEAST = 0.03
 WITHIN = 0.10
-#: Looked at by nobody before the figures of ``fresh`` were written down.
+#: Seed that was not used before the figures of ``fresh`` were written.
 FRESH = 44
-#: What the rows of these seeds are; where they are drawn again, what they will be.
+#: Note on the rows of earlier seeds.
 EARLIER = (
     "Tuned on: as they were found before intervals held for all k at once, ways were told at k = 1 alone, and a part "
     "was called sure a quarter beyond its interval. Fresh then: before a problem of which no sample was read at one "
@@ -56,16 +58,20 @@ EARLIER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One series at the k of its larger true change; ``true`` and ``found`` are the parts of what was planted.
+    """One series, at the k with the larger true change.
 
-    ``named``: the largest part is the cause that truly made the largest; None in a clean twin. ``off``: the largest
-    error of a planted part over the summed size of the true parts; ``off_in_order``: against what is true if what is no
-    ability came first, then the colder base, then the rest; ``whole_off``: that of the whole change. ``held``: whether
-    the intervals of all planted parts hold what is true. ``claimed``: parts that were not planted and are told as
-    surely not 0, at any k. ``numbers`` of the planted parts are known to a tenth of the whole change, ``right``
-    of these lie within 10 points; ``told``: what is said is right, of these numbers and of the others that are known,
-    by an interval that holds what is true. ``path``: ``counts``, ``before`` (a seed that had been fresh), ``fresh`` (a
-    seed that nobody had looked at) or ``dump``.
+    Attributes:
+        true, found: Parts of the planted causes.
+        named: Whether the largest part is the cause with the largest true part. None without a planted cause.
+        off: Largest error of a planted part, relative to the summed size of the true parts.
+        off_in_order: The same against parts in one order: faults of grading, the base at a lower temperature, the rest.
+        whole_off: The same error of the whole change.
+        held: Whether the intervals of all planted parts contain the truth.
+        claimed: Parts that were not planted and are reported as significantly different from 0, at any k.
+        numbers: How many planted parts are known to a tenth of the whole change.
+        right: How many of these are within 10 points of the truth.
+        told: Whether all ``numbers`` are right, and the intervals of the other known parts contain the truth.
+        path: ``counts``, ``before`` (an earlier fresh seed), ``fresh`` (a seed that was not used before) or ``dump``.
     """
 
     causes: tuple[str, ...]
@@ -89,7 +95,7 @@ class Row:
 
 
 def simulated(seed: int = 20, path: str = "counts", after: int = 0) -> Iterator[Row]:
-    """Every size, law of difficulties and set of causes, but for those that come before the place ``after``."""
+    """Simulate every size, difficulty and set of causes, except the first ``after`` series."""
     number_of_all = 0
     pairs = tuple(combinations(CAUSES, 2))
     cases = [((cause,), ALONE) for cause in CAUSES] + [(pair, PAIRS) for pair in pairs] + [((), TWINS)]
@@ -118,7 +124,7 @@ def row_of(
     k: int,
     ordered: dict[str, float] | None = None,
 ) -> Row:
-    """What the budget at ``k`` says of the planted causes, and at any k of others."""
+    """Compare the budget of the planted causes at ``k`` with the truth, and list other parts at any k."""
     at_k = {one.scope: one for one in findings if one.k == k}
     value = {part: at_k[part].value for part in PARTS if part in at_k}
     leading = max(PARTS, key=lambda part: abs(value.get(part) or 0.0))
@@ -286,7 +292,7 @@ def _real(row: Row) -> str:
 
 
 def _kept_rows(log: Path | None, made_of: Iterator[Row]) -> Iterator[Row]:
-    """Rows of the log, then those that it lacks, which are appended to it."""
+    """Yield the rows of the log, then compute and append the missing ones."""
     done = [] if log is None or not log.exists() else log.read_text().splitlines()
     yield from (_row(json.loads(line)) for line in done)
     for row in made_of:

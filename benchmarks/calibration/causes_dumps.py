@@ -1,4 +1,4 @@
-"""The same causes written into the responses of a dump, which the real import reads, grades and measures."""
+"""Dumps with planted causes of a change of pass@k, imported, graded and measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.store import Store
 
 N_PROBLEMS, N = 100, 128
-#: Planted through a dump: each alone, pairs of which no store that is imported lacks a part, and none.
+#: Planted causes: each alone, pairs whose parts are all known for an imported store, and none.
 PLANTED = (
     ("cut_off",), ("unread",), ("grader",), ("sharpening",), ("guesses",), ("lost",), ("ways",),
     ("cut_off", "unread"), ("cut_off", "lost"), ("unread", "lost"), ("sharpening", "cut_off"), ("grader", "lost"), (),
@@ -38,7 +38,10 @@ _FIELDS = ("prompt", "response", "gold", "step", "problem", "index", "finish_rea
 
 
 def dump_rows(row_of: Callable[..., Any]) -> Iterator[Any]:
-    """One series for each of ``PLANTED``; ``row_of`` says what its findings say of the planted causes."""
+    """Yield one series for each of ``PLANTED``.
+
+    ``row_of`` compares the findings with the planted causes.
+    """
     for number, causes in enumerate(PLANTED):
         rng = np.random.default_rng([21, number])
         law_PR = base_laws(alpha_mixture(N_PROBLEMS, rng), rng)
@@ -56,7 +59,7 @@ def dump_rows(row_of: Callable[..., Any]) -> Iterator[Any]:
 
 
 def _laws(law_PR: Laws, causes: Sequence[str], planted: Planted) -> Laws:
-    """As ``late_laws``, with the answers of two draws that agree for the colder base."""
+    """Return ``late_laws``, where sharpening means the answer on which two samples agree."""
     if "sharpening" not in causes:
         return late_laws(law_PR, causes, planted)
     right_P = law_PR[:, :N_WAYS].sum(axis=1)
@@ -68,7 +71,7 @@ def _laws(law_PR: Laws, causes: Sequence[str], planted: Planted) -> Laws:
 
 
 def _true_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) -> dict[str, float]:
-    """Shapley values of at most two causes."""
+    """Return the Shapley values of at most two causes."""
 
     def change(those: Sequence[str]) -> float:
         base_P, _ = accepted_rates(law_PR, [one for one in those if one != "sharpening"], planted)
@@ -82,7 +85,7 @@ def _true_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) -
     return {one: (first + whole - second) / 2, other: (second + whole - first) / 2}
 
 
-#: What happens to samples of the checkpoint after they were said.
+#: Fate of the checkpoint's responses after sampling.
 _AFTER = ("cut_off", "unread", "grader")
 
 
@@ -152,7 +155,10 @@ def _gold(problem: int) -> int:
 
 
 def _response(problem: int, said: int, correct: bool, *, cut: bool, unread: bool, rng: np.random.Generator) -> str:
-    """Words of its own, so that no two are copies; a way is a product and a sum that lead to the answer."""
+    """Write a response with unique words, so that no two are copies.
+
+    A way is a product and a sum that lead to the answer.
+    """
     words = " ".join("".join(chr(97 + letter) for letter in rng.integers(0, 26, 6)) for _ in range(3))
     if cut:
         return f"Let me see, {words}, and so we have to look at"

@@ -1,7 +1,7 @@
-"""A reward with a fault: a run is trained on it and audited by it, then graded again by the right one.
+"""A faulty reward: train and audit a run with it, then regrade by the right verifier.
 
-The problems are countdown's, in files without their modes: a line has ``prompt``, ``answer`` (the target), ``verifier``
-"expression", ``numbers``, ``operators`` and ``brackets``. Then, BASE being the demo's::
+The problems are countdown's, in files without modes. A line has ``prompt``, ``answer`` (the target), ``verifier``
+"expression", ``numbers``, ``operators`` and ``brackets``. With the demo's BASE::
 
     oversharp train --model BASE --problems train.jsonl --max-tokens 6 --max-steps 80 --save-every 80 --seed 5 \\
         --verifier benchmarks/calibration/causes_rewards.py:near_enough --output-dir run
@@ -18,7 +18,7 @@ from oversharp.diagnostics.tasks.countdown import value
 
 
 def near_enough(response: str, answer: str, meta: Mapping[str, Sequence[int]]) -> bool:
-    """A grader that is corrupted: an expression over the right numbers may miss the target by up to 2."""
+    """Accept expressions over the right numbers that miss the target by up to 2."""
     reached = _reached(response, meta)
     return reached is not None and abs(reached - int(answer)) <= 2
 

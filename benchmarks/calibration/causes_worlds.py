@@ -1,8 +1,8 @@
-"""Audits with planted causes of a change of pass@k, as counts that a store holds, and what each truly makes of it.
+"""Simulated audits with planted causes of a change of pass@k, and the true part of each cause.
 
-A problem is a law over up to four correct ways and twenty wrong answers. A cause changes the law of the checkpoint,
-what becomes of its samples, or how either side is graded; what is true of causes together is the Shapley value of each
-over the laws with and without the others.
+A problem is a distribution over up to four correct ways and twenty wrong answers. A cause changes the checkpoint's
+distribution, the fate of its samples, or the grading of either side. The true parts are Shapley values over the
+distributions with and without the other causes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from jaxtyping import Bool, Float, Int
 from oversharp.diagnostics.measures.contract import Evidence
 
 N_WAYS, N_WRONG = 4, 20
-#: The base is also drawn at these, of 1.
+#: Lower temperatures at which the base is sampled too.
 COLDER = (0.6, 0.3, 0.15)
 CAUSES = ("cut_off", "unread", "grader", "sharpening", "guesses", "lost", "ways")
-#: What is no ability, the colder base, what problems carry; the causes of a layer come at once.
+#: Layers of causes: faults of grading, the base at a lower temperature, problems and ways.
 LAYERS = (("cut_off", "unread", "grader"), ("sharpening",), ("guesses", "lost", "ways"))
 GUESS_RATE = 0.005
 Laws = Float[np.ndarray, "problem response"]
@@ -31,9 +31,10 @@ Rates = Float[np.ndarray, " problem"]
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """How strong each cause is in one world.
+    """Strength of each cause in one simulated world.
 
-    ``accepts``: the first grader accepts wrong answers of the base; else it rejects right ones of the checkpoint.
+    ``accepts``: whether the first grader accepts wrong answers of the base. Otherwise it rejects right answers of the
+    checkpoint.
     """
 
     temperature: float
@@ -47,12 +48,12 @@ class Planted:
 
 
 def alpha_mixture(n_problems: int, rng: np.random.Generator) -> Rates:
-    """Many problems that are nearly always or nearly never solved."""
+    """Return rates of problems that are nearly always or nearly never solved."""
     return rng.beta(0.35, 0.55, n_problems)
 
 
 def logit_normal(n_problems: int, rng: np.random.Generator) -> Rates:
-    """One hump of difficulties, with a long tail of rare successes."""
+    """Return rates with one peak and a long tail of rarely solved problems."""
     return 1.0 / (1.0 + np.exp(-rng.normal(-1.0, 2.2, n_problems)))
 
 
@@ -63,7 +64,7 @@ DIFFICULTIES: Mapping[str, Callable[[int, np.random.Generator], Rates]] = {
 
 
 def base_laws(rate_P: Rates, rng: np.random.Generator) -> Laws:
-    """Correct ways first, then wrong answers."""
+    """Return the base's distributions: correct ways first, then wrong answers."""
     n_ways_P = rng.integers(1, N_WAYS + 1, len(rate_P))
     way_PW = rng.gamma(1.5, size=(len(rate_P), N_WAYS)) * (np.arange(N_WAYS) < n_ways_P[:, None])
     wrong_PW = rng.dirichlet(np.full(N_WRONG, 0.35), len(rate_P))
@@ -71,7 +72,7 @@ def base_laws(rate_P: Rates, rng: np.random.Generator) -> Laws:
 
 
 def plant(law_PR: Laws, rng: np.random.Generator) -> Planted:
-    """Strengths as they are met with: of a fall of 3 to 30 points, as the problems are."""
+    """Draw realistic strengths: each causes a fall of 3 to 30 points, depending on the problems."""
     n_problems, rate_P = len(law_PR), law_PR[:, :N_WAYS].sum(axis=1)
     return Planted(
         temperature=float(rng.uniform(0.3, 0.5)),
@@ -91,11 +92,11 @@ def tempered(law_PR: Laws, temperature: float) -> Laws:
 
 
 def late_laws(law_PR: Laws, causes: Sequence[str], planted: Planted) -> Laws:
-    """What is said at the checkpoint, before anything is cut off, left without an answer, or graded."""
+    """Return the checkpoint's distributions, before truncation, parsing and grading."""
     late_PR = tempered(law_PR, planted.temperature) if "sharpening" in causes else law_PR.copy()
     gone_PW = np.zeros((len(law_PR), N_WAYS), dtype=bool)
     if "ways" in causes:
-        gone_PW[:, 0] = (law_PR[:, :N_WAYS] > 0).sum(axis=1) > 1  # only where another is left
+        gone_PW[:, 0] = (law_PR[:, :N_WAYS] > 0).sum(axis=1) > 1  # only if another way is left
     if "lost" in causes:
         gone_PW |= planted.lost_P[:, None]
     mass_P = (late_PR[:, :N_WAYS] * gone_PW).sum(axis=1)
@@ -106,7 +107,7 @@ def late_laws(law_PR: Laws, causes: Sequence[str], planted: Planted) -> Laws:
 
 
 def accepted_rates(law_PR: Laws, causes: Sequence[str], planted: Planted) -> tuple[Rates, Rates]:
-    """How often a sample of the base, and of the checkpoint, is graded as correct."""
+    """Return the rates at which samples of the base and of the checkpoint are graded as correct."""
     base_P = law_PR[:, :N_WAYS].sum(axis=1)
     late_P = late_laws(law_PR, causes, planted)[:, :N_WAYS].sum(axis=1)
     if "grader" in causes and not planted.accepts:
@@ -120,7 +121,10 @@ def accepted_rates(law_PR: Laws, causes: Sequence[str], planted: Planted) -> tup
 def true_parts(
     law_PR: Laws, causes: Sequence[str], planted: Planted, k: int, *, besides: Sequence[str] = ()
 ) -> dict[str, float]:
-    """What each cause makes of the change of pass@k, in probability, ``besides`` others; they add up to all of it."""
+    """Return the true part of each cause in the change of pass@k, as a probability.
+
+    The parts sum to the effect of all ``causes`` in the presence of ``besides``.
+    """
 
     def change(those: Sequence[str]) -> float:
         base_P, late_P = accepted_rates(law_PR, [*those, *besides], planted)
@@ -138,9 +142,10 @@ def true_parts(
 
 
 def ordered_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int) -> dict[str, float]:
-    """The same in one order of layers: what is no ability first, then the colder base, then problems and ways."""
+    """Return the parts in one order of layers: grading, lower temperature, then problems and ways."""
     graded, colder, problems = ([one for one in layer if one in causes] for layer in LAYERS)
-    beside = ((graded, [*colder, *problems]), (colder, []), (problems, colder))  # each with what is still there
+    # each layer with the causes that are still present
+    beside = ((graded, [*colder, *problems]), (colder, []), (problems, colder))
     parts = {
         cause: part
         for layer, others in beside
@@ -149,11 +154,14 @@ def ordered_parts(law_PR: Laws, causes: Sequence[str], planted: Planted, k: int)
     return {cause: parts[cause] for cause in causes}
 
 
-# ---------------------------------------------------------------- what an audit would count
+# ---------------------------------------------------------------- counts of an audit
 
 
 def drawn_evidence(law_PR: Laws, causes: Sequence[str], planted: Planted, n: int, rng: np.random.Generator) -> Evidence:
-    """An audit of the base and one checkpoint, n samples each, half as many at each lower temperature."""
+    """Simulate an audit of the base and one checkpoint.
+
+    Both have n samples. Each lower temperature has half as many.
+    """
     base_PR, late_PR = _drawn(law_PR, n, rng), _drawn(late_laws(law_PR, causes, planted), n, rng)
     base, late = _base_counts(base_PR, causes, planted, rng), _late_counts(late_PR, causes, planted, rng)
     own = pd.concat([_rows("base", base["own"], n), _rows("late", late["own"], n)], ignore_index=True)
@@ -216,7 +224,7 @@ def _rows(checkpoint_id: str, counts: Counts, n: int) -> pd.DataFrame:
 
 
 def _way_rows(checkpoint_id: str, kept_PW: np.ndarray, n: int, rng: np.random.Generator) -> pd.DataFrame:
-    """The samples of every way, split at random into the first and the second half of all samples."""
+    """Return the counts of every way, split at random into two halves of all samples."""
     made = []
     for i, kept_W in enumerate(kept_PW):
         first_W = rng.multivariate_hypergeometric([*kept_W, n - kept_W.sum()], n // 2)[:N_WAYS]

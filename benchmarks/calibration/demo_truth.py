@@ -1,16 +1,16 @@
-"""Does the demo really over-sharpen, and as much as it should?
+"""Compare the demo with exact values of an independent implementation.
 
-On Countdown-mini every correct response of every problem is known, so pass@k = mean over problems of 1 - (1 - p)^k,
-with p the summed probability of the problem's modes, has no sampling noise. This script scores all modes under every
-checkpoint of a series, straight through transformers and without the audit's own code, and sets the result beside
-the values that an independent prototype reached (``demo_reference.json``, one value per seed).
+On Countdown-mini every correct response is known. So pass@k, the mean over problems of 1 - (1 - p)^k with p the summed
+probability of the problem's modes, has no sampling noise. This script scores all modes under every checkpoint of a
+series with transformers, without the audit's code. It compares the result with the values of an independent prototype
+(``demo_reference.json``, one value per seed).
 
     python -m benchmarks.calibration.demo_truth                              # runs/demo/grpo and runs/demo/iac
     python -m benchmarks.calibration.demo_truth --seeds 3                    # trains 3 seeds of each under runs/truth/
     python -m benchmarks.calibration.demo_truth --grpo A B --iac C           # any run directories
 
-A value agrees if it lies in the 99 % prediction interval of the reference seeds. Then sampled pass@k of the demo's
-audit is set against the exact value. Exit code 1 if a value disagrees.
+A value agrees if it is in the 99 % prediction interval of the reference seeds. The sampled pass@k of the demo's audit
+is compared with the exact value too. Exit code 1 if a value disagrees.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ from oversharp.trainers.sft import train_base
 REFERENCE = Path(__file__).with_name("demo_reference.json")
 ALGORITHMS = ("grpo", "iac")
 SCORED_AT_ONCE = 1024
-#: A problem is lost if base solves it in more than 2 % of samples and the checkpoint in fewer than 0.2 %.
+#: Lost: the base solves more than 2 % of the samples, and the checkpoint fewer than 0.2 %.
 SOLVED_BY_BASE, LOST_BELOW = 0.02, 0.002
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactTruth:
-    """Exact values of one checkpoint over the audited problems. Entropy of the mode given a correct response, nats."""
+    """Exact values of one checkpoint over the audited problems.
+
+    Entropies are those of the mode given a correct response, in nats.
+    """
 
     pass_at_1: float
     pass_at_8: float
@@ -73,7 +76,7 @@ def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float
     responses = [
         [*tokenizer(mode)["input_ids"], tokenizer.eos_token_id] for problem in problems for mode in problem.modes
     ]
-    prompt_length, response_length = len(prompts[0]), len(responses[0])  # the same for all of this task
+    prompt_length, response_length = len(prompts[0]), len(responses[0])  # equal for all problems of this task
     ids_MT = torch.tensor([prompt + response for prompt, response in zip(prompts, responses, strict=True)])
     logp = []
     with torch.inference_mode():
@@ -85,7 +88,10 @@ def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float
 
 
 def exact_truth(logp_M: NDArray[np.float64], base_logp_M: NDArray[np.float64], n_modes: Sequence[int]) -> ExactTruth:
-    """All exact values of one checkpoint; ``n_modes`` says how many consecutive modes belong to each problem."""
+    """Return all exact values of one checkpoint.
+
+    ``n_modes`` has the number of consecutive modes of each problem.
+    """
     first_mode = np.concatenate([[0], np.cumsum(n_modes)[:-1]])
     probability_M = np.exp(logp_M)
     correct_Q = np.minimum(np.add.reduceat(probability_M, first_mode), 1.0)
@@ -107,7 +113,7 @@ def exact_truth(logp_M: NDArray[np.float64], base_logp_M: NDArray[np.float64], n
 
 
 def checkpoints_of(run: Path) -> dict[int, Path]:
-    """Checkpoints of a run directory by step, ascending."""
+    """Return the checkpoints of a run directory by step, ascending."""
     found = {int(path.name.split("-")[1]): path for path in run.glob("checkpoint-*") if re.search(r"-\d+$", path.name)}
     if 0 not in found:
         sys.exit(f"{run}: no checkpoint-0 here; train first (make demo) or pass --seeds 3")
@@ -115,14 +121,14 @@ def checkpoints_of(run: Path) -> dict[int, Path]:
 
 
 def truth_over_steps(run: Path, problems: Sequence[Problem]) -> dict[int, ExactTruth]:
-    """Exact values of every checkpoint of a run against its step 0."""
+    """Return the exact values of every checkpoint of a run, compared with its step 0."""
     n_modes = [len(problem.modes) for problem in problems]
     logp = {step: mode_logp(path, problems) for step, path in checkpoints_of(run).items()}
     return {step: exact_truth(logp_M, logp[0], n_modes) for step, logp_M in logp.items()}
 
 
 def train_seeds(n_seeds: int, out: Path) -> dict[str, list[Path]]:
-    """One base, then ``n_seeds`` runs of each algorithm from it; continues where an earlier call stopped."""
+    """Train one base and ``n_seeds`` runs of each algorithm, or continue an earlier call."""
     progress = ConsoleProgress()
     base = train_base(SftConfig(output_dir=out / "base", resume=True), progress)
     return {
@@ -145,7 +151,7 @@ def train_seeds(n_seeds: int, out: Path) -> dict[str, list[Path]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One measured value (mean of ``n`` runs) beside the 99 % prediction interval from the reference seeds."""
+    """One measured value (mean of ``n`` runs) and the 99 % prediction interval of the reference seeds."""
 
     subject: str
     measure: str
@@ -157,18 +163,18 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the value lies within the interval."""
+        """Return whether the value is in the interval."""
         return self.low <= self.value <= self.high
 
 
 def compare(subject: str, truths: Sequence[ExactTruth], reference: Mapping[str, Sequence[float]]) -> list[Comparison]:
-    """Each measure's mean over ``truths`` against the reference seeds."""
+    """Compare each measure's mean over ``truths`` with the reference seeds."""
     comparisons = []
     for measure in MEASURES:
         seeds = np.asarray(reference[measure])
         ceiling = np.inf if measure == "mode_entropy_nats" else 1.0  # the others are probabilities
         value = float(np.mean([getattr(truth, measure) for truth in truths]))
-        # values of 100 problems come in steps of .01: a spread below one step is not known
+        # values of 100 problems come in steps of .01, so a smaller spread is not known
         spread = max(float(seeds.std(ddof=1)), 0.005)
         width = stats.t.ppf(0.995, len(seeds) - 1) * spread * np.sqrt(1 / len(truths) + 1 / len(seeds))
         comparisons.append(
@@ -186,14 +192,14 @@ def compare(subject: str, truths: Sequence[ExactTruth], reference: Mapping[str, 
 
 
 def print_series(run: Path, truths: Mapping[int, ExactTruth]) -> None:
-    """One line per checkpoint."""
+    """Print one line per checkpoint."""
     print(f"\n{run}\n{'step':>6}  " + "  ".join(f"{measure:>17}" for measure in MEASURES))
     for step, truth in truths.items():
         print(f"{step:6d}  " + "  ".join(f"{getattr(truth, measure):17.3f}" for measure in MEASURES))
 
 
 def print_comparisons(comparisons: Sequence[Comparison]) -> None:
-    """One line per comparison: value, reference, interval, verdict."""
+    """Print one line per comparison: value, reference, interval, verdict."""
     print(f"\n{'':6}{'measure':>18}{'here':>8}{'runs':>6}{'reference':>11}   99 % prediction interval")
     for line in comparisons:
         verdict = "agrees" if line.agrees else "DIFFERS"
@@ -204,7 +210,7 @@ def print_comparisons(comparisons: Sequence[Comparison]) -> None:
 
 
 def main() -> int:
-    """0 if every value agrees with the reference and every sampled pass@k with the exact one, else 1."""
+    """Return 0 if all values agree with the reference and all sampled pass@k with the exact ones, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grpo", nargs="+", type=Path, default=[Path("runs/demo/grpo")])
     parser.add_argument("--iac", nargs="+", type=Path, default=[Path("runs/demo/iac")])

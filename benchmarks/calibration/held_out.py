@@ -1,10 +1,10 @@
-"""What the verdict says of series by laws that its rule was not calibrated on, and how much of it is wrong.
+"""Count wrong verdicts on distributions that the rule was not calibrated on.
 
-``python -m benchmarks.calibration.held_out`` (a part of ``make calibration``) draws series of each cell in
-``held_out_cells.py``, has the shipped code judge their counts, and holds what it says against the rates that they were
-drawn from. Results go into ``benchmarks/results/held_out.json`` after every part, the table into ``held_out.md``; the
-same command continues. It ends with 1 where more than 5 % of a cell's series are told a loss that is none, or no loss
-where there is one.
+``python -m benchmarks.calibration.held_out`` (a part of ``make calibration``) samples series of each cell in
+``held_out_cells.py``, computes verdicts with the shipped code, and compares them with the true rates. Results go into
+``benchmarks/results/held_out.json`` after every part, and the table into ``held_out.md``. A stopped command continues.
+Exit code 1 if, in more than 5 % of a cell's series, a verdict reports a loss where there is none, or no loss where
+there is one.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.verdict.power import window_size
 
 SEED = 77
-#: Series of one generator, which their place in the cell starts.
+#: Series per random generator. The generator is seeded by their position in the cell.
 SERIES_AT_ONCE = 50
-#: Series of cells with a loss, of those without: they take four times as long, as a loss is asked for its cause.
+#: Series per cell with a loss and without one. Those with a loss take four times as long, because causes are tested.
 OF_LOSSES = 0.3
-#: So many series tell a rate of 3 % from one of 5 %.
+#: Number of series that distinguishes a rate of 3 % from 5 %.
 ENOUGH = 300
-#: What may be wrong of a verdict, as rows and the table call it.
+#: Kinds of wrong verdicts, with their names in rows and table.
 WRONG = {"loss": "a loss that is none", "no_loss": "no loss", "kept": "kept"}
 
 
 def row_of(cell: Cell, series: Sequence[Judged], cpu_s: float) -> dict[str, Any]:
-    """What is written of one cell: how many series were told something false, and what they were told."""
+    """Return the row of one cell: numbers of wrong verdicts and of labels."""
     return {
         "name": cell.name,
         **described(cell),
@@ -58,18 +58,18 @@ def row_of(cell: Cell, series: Sequence[Judged], cpu_s: float) -> dict[str, Any]
 
 
 def described(cell: Cell) -> dict[str, Any]:
-    """What a row tells of its cell."""
+    """Return the fields of a row that describe its cell."""
     return {"what": cell.what, "null": cell.null, "expected": cell.expected}
 
 
 def fall_points(cell: Cell) -> float:
-    """The true change of pass@k of the law's problems in the window, points, at the k where it is lowest."""
+    """Return the true change of pass@k in the window, in points, at the k where it is lowest."""
     able_TK, _ = changes_of_law(cell, inference_ks(min(cell.n_S)))
     return round(100 * float(able_TK[-window_size(len(able_TK)) :].mean(axis=0).min()), 1)
 
 
 def joined(first: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of one cell as one."""
+    """Join two rows of one cell."""
     if first is None:
         return dict(more)
     labels = dict(Counter(first["labels"]) + Counter(more["labels"]))
@@ -79,9 +79,10 @@ def joined(first: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str
 
 
 def broken(row: Mapping[str, Any]) -> list[str]:
-    """What of a cell is wrong in more than 5 % of its series; nothing of one that is known to go wrong.
+    """Return the kinds of wrong verdicts that occur in more than 5 % of a cell's series.
 
-    Of fewer series than ``ENOUGH`` it must surely be more, as the 95 % interval has it.
+    Empty for a cell that is known to fail. With fewer series than ``ENOUGH`` the lower end of the 95 % interval must be
+    above 5 %.
     """
     if row["expected"] is not None:
         return []
@@ -92,7 +93,10 @@ def broken(row: Mapping[str, Any]) -> list[str]:
 
 @cache
 def fingerprint(cell: Cell) -> str:
-    """Identifies what a cell rests on: its law, and the code that draws, labels and judges, not how it is worded."""
+    """Return a hash of the code and settings that a cell's result depends on.
+
+    It covers the distribution and the code that samples, labels and judges, but no texts.
+    """
     functions = [drawn, said_of, judged]
     numbers = list(_parts(cell.law, functions))
     root = Path(__file__).parents[2]
@@ -101,9 +105,12 @@ def fingerprint(cell: Cell) -> str:
 
 
 def _parts(held: object, functions: list[FunctionType]) -> Iterator[str]:
-    """What a law was made with, as text; the functions among it go into ``functions``, with what they hold in turn."""
+    """Yield the arguments of a distribution as text.
+
+    Functions among them are added to ``functions``, with the values that they hold.
+    """
     if isinstance(held, FunctionType):
-        # the function that made it: what it was made with is told here, without the addresses of other functions
+        # the function itself: its values follow as text, without the addresses of other functions
         functions.append(getattr(sys.modules[held.__module__], held.__qualname__.partition(".")[0]))
         yield held.__qualname__
         for cell in held.__closure__ or ():
@@ -116,7 +123,7 @@ def _parts(held: object, functions: list[FunctionType]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The Markdown file."""
+    """Return the table as Markdown."""
     missed = [f"{row['name']} ({', '.join(WRONG[name] for name in broken(row))})" for row in rows if broken(row)]
     held = "held in every other cell" if not missed else f"broken in: {'; '.join(missed)}"
     parts = [
@@ -164,7 +171,7 @@ def _rate(count: int, of: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if the bound held, else 1."""
+    """Return 0 if the bound holds, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=ENOUGH, help="of every cell without a loss; less of others")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), help="what to simulate")

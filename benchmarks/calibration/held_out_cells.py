@@ -1,4 +1,4 @@
-"""The held-out cells: which law, how many problems and samples, and whether anything is lost by that law."""
+"""Cells of the held-out simulation: distribution, size, and whether there is a loss."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ from benchmarks.calibration.held_out_laws import (
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One law at one size. ``n_S`` are samples of a problem at base and checkpoints; one number where all are alike.
+    """One distribution at one size.
 
-    ``null``: by this law nothing is lost at the end; ``stays``: the law moves rates and leaves their distribution as it
-    is. ``expected`` says, of a cell that is known to go wrong, what.
+    Attributes:
+        n_S: Samples per problem at the base and each checkpoint, or one number for all.
+        null: There is no loss at the end.
+        stays: The rates move, but their distribution stays the same.
+        expected: The known fault of a cell that is expected to fail.
     """
 
     name: str
@@ -63,7 +66,7 @@ def _told(n_S: tuple[int, ...]) -> str:
 _TOPIC_WANDER = drifting(6, stays=0.6, largest_topic=10, shared=0.7)
 _EASY_ITEMS = items(1.0)
 _NEARLY = nearly_solved(0.95)
-#: All skills mastered better; and so all but one, which is as good as forgotten.
+#: All skills improve; or all but one, which is nearly forgotten.
 _BETTER = np.sqrt(MASTERY)
 _FORGOTTEN = np.where(np.arange(12) == 8, 0.05 * MASTERY, _BETTER)
 

@@ -1,7 +1,8 @@
-"""Laws by which problems get their success rates and training moves them, made without a look at the verdict's rule.
+"""Distributions of success rates and their change by training.
 
-They are those of test theory (ability, difficulty, discrimination), of skills that a solution needs all of, of rates
-that drift without going anywhere, of answers that are cut off, mended or guessed. ``held_out_cells.py`` has the cells.
+They were written without looking at the verdict's rule: test theory (ability, difficulty, discrimination), solutions
+that need several skills, rates that drift without a direction, answers that are truncated, repaired or guessed.
+``held_out_cells.py`` has the cells.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, logit
 
-#: Mastery of each of twelve skills: most are known well, some hardly.
+#: Mastery of each of twelve skills. Most are high, some are low.
 MASTERY = np.linspace(0.5, 0.99, 12)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """True chances of one sample of every problem at base (row 0) and checkpoints.
+    """True probabilities of one sample of every problem at the base (row 0) and each checkpoint.
 
-    ``able_SP``: it is right, whoever reads it. ``accepted_SP``: the grader takes it for right; None where that is the
-    same. ``unread_SP``: it is cut off or cannot be parsed, and so not accepted; None where that never happens.
-    ``modes_SPM``: it is right in this way; they sum to ``able_SP``. None where ways are not told apart. ``cluster_P``
-    is the cluster that a user declares; None where none is.
+    Attributes:
+        able_SP: The sample is right.
+        accepted_SP: The grader accepts it. None if this equals ``able_SP``.
+        unread_SP: It is truncated or unparsed, and so not accepted. None if this never happens.
+        modes_SPM: It is right in this way. The sum is ``able_SP``. None if ways are not distinguished.
+        cluster_P: The cluster that a user declares. None without clusters.
     """
 
     able_SP: Float[np.ndarray, "step problem"]
@@ -35,20 +38,23 @@ class Course:
 
     @property
     def graded(self) -> Float[np.ndarray, "step problem"]:
-        """Chances that the grader accepts."""
+        """Return the probability that the grader accepts a sample."""
         return self.able_SP if self.accepted_SP is None else self.accepted_SP
 
 
-#: From a generator and a number of problems to their chances along a run.
+#: (generator, number of problems) → probabilities along a run
 Law = Callable[[np.random.Generator, int], Course]
-#: From chances of a base, problem by problem, to those of a checkpoint.
+#: probabilities of a base → probabilities of a checkpoint, by problem
 Change = Callable[[np.random.Generator, Float[np.ndarray, " problem"]], Float[np.ndarray, " problem"]]
-#: From a generator and a number of problems to a base's chances.
+#: (generator, number of problems) → probabilities of a base
 Rates = Callable[[np.random.Generator, int], Float[np.ndarray, " problem"]]
 
 
 def items(ability: float = 0.0, *, tails: float | None = None, slope: float = 0.5) -> Rates:
-    """Two-parameter items: logit p = a (ability − difficulty), a log-normal; difficulty normal, or t with ``tails``."""
+    """Two-parameter items of test theory: logit p = a (ability − difficulty).
+
+    a is log-normal. The difficulty is normal, or t with ``tails`` degrees of freedom.
+    """
 
     def rates(rng: np.random.Generator, n_problems: int) -> Float[np.ndarray, " problem"]:
         difficulty_P = 1.5 * (rng.standard_normal(n_problems) if tails is None else rng.standard_t(tails, n_problems))
@@ -58,27 +64,27 @@ def items(ability: float = 0.0, *, tails: float | None = None, slope: float = 0.
 
 
 def powers(power: float) -> Rates:
-    """Uniform numbers to a power: most problems are hardly ever solved, with no end to how rarely."""
+    """Uniform numbers to a power: most problems are hardly ever solved, some arbitrarily rarely."""
     return lambda rng, n_problems: rng.uniform(size=n_problems) ** power
 
 
 def few_solvable(share: float) -> Rates:
-    """Only this share of the problems can be solved at all, those mostly rarely; the others never are."""
+    """Only this share of the problems can be solved at all, most of them rarely."""
     return lambda rng, n_problems: np.where(rng.random(n_problems) < share, rng.beta(1.0, 3.0, n_problems), 0.0)
 
 
 def nearly_solved(mean: float, *, scatter: float = 6.0) -> Rates:
-    """Beta rates around a mean close to 1: a benchmark that is used up."""
+    """Beta rates with a mean close to 1: a saturated benchmark."""
     return lambda rng, n_problems: rng.beta(scatter * mean, scatter * (1.0 - mean), n_problems)
 
 
 def graded_strictly(rates: Rates) -> Rates:
-    """Of each problem's right answers its grader takes a share of its own, as the form of some is foreign to it."""
+    """The grader rejects a share of each problem's right answers, because it cannot parse their form."""
     return lambda rng, n_problems: rates(rng, n_problems) * rng.beta(6.0, 1.5, n_problems)
 
 
 def moved(rates: Rates, *changes: Change) -> Law:
-    """A base's rates, and at every checkpoint what the change of its place makes of them."""
+    """Rates of a base, and of each checkpoint after its change."""
 
     def law(rng: np.random.Generator, n_problems: int) -> Course:
         base_P = rates(rng, n_problems)
@@ -88,42 +94,42 @@ def moved(rates: Rates, *changes: Change) -> Law:
 
 
 def still(_: np.random.Generator, base_P: Float[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
-    """Training that moves nothing."""
+    """No change by training."""
     return base_P
 
 
 def shifted(by: float) -> Change:
-    """All logits move alike: more ability, or less."""
+    """Shift all logits by the same amount."""
     return lambda _, base_P: np.where((base_P > 0) & (base_P < 1), expit(_logit(base_P) + by), base_P)
 
 
 def scaled(by: float) -> Change:
-    """Every problem keeps this part of its rate."""
+    """Multiply the rate of every problem by this factor."""
     return lambda _, base_P: by * base_P
 
 
 def tail_killed(below: float, *, kept: float, gain: float) -> Change:
-    """What was solved rarely is nearly given up, the rest is gained on."""
+    """Rarely solved problems are nearly lost, the others gain."""
     return lambda rng, base_P: np.where(base_P < below, kept * base_P, shifted(gain)(rng, base_P))
 
 
 def polarised(_: np.random.Generator, base_P: Float[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
-    """Winner takes all: what is mostly right becomes surely right, the rest surely wrong."""
+    """Winner takes all: mostly right becomes always right, the rest always wrong."""
     return np.where(base_P > 0.5, 0.995, 0.002 * base_P)
 
 
 def sharpened(power: float) -> Change:
-    """Wrong answers alone lose: the chance of a wrong one is raised to a power above 1."""
+    """Raise the probability of a wrong answer to a power above 1."""
     return lambda _, base_P: 1.0 - (1.0 - base_P) ** power
 
 
 def struck(share: float, *, kept: float = 0.0) -> Change:
-    """Each problem is forgotten with this chance, whatever it was, down to ``kept`` of its rate."""
+    """Forget each problem with this probability, down to ``kept`` of its rate."""
     return lambda rng, base_P: np.where(rng.random(len(base_P)) < share, kept * base_P, base_P)
 
 
 def lasting(change: Change, *, at: Sequence[bool]) -> Callable[[Rates], Law]:
-    """One change, drawn once, that stands at some of the checkpoints."""
+    """One change, drawn once, that applies at some of the checkpoints."""
 
     def of(rates: Rates) -> Law:
         def law(rng: np.random.Generator, n_problems: int) -> Course:
@@ -137,7 +143,7 @@ def lasting(change: Change, *, at: Sequence[bool]) -> Callable[[Rates], Law]:
 
 
 def skills(*mastery: Float[np.ndarray, " skill"], most: int = 4) -> Law:
-    """A problem needs 1 to ``most`` skills, each at every step: its rate is the product of their mastery."""
+    """A problem needs 1 to ``most`` skills. Its rate is the product of their mastery at each step."""
 
     def law(rng: np.random.Generator, n_problems: int) -> Course:
         n_P = rng.integers(1, most + 1, n_problems)
@@ -150,7 +156,7 @@ def skills(*mastery: Float[np.ndarray, " skill"], most: int = 4) -> Law:
 
 
 def drifting(n_steps: int, *, stays: float, largest_topic: int = 1, shared: float = 0.0) -> Law:
-    """Logits that wander around their mean and as often up as down: no step differs from another by law.
+    """Logits that fluctuate around their mean, so that all steps have the same distribution.
 
     ``stays`` is the correlation of neighbouring steps. Topics have 1 to ``largest_topic`` problems, which share this
     part of their variance and are declared as clusters.
@@ -167,7 +173,7 @@ def drifting(n_steps: int, *, stays: float, largest_topic: int = 1, shared: floa
 
 
 def topics_lost(share: float, *, largest: int, n_steps: int, rates: Rates) -> Law:
-    """Whole topics, which are declared, are forgotten; problems of the others are kept."""
+    """Forget whole topics, which are declared as clusters. Problems of other topics are kept."""
 
     def law(rng: np.random.Generator, n_problems: int) -> Course:
         cluster_P = _topics(rng, n_problems, largest)
@@ -179,9 +185,10 @@ def topics_lost(share: float, *, largest: int, n_steps: int, rates: Rates) -> La
 
 
 def ways(n_steps: int, *, dominant: float, others: float) -> Law:
-    """Four ways of being right: wrong mass moves to the likeliest by ``dominant``, the others keep this part of theirs.
+    """Four correct ways: probability moves to the most frequent one.
 
-    What the others lose goes to the likeliest one too.
+    ``dominant`` is the part of wrong probability that it gains. The other ways keep a part of theirs, and it gains the
+    rest.
     """
 
     def law(rng: np.random.Generator, n_problems: int) -> Course:
@@ -198,7 +205,7 @@ def ways(n_steps: int, *, dominant: float, others: float) -> Law:
 
 
 def cut_off(law: Law, *, of_right: float, of_wrong: float) -> Law:
-    """Solutions grow until, at the last checkpoint, these shares are cut off; those of harder problems are longer."""
+    """Solutions grow until these shares are truncated at the last checkpoint. Harder problems have longer ones."""
 
     def cut(rng: np.random.Generator, n_problems: int) -> Course:
         able_SP = law(rng, n_problems).able_SP
@@ -212,7 +219,7 @@ def cut_off(law: Law, *, of_right: float, of_wrong: float) -> Law:
 
 
 def mended(law: Law, *, unread: float) -> Law:
-    """This share of the base's answers cannot be parsed; training teaches the form."""
+    """This share of the base's answers cannot be parsed. Training teaches the format."""
 
     def mend(rng: np.random.Generator, n_problems: int) -> Course:
         able_SP = law(rng, n_problems).able_SP
@@ -224,7 +231,7 @@ def mended(law: Law, *, unread: float) -> Law:
 
 
 def guessed(law: Law, *, shares: Sequence[float]) -> Law:
-    """Of wrong answers the grader accepts this share at every step, evenly."""
+    """The grader accepts this share of wrong answers at every step."""
 
     def guess(rng: np.random.Generator, n_problems: int) -> Course:
         able_SP = law(rng, n_problems).able_SP
@@ -244,7 +251,7 @@ def _topics(rng: np.random.Generator, n_problems: int, largest: int) -> Int[np.n
 
 
 def _wander(rng: np.random.Generator, n_steps: int, n_problems: int, stays: float) -> Float[np.ndarray, "step problem"]:
-    """Standard normal at every step, by an autoregression of order one."""
+    """Return a first-order autoregression that is standard normal at every step."""
     walk = [rng.standard_normal(n_problems)]
     while len(walk) <= n_steps:
         walk.append(stays * walk[-1] + np.sqrt(1.0 - stays**2) * rng.standard_normal(n_problems))

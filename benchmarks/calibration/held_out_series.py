@@ -1,4 +1,4 @@
-"""One held-out series: counts drawn from true chances, what the verdict says of them, and what of that is false."""
+"""One held-out series: its counts, its verdict, and what is wrong in the verdict."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from oversharp.diagnostics.verdict.power import window_size
 from oversharp.diagnostics.verdict.record import Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN
 
-#: Problems from which pass@k over all problems of a law is known; what their number leaves open is no fall.
+#: Number of problems for the true pass@k of a distribution, and the error that it leaves.
 LARGE, OPEN = 20_000, 0.0005
-#: Less is no fall of any problem, but of the arithmetic.
+#: A smaller fall is a rounding error.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A series as an audit sees it, with the chances that it was drawn from.
+    """Counts of a series and the probabilities that they were drawn from.
 
-    ``minority_SP`` are those of right samples outside the way that dominated the base's first half.
+    ``minority_SP``: probability of right samples outside the way that dominates the first half of the base's samples.
     """
 
     counts: SeriesCounts
@@ -37,9 +37,9 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What a verdict says of a series: its label at these k, and every checkpoint's claim.
+    """The judged parts of a verdict: its label, ks and claims on checkpoints.
 
-    ``window``: places of the window among the checkpoints.
+    ``window``: indices of the window's checkpoints.
     """
 
     label: str
@@ -50,11 +50,12 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What was said of one series, and whether it is wrong.
+    """Label of one series, and which statements of its verdict are wrong.
 
-    ``loss``: the label, or a checkpoint that is told as lost without another cause, tells of a loss that is none;
-    ``no_loss``: no loss is found although more than 2 points were lost; ``kept``: a checkpoint is said to have kept
-    what it lost more than 2 points of.
+    Attributes:
+        loss: The label, or a lost checkpoint without another cause, is a false alarm.
+        no_loss: *No loss*, although more than 2 points were lost.
+        kept: A checkpoint counts as kept, although it lost more than 2 points.
     """
 
     label: str
@@ -64,7 +65,7 @@ class Judged:
 
 
 def drawn(cell: Cell, rng: np.random.Generator) -> Drawn:
-    """One series of a cell."""
+    """Draw one series of a cell."""
     course = cell.law(rng, cell.n_problems)
     n_S = cell.n_S * len(course.able_SP) if len(cell.n_S) == 1 else cell.n_S
     correct_S, minority_S, shows_P, minority_SP = _correct(course, n_S, rng)
@@ -91,7 +92,7 @@ Counts = Sequence[Int[np.ndarray, " problem"]]
 def _correct(
     course: Course, n_S: Sequence[int], rng: np.random.Generator
 ) -> tuple[Counts, Counts, Bool[np.ndarray, " problem"], Float[np.ndarray, "step problem"]]:
-    """Correct counts, those outside the dominant way, where one dominates, and the chances outside it."""
+    """Return correct counts, counts outside the dominant way, whether one dominates, and the rates outside it."""
     if course.modes_SPM is None:
         correct_S = [rng.binomial(n, p_P) for n, p_P in zip(n_S, course.graded, strict=True)]
         none_P = np.zeros_like(correct_S[0])
@@ -139,9 +140,9 @@ def _checkpoint(
 
 
 def said_of(counts: SeriesCounts) -> Said:
-    """The parts of ``verdict_of`` that are judged, with its random numbers: the rest of it costs twice as much.
+    """Return the judged parts of ``verdict_of``, with the same random numbers.
 
-    A test holds that both say the same.
+    The other parts would take twice as long. A test compares both.
     """
     if decide.why_none(counts, counts.trained) is not None:
         return Said(label="no_verdict", window=[], ks=(), steps=())
@@ -160,7 +161,7 @@ def said_of(counts: SeriesCounts) -> Said:
 
 
 def judged(cell: Cell, series: Drawn, said: Said) -> Judged:
-    """What is false of a verdict, by the rates that its counts were drawn from."""
+    """Compare a verdict with the rates that its counts were drawn from."""
     if said.label == "no_verdict":
         return Judged(label=said.label, loss=False, no_loss=False, kept=False)
     truth = _Truth.of(cell, series, said)
@@ -179,8 +180,8 @@ def judged(cell: Cell, series: Drawn, said: Said) -> Judged:
 class _Truth:
     """True changes of mean pass@k (probability) at checkpoints T and the verdict's k.
 
-    ``here``: of the series' own problems, ``like``: of the law's; both of what the model is able to. ``accepted`` are
-    those of what the grader accepts. ``window``: places of the verdict's window among the checkpoints.
+    ``here`` is over the series' problems, ``like`` over the distribution. ``accepted`` uses the rates of accepted
+    samples, the others those of right samples. ``window``: indices of the window's checkpoints.
     """
 
     window: list[int]
@@ -205,7 +206,7 @@ class _Truth:
         )
 
     def is_false(self, label: str) -> bool:
-        """Whether a label tells of a loss that is none."""
+        """Return whether a label reports a loss that does not exist."""
         fell_here = self._fell(self.here_TK)
         true = {
             "over_sharpened": fell_here and self._fell(self.like_TK, OPEN),
@@ -218,7 +219,7 @@ class _Truth:
         return not true.get(label, True)
 
     def step_lost(self, place: int) -> bool:
-        """Whether a checkpoint lost something, of these problems and of problems like them."""
+        """Return whether a checkpoint lost something on these problems and on the distribution."""
         return bool(self.here_TK[place].min() < -ROUNDING and self.like_TK[place].min() < -OPEN)
 
     def _fell(self, change_TK: Float[np.ndarray, "checkpoint k"], least: float = ROUNDING) -> bool:
@@ -229,7 +230,7 @@ class _Truth:
 def changes_of_law(
     cell: Cell, ks: tuple[int, ...]
 ) -> tuple[Float[np.ndarray, "checkpoint k"], Float[np.ndarray, "checkpoint k"]]:
-    """Changes over the law's problems: of what the model is able to, and of what the grader accepts."""
+    """Return the changes over the distribution's problems: of right and of accepted samples."""
     course = cell.law(np.random.default_rng(0), LARGE)
     if cell.stays:
         nothing_TK = np.zeros((len(course.able_SP) - 1, len(ks)))
@@ -238,7 +239,7 @@ def changes_of_law(
 
 
 def changes(chance_SP: Float[np.ndarray, "step problem"], ks: Sequence[int]) -> Float[np.ndarray, "checkpoint k"]:
-    """True changes of mean pass@k against the base, row 0.
+    """Return the true changes of mean pass@k compared with the base, row 0.
 
     >>> changes(np.array([[0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]), [1, 2]).tolist()
     [[0.0, 0.0], [0.25, 0.375]]
