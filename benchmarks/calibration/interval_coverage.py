@@ -1,9 +1,10 @@
-"""How often 95 % intervals cover the truth where it is hard: sparse problems, rare answers, heavy tails, few seeds.
+"""Measure how often 95 % intervals contain the truth under hard conditions.
 
-``python -m benchmarks.calibration.interval_coverage`` (a minute or two on one core) draws audits by laws whose truth is
-known and counts, for each interval that a measure gives and for the plain one that it gave before, in how many audits
-it is given and how many of those hold the truth. Writes ``benchmarks/results/interval_coverage.json`` and ``.md``; ends
-with 1 where an interval that is given covers less than 93 %.
+The conditions are sparse problems, rare answers, heavy tails and few seeds. ``python -m
+benchmarks.calibration.interval_coverage`` (a minute or two on one core) simulates audits whose truth is known. For each
+interval of a measure, and for the plain interval that it replaced, it counts the audits with an interval and how many
+of these intervals contain the truth. Writes ``benchmarks/results/interval_coverage.json`` and ``.md``. Exit code 1 if a
+reported interval covers less than 93 %.
 """
 
 from __future__ import annotations
@@ -41,19 +42,22 @@ from oversharp.diagnostics.statistics.units import Interval, by_cluster
 
 REPETITIONS = 4000
 BOUND = 0.93
-#: Fewer intervals than this say nothing of how often they cover.
+#: Fewest intervals for which coverage is reported.
 LEAST_GIVEN = 100
 
-#: Both ends; None where there is no interval, infinite where an end is open.
+#: Both ends of an interval. None without an interval, infinite for an open end.
 Ends = tuple[float, float] | None
-#: One audit: the ends as they were, and as they are.
+#: One simulated audit: the ends of the plain interval, and those of the measure.
 Draw = Callable[[np.random.Generator], tuple[Ends, Ends]]
 Law = Callable[[np.random.Generator, int], list[np.ndarray]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One quantity under one law. ``units`` are problems or seeds."""
+    """One quantity under one distribution.
+
+    ``units`` is the number of problems or seeds.
+    """
 
     quantity: str
     law: str
@@ -64,7 +68,10 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Shares of audits with an interval, and of these, with one that holds the truth; None among too few."""
+    """Share of audits with an interval, and share of these intervals that contain the truth.
+
+    The coverage is None for fewer than ``LEAST_GIVEN`` intervals.
+    """
 
     quantity: str
     law: str
@@ -90,16 +97,16 @@ def row_of(case: Case, repetitions: int, seed: int) -> Row:
 
 
 def _told(truth: float, made: Sequence[Ends]) -> tuple[float, float | None]:
-    """Which share of audits has an interval, and which share of these holds the truth."""
+    """Return the share of audits with an interval, and the share of these that contain the truth."""
     held = [one[0] - 1e-9 <= truth <= one[1] + 1e-9 for one in made if one is not None]
     return len(held) / len(made), float(np.mean(held)) if len(held) >= LEAST_GIVEN else None
 
 
-# ---- entropy of answers: a law gives the probabilities of each problem's answers
+# ---- entropy of answers: a law returns the answer probabilities of each problem
 
 
 def _some(share: float, answers: int) -> Law:
-    """``share`` of problems have so many answers, the others one."""
+    """Return a law in which a ``share`` of problems has several answers and the others one."""
     return lambda rng, n: [rng.dirichlet(np.ones(answers)) if rng.random() < share else np.ones(1) for _ in range(n)]
 
 
@@ -241,7 +248,7 @@ def _fallen(rng: np.random.Generator, *, units: int, lost: float) -> tuple[Ends,
     return ends(one), ends(two)
 
 
-# ---- related problems: before, no cluster is named; ``units`` are clusters
+# ---- related problems: before, without named clusters; ``units`` are clusters
 
 SIZES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "clusters of 5": lambda rng, n: np.full(n, 5),
@@ -249,9 +256,9 @@ SIZES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 }
 RELATED_KS = inference_ks(SAMPLES)
 RELATED_TABLE_CK = pass_at_k_table(SAMPLES, RELATED_KS)
-#: The law of the chance that a problem of a cluster is lost.
+#: Distribution of the probability that a problem of a cluster is lost.
 LOST_SHARES = {"9 % of problems are lost": (0.2, 2.0), "3 % of problems are lost": (0.1, 3.2)}
-#: Long responses have more nats per token: length 100 + 200u, entropy ½ + u for a uniform u of the cluster.
+#: Long responses have more nats per token: length 100 + 200u, entropy ½ + u, with u uniform per cluster.
 TOKEN_ENTROPY = (100 * 0.5 + (100 + 200 * 0.5) * 0.5 + 200 / 3) / 200
 
 
@@ -292,7 +299,10 @@ def mean_cases() -> Iterator[Case]:
 
 
 def _drifted(rng: np.random.Generator, cluster_P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Success rates of base and checkpoint: clusters that are solved often rise, the others fall, each as one."""
+    """Return success rates of base and checkpoint.
+
+    Frequently solved clusters rise and the others fall, each as a whole.
+    """
     n = int(cluster_P.max()) + 1
     centre_P = rng.normal(-1.0, 1.5, n)[cluster_P] + rng.normal(0.0, 0.3, len(cluster_P))
     moved_P = rng.normal(0.3, 0.8, n)[cluster_P] + 0.8 * (centre_P + 1.0)
@@ -319,7 +329,10 @@ def _related_delta(
 def _related_band(
     rng: np.random.Generator, *, size_of: Callable[..., np.ndarray], units: int, truth_K: np.ndarray
 ) -> tuple[Ends, Ends]:
-    """The innermost ends of the band, each less the truth at its place: they hold 0 where the band holds all truths."""
+    """Return the innermost ends of the band after subtracting the truth at each k.
+
+    They contain 0 if the band contains all truths.
+    """
     cluster_P = _members(rng, size_of, units)
     change_PK = _related_changes(rng, cluster_P)
     bands = [simultaneous_band(by_cluster(change_PK, named)[None], rng=rng, draws=199) for named in (None, cluster_P)]
@@ -364,15 +377,15 @@ def _related_tokens(
 
 def all_cases() -> Iterator[Case]:
     of_problems = (entropy_cases, rarefaction_cases, k_star_cases, heavy_cases, seed_cases, yes_no_cases)
-    for cases in (*of_problems, related_cases, mean_cases):  # the place of a case seeds it
+    for cases in (*of_problems, related_cases, mean_cases):  # the index of a case is its seed
         yield from cases()
 
 
-# ---- what no change, or no bias, would give
+# ---- values without any change, and bias
 
 
 def forgotten_by_chance(rng: np.random.Generator, *, rate: float, n: int, checkpoints: int) -> tuple[float, float]:
-    """Shares of problems that count as forgotten, and as clearly so, at the last of checkpoints that are all alike."""
+    """Return the shares of problems that count as forgotten, and as clearly forgotten, if nothing changed."""
     correct_TP = rng.binomial(n, rate, (checkpoints + 1, 200_000))
     best_P = correct_TP[:-1].max(axis=0)
     forgotten_P = (best_P > 0) & (correct_TP[-1] == 0)
@@ -381,7 +394,7 @@ def forgotten_by_chance(rng: np.random.Generator, *, rate: float, n: int, checkp
 
 
 def bias_of_cover(rng: np.random.Generator, *, shape: tuple[float, float], n: int) -> float:
-    """The largest difference, over τ, of the expected share with c/n ≥ τ and the share of problems with p ≥ τ."""
+    """Return the largest difference, over τ, of the expected share with c/n ≥ τ and the share with p ≥ τ."""
     rate_P = rng.beta(*shape, 200_000)
     seen_P = rng.binomial(n, rate_P) / n
     return max(abs(float((seen_P >= tau).mean() - (rate_P >= tau).mean())) for tau in (0.1, 0.25, 0.5, 0.9))

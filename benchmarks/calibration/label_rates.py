@@ -1,4 +1,4 @@
-"""How often each label of the verdict is given wrongly: the highest rate over all cases of ``make calibration``."""
+"""Error rate of each label: the highest over all cases of ``make calibration``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.calibration.series import STRICT_NULLS, interval
 from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import MARGIN
 
-#: What a label says that is wrong where nothing was lost, and what is wrong where something was.
+#: Labels that are wrong without a loss, and labels that are wrong with a loss.
 _OF_A_LOSS = tuple(label for label in POSITIVE if label != "format")
 _OF_ANOTHER_CAUSE = ("format", "guessing", "no_loss")
 
 
 class Rate(NamedTuple):
-    """Series of one case to which a label was given wrongly."""
+    """Number of series of one case with a wrong label."""
 
     label: str
     count: int
@@ -26,14 +26,17 @@ class Rate(NamedTuple):
 
 
 def worst_rates(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]]) -> list[Rate]:
-    """For every label the case in which it was given wrongly most often: ``rows`` of real life and ``calibrated``."""
+    """Return, for every label, the case with the highest error rate.
+
+    ``rows`` are those of ``real_life``, ``calibrated`` those of ``rule``.
+    """
     rates = [*_of_nulls(rows, calibrated), *_of_losses(rows, calibrated)]
     worst = {label: max((one for one in rates if one.label == label), key=_share) for label in _labels(rates)}
     return [worst[label] for label in (*_OF_A_LOSS, *_OF_ANOTHER_CAUSE) if label in worst]
 
 
 def label_table(rates: Sequence[Rate]) -> str:
-    """The rates as a table of Markdown."""
+    """Return the rates as a Markdown table."""
     lines = ["| label | wrong, % (95 % interval) | in |", "|---|---:|---|"]
     for one in rates:
         low, high = interval(one.count, one.series)

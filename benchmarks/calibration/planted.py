@@ -1,6 +1,6 @@
-"""Made-up training with a known truth: what each correct mode of each problem is worth, at the base and later.
+"""Simulated training with known probabilities of each correct mode.
 
-The base is spread as the papers' bases are: a tenth of the problems is out of reach, the rest is logit-normal, pass@1
+The base resembles those of the papers: a tenth of the problems is out of reach, the rest is logit-normal, pass@1 is
 about .2 and pass@256 about .8. A problem has several correct modes, so that a series can lose some of them.
 """
 
@@ -28,20 +28,20 @@ Kind = Literal[
     "collapse_severe",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-#: Correct modes of a problem.
+#: Number of correct modes of a problem.
 N_MODES = 4
 #: How fast problems move apart, in logits per logit, and the chance of success above which they gain and below which
 #: they lose.
 EXPANSION: Mapping[Kind, tuple[float, float]] = MappingProxyType(
     {"over_mild": (0.55, 0.025), "over_medium": (0.9, 0.025), "over_severe": (1.4, 0.025), "over_plain": (1.4, 0.3)}
 )
-#: What is added to the power that the shares of a problem's modes are raised to.
+#: Added to the power to which the shares of a problem's modes are raised.
 COLLAPSE: Mapping[Kind, float] = MappingProxyType({"collapse_mild": 1.0, "collapse_severe": 2.0})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedProblems:
-    """Chance of each correct mode under the base, and how each problem takes to training, the same at every step."""
+    """Probability of each correct mode under the base, and the response of each problem to training."""
 
     mass_PJ: Float[np.ndarray, "problem mode"]
     gain_P: Float[np.ndarray, " problem"]  # uniform
@@ -49,7 +49,7 @@ class PlantedProblems:
 
 
 def draw_problems(n_problems: int, rng: np.random.Generator) -> PlantedProblems:
-    """Problems at random; one in ten has no correct mode within reach."""
+    """Draw random problems. One in ten has no correct mode within reach."""
     success_P = expit(rng.normal(-2.6, 2.6, n_problems))
     success_P[rng.random(n_problems) < 0.1] = 0.0
     share_PJ = rng.dirichlet(np.ones(N_MODES), n_problems)
@@ -79,7 +79,7 @@ def mass_at(kind: Kind, problems: PlantedProblems, progress: float) -> Float[np.
     if kind in ("moderate", "late_moderate"):
         late = kind == "late_moderate"
         effective = max(0.0, 2 * progress - 1) if late else progress
-        # the maximum: a gain of 0 must not become a loss by rounding
+        # the maximum prevents that rounding turns a gain of 0 into a loss
         gain_P = np.maximum(_success(x_P + 1.5 * effective * problems.gain_P, success_P) - success_P, 0.0)
         return problems.mass_PJ + gain_P[:, None] * _sharpened(share_PJ, np.inf if late else 2.0)
     if kind == "churn":
@@ -93,12 +93,12 @@ def mass_at(kind: Kind, problems: PlantedProblems, progress: float) -> Float[np.
 
 
 def dominant_modes(mass_PJ: Float[np.ndarray, "problem mode"]) -> Float[np.ndarray, "problem mode"]:
-    """1 for the likeliest mode of each problem, 0 for the others."""
+    """Return 1 for the most probable mode of each problem, 0 for the others."""
     return (np.arange(mass_PJ.shape[1]) == mass_PJ.argmax(axis=1)[:, None]).astype(np.float64)
 
 
 def mean_pass_at_k(success_P: Float[np.ndarray, " problem"], k: int) -> float:
-    """The true pass@k, averaged over problems.
+    """Return the true pass@k, averaged over problems.
 
     >>> mean_pass_at_k(np.array([0.5, 0.0]), 2)
     0.375
@@ -111,7 +111,7 @@ def _success(x_P: np.ndarray, base_P: np.ndarray) -> np.ndarray:
 
 
 def _sharpened(share_PJ: np.ndarray, power: float) -> np.ndarray:
-    """Shares to a power and normalised; to the infinite one, all for the largest."""
+    """Raise shares to a power and normalise. With an infinite power the largest gets all."""
     if np.isinf(power):
         return dominant_modes(share_PJ)
     powered_PJ = (share_PJ / np.maximum(share_PJ.max(axis=1, keepdims=True), 1e-300)) ** power

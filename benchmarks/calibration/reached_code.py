@@ -1,6 +1,6 @@
-"""The code that a result rests on: every statement of this project that a function reaches by name, in any module.
+"""Collect the code that a function uses, so that stored results can be invalidated.
 
-What took hours is worth keeping for as long as nothing that made it has changed, and no longer.
+A result that took hours is kept until the code that produced it changes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Case = TypeVar("Case")
-#: A module, and a name that a statement of it binds; of a module that is imported as such, no module and its name.
+#: (module, name that a statement of it binds). For an imported module: ("", module).
 Place = tuple[str, str]
 
 
 def rows_that_stand(
     path: Path, cases: Mapping[str, Case], fingerprint: Callable[[Case], str]
 ) -> dict[str, dict[str, Any]]:
-    """Rows of an earlier run, by the name of their case, that rest on the code as it is; none without a file."""
+    """Return the rows of an earlier run whose code has not changed, by the name of their case.
+
+    Empty without a file.
+    """
     if not path.is_file():
         return {}
     rows = {row["name"]: row for row in json.loads(path.read_text())["rows"] if row["name"] in cases}
@@ -36,12 +39,12 @@ def rows_that_stand(
 
 
 def code_reached(start: Callable[..., Any], *, root: Path) -> frozenset[tuple[str, str]]:
-    """What ``start`` reaches, itself included: names, and the statements that bind them in modules below ``root``.
+    """Return the names that ``start`` uses, with the statements that bind them below ``root``.
 
-    Statements are those of a module's own, so that a class counts as a whole; they have no comments or docstrings, and
-    no module's name, so that they may move. Followed is every name in them, annotations too. Of a function inside
-    another one also the values that it holds of the outer one's variables. Modules that are looked up by a text, as
-    plugins are, are not seen. Raises ``ValueError`` for what is no function.
+    Statements are top-level statements of a module, so a class counts as a whole. They are compared without comments,
+    docstrings and module names, so that code may move. Every name in a statement is followed, annotations too. For a
+    nested function the captured variables of the outer function are included. Modules that are imported by a string,
+    such as plugins, are not followed. Raises ``ValueError`` if ``start`` is not a function.
 
     >>> reached = code_reached(code_reached, root=Path(__file__).parent)
     >>> [name for name in ("Place", "_bare", "Path") if name in dict(reached)]
@@ -64,7 +67,10 @@ def code_reached(start: Callable[..., Any], *, root: Path) -> frozenset[tuple[st
 
 
 def _held(function: Callable[..., Any], told: set[tuple[str, str]]) -> Iterator[Place]:
-    """Where a function is bound. The values that it holds go into ``told``; of functions among them, what they hold."""
+    """Yield where a function is bound.
+
+    Its captured values are added to ``told``, also those of captured functions.
+    """
     yield function.__module__, function.__qualname__.split(".")[0]
     values = (cell.cell_contents for cell in function.__closure__ or ())
     for variable, value in zip(function.__code__.co_freevars, values, strict=True):
@@ -74,19 +80,19 @@ def _held(function: Callable[..., Any], told: set[tuple[str, str]]) -> Iterator[
 
 
 def _is_below(root: Path, module: str) -> bool:
-    """Whether a module is the project's own; it is imported then, if nobody has yet."""
+    """Return whether a module belongs to the project, and import it if so."""
     top = module.partition(".")[0]
     try:
         if not top or not _lies_below(root, find_spec(top)) or not _lies_below(root, find_spec(module)):
             return False
-    except ModuleNotFoundError:  # what was asked of a module is no module
+    except ModuleNotFoundError:  # an attribute that is not a module
         return False
     import_module(module)
     return True
 
 
 def _lies_below(root: Path, spec: ModuleSpec | None) -> bool:
-    """A package that is installed in an environment inside of ``root`` is not the project's own."""
+    """Return whether a module is below ``root`` and not in an environment's site-packages."""
     if spec is None or spec.origin is None:
         return False
     origin = Path(spec.origin)
@@ -94,7 +100,7 @@ def _lies_below(root: Path, spec: ModuleSpec | None) -> bool:
 
 
 class _Names:
-    """The statements of one module by the names that they bind, and where its imported names come from."""
+    """Statements of one module by the names that they bind, and the origin of its imported names."""
 
     def __init__(self, module: str, source: str) -> None:
         self.module = module
@@ -111,7 +117,7 @@ class _Names:
         return cls(module, inspect.getsource(sys.modules[module]))
 
     def leads(self, name: str) -> Iterator[Place]:
-        """The places that a name of this module, or the statements that bind it, lead to."""
+        """Yield the places that a name, or the statements that bind it, refer to."""
         if name in self.imports:
             yield self.imports[name]
         nodes = [node for one in self.statements.get(name, ()) for node in ast.walk(one)]
@@ -124,7 +130,7 @@ class _Names:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement of a module binds, imports aside."""
+    """Return the names that a top-level statement binds, except imports."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {statement.name}
     names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
@@ -140,7 +146,7 @@ def _imported(nodes: list[Any]) -> Iterator[tuple[str, Place]]:
 
 
 def _bare(statement: ast.stmt) -> str:
-    """A statement as text without comments, layout and docstrings."""
+    """Return a statement as text without comments, layout and docstrings."""
     copy = ast.parse(ast.unparse(statement))
     for node in ast.walk(copy):
         documented = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)

@@ -1,10 +1,13 @@
-"""How often the verdict is led astray by what real runs have: lenient graders, guesses, relations, losses that pass.
+"""Measure how often the verdict is wrong under complications of real runs.
 
-``python -m benchmarks.calibration.real_life`` (a part of ``make calibration``) draws series of each case in
-``real_life_cases.py`` as an audit would see them, and labels them by the shipped rule
-(``diagnostics/verdict/rule.py``). Nulls are cases in which a certain label would be wrong; it may be given to at most 5
-% of the series. Results go into ``benchmarks/results/real_life.json`` after every case, the table into
-``real_life.md``; the same command continues. It ends with 1 where a bound is broken.
+These are lenient graders, guesses, related problems and temporary losses. ``python -m
+benchmarks.calibration.real_life`` (a part of ``make calibration``) simulates series of each case in
+``real_life_cases.py`` as an audit would count them, and labels them by the shipped rule
+(``diagnostics/verdict/rule.py``). In a null case one label would be wrong. At most 5 % of its series may get that
+label.
+
+Results go into ``benchmarks/results/real_life.json`` after every case, and the table into ``real_life.md``. A stopped
+command continues. Exit code 1 if a bound is exceeded.
 """
 
 from __future__ import annotations
@@ -34,9 +37,9 @@ from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.verdict.rule import MARGIN
 
 SEED = 22
-#: Series of one task of a worker; each task has its own generator, so that the workers' number changes nothing.
+#: Series per task. Each task has its own generator, so results do not depend on the number of workers.
 SERIES_AT_ONCE = 25
-#: By so much a plan's power may lie above the 95 % interval of what came true: real losses scatter more than its own.
+#: Tolerance of a plan's power above the 95 % interval of the observed one: real losses vary more than the plan's.
 PROMISED_TOO_MUCH = 0.05
 
 
@@ -49,9 +52,9 @@ def _part(arguments: tuple[str, int]) -> tuple[list[Outcome], float]:
 
 
 def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float) -> dict[str, Any]:
-    """What is written of one case: how many series were labelled wrongly, or rightly; sums of sizes in points.
+    """Return the row of one case: numbers of wrong and right labels, and sums of sizes in points.
 
-    ``n_detected`` and ``sum_promised`` are None where nothing was to be detected, and where no plan promised anything.
+    ``n_detected`` is None if nothing was to be detected, ``sum_promised`` without a plan.
     """
     sizes = [one.sizes for one in outcomes if one.sizes is not None]
     detected = [one.detected for one in outcomes if isinstance(one, DetectionOutcome)]
@@ -81,7 +84,7 @@ def _described(case: Case) -> dict[str, Any]:
 
 
 def joined(first: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of one case as one."""
+    """Join two rows of one case."""
     if first is None:
         return dict(more)
     sums = {key: first[key] + more[key] for key in ("series", "count", "n_sizes", "cpu_s")}
@@ -94,16 +97,16 @@ def joined(first: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str
 
 
 def broken(row: Mapping[str, Any]) -> bool:
-    """Whether a null's bound is broken, or what a plan promised surely is not kept."""
+    """Return whether a null exceeds its bound, or the observed power is significantly below the planned one."""
     if row["sum_promised"] is not None:
         return row["sum_promised"] / row["series"] > interval(row["count"], row["series"])[1] + PROMISED_TOO_MUCH
     return bool(row["null"]) and row["count"] > row["most"] * row["series"]
 
 
 def fingerprint(case: Case) -> str:
-    """Identifies what the result of a case rests on: all code that draws, labels and counts it, and its generator.
+    """Return a hash of the code and the generator that a case's result depends on.
 
-    Its place among the cases starts the generator, so that new ones go to the end.
+    The index of a case seeds its generator, so new cases must be appended.
     """
     root = Path(__file__).parents[2]
     code = code_reached(case.draw, root=root) | code_reached(case.counts, root=root)
@@ -111,7 +114,10 @@ def fingerprint(case: Case) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The Markdown file; ``calibrated`` are the rows of the calibration, for the rates of labels over all cases."""
+    """Return the page as Markdown.
+
+    ``calibrated`` are the rows of ``rule``, for the rates of labels over all cases.
+    """
     missed = [row["name"] for row in rows if broken(row)]
     held = "held in every case" if not missed else f"broken in: {', '.join(missed)}"
     parts = [
@@ -185,7 +191,7 @@ def _rate(count: int, of: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every bound held, else 1."""
+    """Return 0 if every bound holds, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=2000, help="per null; less of the other cases")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what to simulate")

@@ -1,4 +1,4 @@
-"""The cases of real life: what is drawn, what is counted, and whether that would be wrong."""
+"""Cases of the simulation of real runs: series, counted label, and whether it is wrong."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from oversharp.diagnostics.verdict.record import POSITIVE
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is drawn, what is counted of it, and whether that would be wrong (``null``) or right.
+    """One case: what is simulated, which label is counted, and whether it is wrong (``null``) or right.
 
-    Of wrong ones at most the share ``most`` is allowed.
+    ``most`` is the largest allowed share of wrong labels.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def share_drawn(self) -> float:
-        """Its part of as many series as are asked for: all of a null, a tenth of others, unless ``part`` says so."""
+        """Return the share of the requested series: all for a null, a tenth otherwise, or ``part``."""
         return self.part or (1.0 if self.null else 0.1)
 
 
@@ -216,7 +216,10 @@ def _cases() -> list[Case]:
 
 
 def _dumps() -> list[Case]:
-    """Samples as dumps hold them. What is found is no claim: a null counts losses alone."""
+    """Return the cases of samples in dumps.
+
+    Detection is not a claim, so a null counts only losses.
+    """
     unsolved = [
         Case(name=name, null=True, counts=counts, counted=counted, most=most, part=part, what=what, draw=draw)
         for name, counts, counted, most, part, what, draw in (
@@ -278,7 +281,7 @@ def _plans() -> list[Case]:
 
 
 def _base_distributions() -> list[Case]:
-    """Every law at few and many problems, samples and checkpoints: what ``no change`` above leaves out."""
+    """Return cases of every law with few and many problems, samples and checkpoints."""
     return [
         Case(name=f"no change {law} {n_problems}/{n}/{checkpoints}", null=True, counts=a_loss, counted=_ANY,
              what=f"no change; {n_problems} problems, {law}, n = {n}, checkpoints: {checkpoints}",
@@ -288,8 +291,8 @@ def _base_distributions() -> list[Case]:
     ]  # fmt: skip
 
 
-#: What the rule of the first version did in such a case, in per cent, as users of it measured on 50 to 1,400 series of
-#: simulators of their own: other series than those drawn here.
+#: Per cent by the rule of the first version in such a case. Users measured this with their own simulators, on 50 to
+#: 1,400 other series.
 FIRST_VERSION: Mapping[str, str] = {
     "guesses 0.001, n=1024": "100",
     "guesses 0.001, n=256": "51",

@@ -1,7 +1,6 @@
-"""Samples as dumps hold them: none of them right, copied, or drawn in batches that share their luck.
+"""Samples of dumps that are all wrong, copied, or drawn in correlated batches.
 
-Whether copies and batches are found is asked of the shipped code, by its own queries, of tables that hold the columns
-that it reads.
+The shipped queries search for copies and batches, on in-memory tables with the necessary columns.
 """
 
 from __future__ import annotations
@@ -21,40 +20,40 @@ from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.rule import rule
 
-#: How often a wrong response is each of the wrong answers of a problem.
+#: Frequencies of the wrong answers among wrong responses.
 _WRONG = np.arange(1, 21.0) ** -1.5 / (np.arange(1, 21.0) ** -1.5).sum()
-#: Log-probability of a long response, in nats, and its scatter.
+#: Log-probability of a long response, in nats: mean and standard deviation.
 _LOGP, _LOGP_SCATTER = -200.0, 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionOutcome(Outcome):
-    """``detected``: the audit said that samples are no draws of their own."""
+    """``detected``: whether the audit found that samples are not independent."""
 
     detected: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The samples of one checkpoint: which response each is, whether it is right, its log-probability if known."""
+    """Samples of one checkpoint: response ids, correctness, and log-probabilities if known."""
 
     response_PN: Int[np.ndarray, "problem sample"]
     right_PN: Bool[np.ndarray, "problem sample"]
     logp_PN: Float[np.ndarray, "problem sample"] | None = None
 
     def taken(self, place_PN: Int[np.ndarray, "problem sample"]) -> Samples:
-        """The samples at these places of each problem."""
+        """Return the samples at these indices of each problem."""
         columns = (self.response_PN, self.right_PN, self.logp_PN)
         response, right, logp = (None if one is None else np.take_along_axis(one, place_PN, axis=1) for one in columns)
         return Samples(response_PN=response, right_PN=right, logp_PN=logp)
 
 
-#: Samples of so many a problem, of problems with these success rates.
+#: (samples per problem, success rates, generator) → samples
 Drawing = Callable[[Rates, int, np.random.Generator], Samples]
 
 
 def solved_by_none(n_problems: int, n: int, within_reach: Rates) -> Callable[[np.random.Generator], Outcome]:
-    """Base and one checkpoint with the same rates: those ``within_reach``, and 0 of all other problems."""
+    """Base and one checkpoint with the same rates: ``within_reach``, and 0 for all other problems."""
     rate_P = np.zeros(n_problems)
     rate_P[: len(within_reach)] = within_reach
 
@@ -79,20 +78,20 @@ def _checkpoint(step: int, n: int, correct_P: Int[np.ndarray, " problem"]) -> Ch
 
 
 def short_answers(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:
-    """One right answer, twenty wrong ones."""
+    """One right answer and twenty wrong ones."""
     right_PN = rng.random((len(rate_P), n)) < rate_P[:, None]
     wrong_PN = 1 + rng.choice(len(_WRONG), p=_WRONG, size=right_PN.shape)
     return Samples(response_PN=np.where(right_PN, 0, wrong_PN), right_PN=right_PN)
 
 
 def right_or_wrong(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:
-    """Nothing else is known of a response."""
+    """Two responses: right and wrong."""
     right_PN = rng.random((len(rate_P), n)) < rate_P[:, None]
     return Samples(response_PN=right_PN.astype(np.int64), right_PN=right_PN)
 
 
 def long_responses(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:
-    """No two alike, with their log-probabilities."""
+    """Distinct responses with their log-probabilities."""
     right_PN = rng.random((len(rate_P), n)) < rate_P[:, None]
     response_PN = np.arange(right_PN.size).reshape(right_PN.shape)
     return Samples(response_PN=response_PN, right_PN=right_PN, logp_PN=rng.normal(_LOGP, _LOGP_SCATTER, right_PN.shape))
@@ -107,7 +106,7 @@ def without_logp(drawing: Drawing) -> Drawing:
 
 
 def copied(times: int, drawing: Drawing, *, part: float = 1.0) -> Drawing:
-    """A ``part`` of the samples is there so many times, block after block, the others once."""
+    """Repeat a ``part`` of the samples several times, block after block. The others occur once."""
 
     def drawn(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:
         n_copied = int(part * n) // times
@@ -119,7 +118,7 @@ def copied(times: int, drawing: Drawing, *, part: float = 1.0) -> Drawing:
 
 
 def in_luck(size: int, correlation: float) -> Drawing:
-    """Batches of ``size`` samples that share their luck: within one, being right is correlated."""
+    """Batches of ``size`` samples within which correctness is correlated."""
 
     def drawn(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:
         spread, rate_P = (1 - correlation) / correlation, np.clip(rate_P, 1e-9, 1 - 1e-9)
@@ -136,7 +135,7 @@ def in_order(drawing: Drawing) -> Drawing:
 
 
 def shuffled(drawing: Drawing) -> Drawing:
-    """The samples of each problem in an order of their own."""
+    """The samples of each problem in a random order."""
 
     def drawn(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:
         return drawing(rate_P, n, rng).taken(rng.permuted(np.tile(np.arange(n), (len(rate_P), 1)), axis=1))
@@ -147,7 +146,7 @@ def shuffled(drawing: Drawing) -> Drawing:
 def no_draws_of_their_own(
     drawing: Drawing, *, n_problems: int = 100, n: int = 64, n_checkpoints: int = 1
 ) -> Callable[[np.random.Generator], Outcome]:
-    """Nothing changes, but the samples of every checkpoint are drawn so; twice as many of the base."""
+    """No change, but dependent samples at every checkpoint, and twice as many at the base."""
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = logit_normal(n_problems, rng)
@@ -172,7 +171,7 @@ def no_draws_of_their_own(
 
 
 class SampledSeries:
-    """What the queries of ``repeats`` and ``dependence`` read of a store, in memory: one series, named a."""
+    """In-memory tables for the queries of ``repeats`` and ``dependence``, with one series named a."""
 
     def __init__(self, checkpoints: Sequence[Samples]) -> None:
         rows = pd.concat([_rows(step, one) for step, one in enumerate(checkpoints)])
@@ -192,7 +191,7 @@ class SampledSeries:
         )
 
     def frame(self, sql: str, **values: Any) -> pd.DataFrame:
-        """The answer to a query of the store."""
+        """Return the result of a query."""
         return self._tables.execute(sql, values).df()
 
 

@@ -1,4 +1,4 @@
-"""What ``oversharp plan`` promises of an audit, and whether that audit then finds the loss."""
+"""Compare the power that ``oversharp plan`` predicts with how often an audit finds the loss."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from oversharp.diagnostics.verdict.losses import Loss, concentrated_loss, diffus
 from oversharp.diagnostics.verdict.power import BaseRates, Design, power
 from oversharp.diagnostics.verdict.rule import SeenCounts
 
-#: Problems that stand for all there are, and simulated audits of each plan: the mean over series knows it well.
+#: Size of the simulated population, and simulated audits per plan. The mean over series is precise enough.
 _POPULATION, _RUNS = 20_000, 8
-#: Checkpoints of the audit, of which the last third counts.
+#: Checkpoints of the audit. The verdict uses the last third.
 _CHECKPOINTS = 9
 _LOSSES: Mapping[LossLaw, Callable[..., Loss | None]] = {"diffuse": diffuse_loss, "concentrated": concentrated_loss}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOutcome(Outcome):
-    """``promised``: the power that the plan gave this audit, a probability."""
+    """``promised``: the power that the plan predicts for this audit, a probability."""
 
     promised: float
 
@@ -33,10 +33,10 @@ class PlanOutcome(Outcome):
 def promised_and_found(
     law: Law, loss_law: LossLaw, *, pilot_problems: int, pilot_n: int, n_problems: int, n: int, points: float
 ) -> Callable[[np.random.Generator], Outcome]:
-    """A pilot without a loss, the power that its plan promises, and one audit of that size with the loss, as labelled.
+    """Simulate a pilot without a loss, the power of its plan, and one audit with the loss.
 
-    The loss takes so many points from pass@k at half of the pilot's samples: in the plan of what the pilot tells of the
-    base, in truth of all problems there are. The audit's problems are its own.
+    The loss removes ``points`` from pass@k at half of the pilot's samples. The plan applies it to the base rates that
+    the pilot estimates, the audit to the true population. The audit has new problems.
     """
     k, design = pilot_n // 2, audit_design(n_problems, n, _CHECKPOINTS)
 
@@ -48,7 +48,7 @@ def promised_and_found(
         rate_P = law(n_problems, rng)
         late_P = _true_loss(law, loss_law, points / 100, k).late(rate_P, rng)
         _, outcome = ruled(_audited(rate_P, late_P, design, n, rng), rng)
-        return PlanOutcome(label=outcome.label, promised=sum(promised))  # one, or none that takes that much
+        return PlanOutcome(label=outcome.label, promised=sum(promised))  # one plan, or none if no loss has this size
 
     return draw
 
@@ -63,7 +63,7 @@ def _true_loss(law: Law, loss_law: LossLaw, fall: float, k: int) -> Loss:
 
 
 def _audited(rate_P: np.ndarray, late_P: np.ndarray, design: Design, n: int, rng: np.random.Generator) -> SeenCounts:
-    """Counts of the base and of the last third of the checkpoints, which are all alike."""
+    """Draw counts of the base and of the last third of the checkpoints, which have equal rates."""
     base_P, ks = rng.binomial(design.n_base, rate_P), inference_ks(min(design.n, design.n_base))
     hits = [rng.binomial(n, late_P) for _ in range(design.n_late // n)]
     steps = [PairedCounts(base_P=base_P, late_P=hit_P, n_base=design.n_base, n_late=n) for hit_P in hits]

@@ -1,4 +1,4 @@
-"""Series with a known truth and what real runs have, labelled by the verdict's rule."""
+"""Simulated series with known rates and complications of real runs, labelled by the verdict's rule."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Ruling, SeenCounts, rule, spent_share
 
 Rates = Float[np.ndarray, " problem"]
-#: Half a per cent of wrong answers may be accepted where nobody knows better.
+#: Assumed rate of false accepts.
 ASSUMED_GUESSES = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The label of one series, the checkpoints (by position) that were called lost, and sizes where they are studied.
+    """Label of one series, indices of the checkpoints that were called lost, and sizes of the fall.
 
-    ``sizes``: the true fall, the printed one and the one given the label, in probability; of positive labels alone.
+    ``sizes``: the true fall, the printed one and the one given the label, as probabilities. Only for positive labels.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Outcome:
 def evidence(
     base_P: Rates, late_TP: Sequence[Rates], n: int, rng: np.random.Generator, *, n_base: int | None = None
 ) -> SeenCounts:
-    """Counts of an audit: ``n`` samples of each checkpoint, twice as many of the base."""
+    """Draw the counts of an audit: ``n`` samples of each checkpoint, by default twice as many of the base."""
     n_base = 2 * n if n_base is None else n_base
     base_hits_P = rng.binomial(n_base, base_P)
     late_hits = [rng.binomial(n, rate_P) for rate_P in late_TP]
@@ -46,7 +46,7 @@ def evidence(
 
 
 def of_counts(base_P: Int[np.ndarray, " problem"], late: Sequence[np.ndarray], *, n_base: int, n: int) -> SeenCounts:
-    """The same from hits."""
+    """Build the counts of an audit from correct samples."""
     steps = [PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=n) for late_P in late]
     window = window_size(len(late))
     ks = inference_ks(min(n_base, n))
@@ -63,7 +63,7 @@ def ruled(seen: SeenCounts, rng: np.random.Generator) -> tuple[Ruling, Outcome]:
 
 
 def logit_normal(n_problems: int, rng: np.random.Generator) -> Rates:
-    """The calibration's own problems: a tenth out of reach, pass@1 about .2."""
+    """Return rates as in ``rule``: a tenth out of reach, pass@1 about .2."""
     return draw_problems(n_problems, rng).mass_PJ.sum(axis=1)
 
 
@@ -106,7 +106,10 @@ def unchanged(law: Law, n_problems: int, n: int, n_checkpoints: int) -> Callable
 
 
 def permuted(law: Law, n_problems: int, n: int, *, drifting: bool = False) -> Callable[[np.random.Generator], Outcome]:
-    """Problems swap their rates: once, or anew at every checkpoint. pass@k moves at no k."""
+    """Permute the rates of the problems, once or at every checkpoint.
+
+    pass@k does not change at any k.
+    """
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = law(n_problems, rng)
@@ -120,9 +123,9 @@ def permuted(law: Law, n_problems: int, n: int, *, drifting: bool = False) -> Ca
 def guessed(
     accepted: float, n_problems: int, n: int, law: Law = logit_normal, *, among: float = 1.0, risen: float = 0.0
 ) -> Callable[[np.random.Generator], Outcome]:
-    """The base's grader accepts so many of the wrong answers, later none: training made them other ones.
+    """The grader accepts a share of wrong answers of the base and none later, because training changed them.
 
-    Of a part of the problems alone, where ``among`` is below 1. All checkpoints but the last have ``risen`` log-odds.
+    With ``among`` below 1 this applies to a part of the problems. All checkpoints but the last gain ``risen`` log-odds.
     """
 
     def draw(rng: np.random.Generator) -> Outcome:
@@ -142,9 +145,10 @@ def _lifted(rate_P: Rates, log_odds: float) -> Rates:
 def related(
     n_problems: int, size: int, drift: float, *, named: bool, first: int = 0
 ) -> Callable[[np.random.Generator], Outcome]:
-    """Groups of problems with nearly the same rate whose log-odds move together, by 0 on average over groups.
+    """Clusters of problems with similar rates, whose log-odds move together.
 
-    The ``first`` problems are one more group. As in an audit, nothing is said of other problems where groups are few.
+    The mean move over clusters is 0. The ``first`` problems are one more cluster. With too few clusters the label is
+    about these problems only, as in an audit.
     """
 
     def draw(rng: np.random.Generator) -> Outcome:
@@ -153,7 +157,7 @@ def related(
         n_clusters = int(cluster_P[-1]) + 1
         centre_P = rng.normal(0.5, 1.5, n_clusters)[cluster_P] + 0.3 * rng.normal(size=n_problems)
         moved_P = centre_P + drift * rng.normal(size=n_clusters)[cluster_P]
-        # both sides scatter alike, so that no pass@k moves on average over clusters
+        # both sides have the same distribution, so no pass@k changes on average over clusters
         centre_P = centre_P + drift * rng.normal(size=n_clusters)[cluster_P]
         seen = evidence(expit(centre_P), [expit(moved_P)] * 9, 256, rng)
         outcome = ruled(replace(seen, cluster_P=cluster_P if named else None), rng)[1]
@@ -167,9 +171,9 @@ def related(
 def killed(
     n_problems: int, n: int, points: float, at: Sequence[int], *, n_checkpoints: int = 9, sizes: bool = False
 ) -> Callable[[np.random.Generator], Outcome]:
-    """Problems within reach are never solved at the checkpoints ``at``: each by chance, so many points of all of them.
+    """Lose random solvable problems completely at the checkpoints ``at``: on average ``points`` per cent of all.
 
-    The true size is that of the population where the label speaks of it, else that of these very problems.
+    The true size is that of the population if the label is about the population, else that of these problems.
     """
 
     def draw(rng: np.random.Generator) -> Outcome:
@@ -187,7 +191,7 @@ def killed(
 
 
 def _gone(rate_P: Rates, points: float, rng: np.random.Generator) -> Bool[np.ndarray, " problem"]:
-    """Problems within reach that are lost, each by chance, so many points of all of them on average."""
+    """Choose random solvable problems to lose: on average ``points`` per cent of all problems."""
     within_P = rate_P > 0.05
     return within_P & (rng.random(len(rate_P)) < points / 100 * len(rate_P) / max(1, within_P.sum()))
 
@@ -217,10 +221,10 @@ def cut_off(
     risen: float = 0.0,
     killed_points: float = 0.0,
 ) -> Callable[[np.random.Generator], Outcome]:
-    """At some checkpoints a share of the samples that would be correct cannot be read, and ``of_wrong`` of the others.
+    """At some checkpoints a share of the correct samples, and ``of_wrong`` of the others, is unparsed.
 
-    Of the others as many, where nothing else is said; ``of_base`` of all the base's. All but the last have ``risen``
-    log-odds. Of the problems within reach so many points are lost in the last third.
+    By default the share is the same for both. ``of_base`` of all base samples are unparsed. All checkpoints but the
+    last gain ``risen`` log-odds. In the last third ``points`` per cent of the problems are lost.
     """
 
     def draw(rng: np.random.Generator) -> Outcome:
@@ -244,7 +248,7 @@ def cut_off(
 
 
 def looked_at(n_looks: int, *, declared: int | None, n_runs: int = 1) -> Callable[[np.random.Generator], Outcome]:
-    """Nothing changes; the verdict is read after each checkpoint, of each run. The first loss counts."""
+    """No change, with a verdict after each checkpoint of each run. The first loss counts."""
 
     def draw(rng: np.random.Generator) -> Outcome:
         outcome = Outcome(label="inconclusive")
@@ -265,7 +269,7 @@ def looked_at(n_looks: int, *, declared: int | None, n_runs: int = 1) -> Callabl
 
 
 def grown(sizes: Sequence[int], *, declared: int | None) -> Callable[[np.random.Generator], Outcome]:
-    """Nothing changes; more samples of the same three checkpoints are drawn until a loss shows."""
+    """No change. Samples of the same three checkpoints are added until a verdict reports a loss."""
 
     def draw(rng: np.random.Generator) -> Outcome:
         rate_P = logit_normal(100, rng)
@@ -284,7 +288,7 @@ def grown(sizes: Sequence[int], *, declared: int | None) -> Callable[[np.random.
 
 
 def read_while_it_sharpens(n_looks: int, *, declared: int | None) -> Callable[[np.random.Generator], Outcome]:
-    """A severe over-sharpening (``planted.py``), read after each of the checkpoints, or at the end alone."""
+    """Severe over-sharpening (``planted.py``) with a verdict after each checkpoint, or at the end only."""
 
     def draw(rng: np.random.Generator) -> Outcome:
         problems = draw_problems(200, rng)

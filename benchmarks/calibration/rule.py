@@ -1,10 +1,13 @@
-"""How often the verdict's rule cries wolf, and what it misses: simulated series with a known truth.
+"""Measure false alarms and power of the verdict's rule on simulated series.
 
-``python -m benchmarks.calibration.rule`` (``make calibration``) draws series by the laws of ``planted.py`` as an audit
-would see them: nine checkpoints after the base, n samples of each problem from each of the last three, 2n from the
-base, half of which choose the dominant mode. The shipped rule (``diagnostics/verdict/rule.py``) labels each series.
-Counts per label go into ``benchmarks/results/calibration.json`` after every row, the tables into ``calibration.md``;
-the same command continues. It ends with 1 where a strict null was called a loss in more than 5 % of the series.
+``python -m benchmarks.calibration.rule`` (``make calibration``) simulates series by ``planted.py`` as an audit would
+count them: nine checkpoints after the base, n samples of each problem from each of the last three, 2n from the base.
+Half of the base's samples choose the dominant mode. The shipped rule (``diagnostics/verdict/rule.py``) labels each
+series.
+
+Counts per label go into ``benchmarks/results/calibration.json`` after every row, and the tables into
+``calibration.md``. A stopped command continues. Exit code 1 if a strict null was called a loss in more than 5 % of the
+series.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_L
 
 PROBLEMS, SAMPLES = (30, 100, 500), (64, 256, 1024)
 SEED = 21
-#: Series of one task of a worker; each task has its own generator, so that the workers' number changes nothing.
+#: Series per task. Each task has its own generator, so results do not depend on the number of workers.
 SERIES_AT_ONCE = 25
 
 
@@ -52,7 +55,7 @@ def _part(arguments: tuple[Cell, int, int]) -> Row:
 
 
 def rows_of(cells: Sequence[tuple[Cell, int, int]], *, workers: int) -> Iterator[Row]:
-    """The row of each (cell, first series, end) in order, over ``workers`` processes."""
+    """Yield the row of each (cell, first series, end) in order, over ``workers`` processes."""
     with ProcessPoolExecutor(max_workers=workers) as pool:
         waiting = []
         for cell, first, end in cells:
@@ -63,7 +66,7 @@ def rows_of(cells: Sequence[tuple[Cell, int, int]], *, workers: int) -> Iterator
 
 
 def fingerprint() -> str:
-    """Identifies what the results rest on: the rule, its statistics, the laws, and how series are drawn."""
+    """Return a hash of the code and seeds that the results depend on."""
     return content_hash(sorted(code_reached(simulate, root=Path(__file__).parents[2])), SEED, SERIES_AT_ONCE)
 
 
@@ -97,7 +100,7 @@ def _from_json(row: dict[str, Any]) -> Row:
 
 
 def planned(*, series: int, quick: bool, kinds: Sequence[Kind] = SIMULATED) -> list[tuple[Cell, int]]:
-    """Every cell with its number of series, small and cheap ones first.
+    """Return every cell with its number of series, small and fast ones first.
 
     Nulls get ``series``, alternatives a tenth.
     """
@@ -107,7 +110,7 @@ def planned(*, series: int, quick: bool, kinds: Sequence[Kind] = SIMULATED) -> l
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every strict null held the bar in every cell, else 1."""
+    """Return 0 if every strict null is within the bound in every cell, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=2000, help="per cell and null; alternatives a tenth")
     parser.add_argument("--cells", nargs="+", choices=SIMULATED, default=SIMULATED, help="what to simulate")
@@ -118,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     of = fingerprint()
     held = _held(given.out, of)
     wanted = planned(series=given.series, quick=given.quick, kinds=given.cells)
-    # of whole tasks alone a longer run draws the same series again
+    # a longer run repeats the same series only if tasks are complete
     whole = {cell: row.series for cell, row in held.items() if row.series % SERIES_AT_ONCE == 0}
     missing = [(cell, whole.get(cell, 0), series) for cell, series in wanted if _series(held, cell) < series]
     for row in rows_of(missing, workers=given.workers):
@@ -139,7 +142,7 @@ def _series(held: Mapping[Cell, Row], cell: Cell) -> int:
 
 
 def _held(path: Path, of: str) -> dict[Cell, Row]:
-    """Rows of an earlier run, if they rest on the same code."""
+    """Return the rows of an earlier run with the same code."""
     if not path.is_file():
         return {}
     result = json.loads(path.read_text())

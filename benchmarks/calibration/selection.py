@@ -33,13 +33,13 @@ WORLDS: dict[str, Callable[[np.random.Generator, int], Rates]] = {
     "hard (AIME-like)": lambda rng, n: rng.beta(0.25, 1.5, n),
     "log-odds": lambda rng, n: expit(rng.normal(-0.5, 2.0, n)),
 }
-#: What becomes of them.
+#: Change of the rates by training.
 CHANGES: dict[str, Callable[[Rates, np.random.Generator], Rates]] = {
     "none": lambda rate_P, rng: rate_P,
     "rises": lambda rate_P, rng: expit(logit(rate_P.clip(1e-9, 1 - 1e-9)) + 0.6 + rng.normal(0, 0.3, len(rate_P))),
     "10 % of problems killed": lambda rate_P, rng: np.where(rng.random(len(rate_P)) < 0.1, 0.0, rate_P),
 }
-#: The problems that are kept, from the base's samples (correct or not) and the hits of eight samples of a pilot.
+#: Filters: which problems are kept, given the base's samples (correct or not) and the hits of an 8-sample pilot.
 FILTERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "honest": lambda right_PN, pilot_P: np.ones(len(right_PN), dtype=bool),
     "honest, mixed in 8 samples of a pilot": lambda right_PN, pilot_P: (pilot_P > 0) & (pilot_P < 8),
@@ -125,7 +125,7 @@ def _with_heading(labels: Counter[str], heading: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class GuessRow:
-    """How often a cell is called a loss with each allowed rate of false accepts."""
+    """How often a cell is called a loss, by the allowed rate of false accepts."""
 
     name: str
     series: int
@@ -133,7 +133,7 @@ class GuessRow:
 
 
 def guess_rows(series: int) -> Iterator[GuessRow]:
-    """Real falls of rarely solved problems, and false accepts at the base that vanish, by the rate allowed for."""
+    """Measure real losses of rarely solved problems, and vanishing false accepts, by the allowed rate."""
     for name, accepted, quartered in (
         ("rarely solved problems (p < .1) quartered", 0.0, True),
         ("nothing lost; 0.11 % of the base's wrong answers accepted, none later", 0.0011, False),

@@ -1,4 +1,4 @@
-"""Series with a known truth, as the verdict's rule sees them, and how often it gives each label."""
+"""Simulated series with known rates as the verdict's rule gets them, and counts of its labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, SeenCou
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")
 SIMULATED: tuple[Kind, ...] = (*STRICT_NULLS, "churn", *ALTERNATIVES)
-#: Most false positives under a strict null.
+#: Largest allowed rate of false alarms under a strict null.
 BAR = 0.05
 N_CHECKPOINTS, WINDOW = 9, 3
 
@@ -38,7 +38,7 @@ Judge = Callable[..., Ruling]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What is simulated: a fate, problems, and samples per problem and checkpoint."""
+    """Settings of a simulation: kind of change, number of problems, samples per problem and checkpoint."""
 
     kind: Kind
     n_problems: int
@@ -47,18 +47,18 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesCounts:
-    """What the rule sees of one series, and the truth: changes from the base to the last checkpoint at k = n / 2."""
+    """Counts of one series, and the true changes from the base to the last checkpoint at k = n / 2."""
 
     total: PairedCounts
     window: tuple[PairedCounts, ...]
     minority: PairedCounts
     change: float  # of pass@k
-    minority_change: float  # of pass@k that counts no hit of the base's dominant mode
+    minority_change: float  # of pass@k without the base's dominant mode
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Results of one cell: series by label, how often each test rejected by itself, the mean truth (probability)."""
+    """Results of one cell: series by label, rejections of each test, mean true change (probability)."""
 
     cell: Cell
     series: int
@@ -72,17 +72,17 @@ class Row:
 
     @property
     def positives(self) -> int:
-        """Series that were called a loss."""
+        """Number of series that were called a loss."""
         return sum(self.labels[label] for label in POSITIVE)
 
     @property
     def bar_held(self) -> bool:
-        """Whether no more than ``BAR`` of the series of a strict null were called a loss; True for other series."""
+        """Return whether at most ``BAR`` of a strict null's series were called a loss; True for others."""
         return self.cell.kind not in STRICT_NULLS or self.positives <= BAR * self.series
 
 
 def draw_series(cell: Cell, rng: np.random.Generator) -> SeriesCounts:
-    """One series: its truth, then the counts of an audit of it."""
+    """Draw one series: its truth, then the counts of an audit of it."""
     problems = draw_problems(cell.n_problems, rng)
     base_PJ = problems.mass_PJ
     choosing_PJ, counted_PJ = (_drawn(base_PJ, cell.n, rng) for _ in range(2))
@@ -131,7 +131,7 @@ def _truth(cell: Cell, problems: PlantedProblems) -> tuple[float, float]:
 
 
 def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge = rule) -> Row:
-    """Label ``series`` series by ``judge``, from number ``first`` on."""
+    """Label ``series`` series by ``judge``, starting at number ``first``."""
     start = time.process_time()
     rng = np.random.default_rng([seed, KINDS.index(cell.kind), cell.n_problems, cell.n, first])
     ks = inference_ks(cell.n)
@@ -165,7 +165,7 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
 
 
 def joined(parts: Sequence[Row]) -> Row:
-    """Rows of one cell as one."""
+    """Join the rows of one cell."""
     n = sum(part.series for part in parts)
     return Row(
         cell=parts[0].cell,
@@ -181,7 +181,7 @@ def joined(parts: Sequence[Row]) -> Row:
 
 
 def interval(count: int, of: int) -> tuple[float, float]:
-    """95 % interval of a rate, Clopper–Pearson.
+    """Return the 95 % interval of a rate (Clopper–Pearson).
 
     >>> [round(bound, 3) for bound in interval(40, 1000)]
     [0.029, 0.054]

@@ -1,22 +1,23 @@
-"""How often the guarantee of ``oversharp ship`` is true, and the regret of its choice compared with other rules.
+"""Measure how often the guarantee of ``oversharp ship`` is true, and the regret of its choice.
 
 ``python -m benchmarks.calibration.shipping`` (some five minutes of one core) samples series of 6 to 10 checkpoints and
 100 problems from simulated training with known success rates, and calls ``recommend``.
 
 *Guarantee*: pass@1 rose by at least x and pass@k fell at no k by more than y. It counts as true if both are true at the
-chosen checkpoint at every k from 1 to n / 2, also at k that were not compared. The share is over series with one.
+chosen checkpoint at every k from 1 to n / 2, also at k that were not compared. The share is over series with a
+guarantee.
 
-*Regret* in points, against the exact best: the highest true pass@1 among the base and the checkpoints with no true
-pass@k more than 2 points below the base's. A choice that lost more than that has the excess as its regret, any other
-choice the difference of pass@1.
+*Regret*, in points, is the distance to the exact best: the highest true pass@1 among the base and the checkpoints with
+no true pass@k more than 2 points below the base's. If the choice lost more than that, its regret is the excess.
 
-Writes ``benchmarks/results/shipping.json`` and ``.md``; ends with 1 if the guarantee is true in less than 95 %.
+Writes ``benchmarks/results/shipping.json`` and ``.md``. Exit code 1 if the guarantee is true in less than 95 %.
 
 ``--choices`` simulates the cells in which sampling noise makes a worse checkpoint look best, and cells with a true
 gain. Writes ``shipping_choices.json`` and ``.md``.
 
 ``--controls`` adds the base at three lower temperatures and the last checkpoint at two higher ones to every audit, with
 half the samples, as further options. Fewer series; writes ``shipping_controls.json`` and ``.md``.
+
 ``--series`` sets the number of series per cell, prints the result and writes nothing.
 """
 
@@ -44,21 +45,20 @@ from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
 
 PROBLEMS, SEED = 100, 20_261_122
-#: Problems over which the truth is taken.
+#: Number of problems for the true values.
 POPULATION = 20_000
 SAMPLES, CHECKPOINTS = (64, 256), (6, 10)
 SERIES, CONTROLLED_SERIES = 100, 50
-#: Temperatures of controls, and the ``strength`` of ``_apart`` that stands for each: the base colder, the last one
-#: hotter, about one pivot. The base at .6 loses about 2 points of pass@128, so that it may be the right answer.
+#: Temperature of each control → ``strength`` of ``_apart`` that simulates it, around ``CONTROL_PIVOT``. The base at 0.6
+#: loses about 2 points of pass@128, so it may be the right choice.
 COLDER: Mapping[float, float] = {0.6: 0.2, 0.3: 0.7, 0.15: 1.3}
 HOTTER: Mapping[float, float] = {1.2: -0.2, 1.5: -0.4}
 CONTROL_PIVOT = 0.04
 BOUND = 0.95
-#: A share among fewer says little.
+#: Fewest guarantees for which a share is reported.
 LEAST_GIVEN = 50
 
-#: Success at ``s`` from 0 to 1 of training, given that at the base and what is peculiar to each problem (uniform, two
-#: numbers): the course of a problem.
+#: A trajectory: (base success rates, two uniform numbers per problem, progress ``s`` from 0 to 1) → success rates.
 Course = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 
 
@@ -67,12 +67,12 @@ def _moved(success_P: np.ndarray, by_P: np.ndarray | float) -> np.ndarray:
 
 
 def _apart(success_P: np.ndarray, strength: float, pivot: float) -> np.ndarray:
-    """The likelier problems rise and the less likely fall, in proportion to their distance from ``pivot`` in logits."""
+    """Raise problems above ``pivot`` and lower the others, in proportion to their distance from it in logits."""
     return _moved(success_P, strength * (logit(np.clip(success_P, 1e-12, 1 - 1e-12)) - logit(pivot)))
 
 
 def _killed(success_P: np.ndarray, own_PU: np.ndarray, s: float, *, share: float, rise: float) -> np.ndarray:
-    """All rise, and ``share`` of the problems die one after the other, at moments of their own."""
+    """Raise all problems, and lose a ``share`` of them completely, at random times."""
     dead_P = (own_PU[:, 0] < share) & (own_PU[:, 1] < s)
     return np.where(dead_P, 0.0, _moved(success_P, rise * s))
 
@@ -96,8 +96,9 @@ COURSES: Mapping[str, Course] = {
 }
 
 
-#: Courses that test the choice itself, with the number of checkpoints: all lose pass@1; pass@1 rises but pass@k falls
-#: (by 4.6 points at k = 32); pass@k rises everywhere. The last is the power of the rule.
+#: Trajectories that test the choice itself, with the number of checkpoints. In the first all checkpoints lose pass@1.
+#: In the second pass@1 rises and pass@k falls (by 4.6 points at k = 32). In the others pass@k rises everywhere, which
+#: measures power.
 CHOICES: Mapping[str, tuple[Course, int]] = {
     "40 checkpoints, each 0.8 points worse": (lambda p, _, s: p * (1 - 0.0438) if s else p, 40),
     "the tail is halved, the others rise": (lambda p, _, s: np.where(p < 0.05, p / 2, _moved(p, 0.4)) if s else p, 10),
@@ -105,13 +106,16 @@ CHOICES: Mapping[str, tuple[Course, int]] = {
     "each 1.5 points better": (lambda p, _, s: _moved(p, 0.182) if s else p, 10),
 }
 CHOICES_SAMPLES, CHOICES_SERIES = 64, 150
-#: Courses of the main table whose gains are hard to tell from noise, or end in a loss: the price of the rule.
+#: Trajectories of the main table whose gains are hard to distinguish from noise, or that end in a loss.
 PRICED = ("problems go up and down", "a little sharpened", "1 problem in 6 dies, the others rise")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One course of training, with so many samples and checkpoints; ``controls``: drawn at other temperatures too."""
+    """One trajectory with its numbers of samples and checkpoints.
+
+    ``controls``: samples at other temperatures are options too.
+    """
 
     course: str
     n: int
@@ -119,7 +123,7 @@ class Cell:
     controls: bool = False
 
     def row(self, one: ShippingStep) -> int:
-        """Where the truth has it: the base, the checkpoints, then what controls draw."""
+        """Return the row of ``Truth`` of an option: the base, the checkpoints, then the controls."""
         if one.temperature is None:
             return one.step
         return self.checkpoints + 1 + [*COLDER, *HOTTER].index(one.temperature)
@@ -127,28 +131,28 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """pass@k at the base (row 0), each checkpoint and each control over all problems, for every k from 1 to n / 2."""
+    """Exact pass@k at the base (row 0), each checkpoint and each control, for every k from 1 to n / 2."""
 
     pass_at_TK: Float[np.ndarray, "step k"]
 
     @property
     def fall(self) -> np.ndarray:
-        """How far pass@k lies below the base's where it lies furthest below."""
+        """Largest fall of pass@k below the base, by row."""
         return (self.pass_at_TK[0] - self.pass_at_TK).max(axis=1)
 
     def regret(self, chosen: int) -> float:
-        """See the module."""
+        """Return the regret of a choice (see the module)."""
         excess_T = self.fall - MARGIN
         if excess_T[chosen] > 0:
             return float(excess_T[chosen])
         return float(self.pass_at_TK[excess_T <= 0, 0].max() - self.pass_at_TK[chosen, 0])
 
     def is_wrong(self, chosen: int) -> bool:
-        """Return whether pass@1 lies below the base's, or pass@k by more than 2 points."""
+        """Return whether pass@1 is below the base's, or some pass@k by more than 2 points."""
         return bool(self.pass_at_TK[chosen, 0] < self.pass_at_TK[0, 0] - 1e-9 or self.fall[chosen] > MARGIN)
 
     def holds(self, said: Recommendation, chosen: int) -> bool:
-        """Whether what is guaranteed is true."""
+        """Return whether the guarantee is true."""
         sure = said.guarantee
         assert sure is not None
         gained = self.pass_at_TK[chosen, 0] - self.pass_at_TK[0, 0]
@@ -156,14 +160,14 @@ class Truth:
 
 
 def problems(n_problems: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The base's chances of success, as the papers' bases have them (see ``planted.py``), and the problems' own."""
+    """Draw success rates of the base (see ``planted.py``) and the random numbers of the problems."""
     success_P = expit(rng.normal(-2.6, 2.6, n_problems))
     success_P[rng.random(n_problems) < 0.1] = 0.0
     return success_P, rng.random((n_problems, 2))
 
 
 def courses(cell: Cell, success_P: np.ndarray, own_PU: np.ndarray) -> np.ndarray:
-    """Chances of success at the base and every checkpoint, then of every control."""
+    """Return the success rates at the base and every checkpoint, then of every control."""
     course = CHOICES[cell.course][0] if cell.course in CHOICES else COURSES[cell.course]
     own = [course(success_P, own_PU, t / cell.checkpoints) for t in range(cell.checkpoints + 1)]
     if cell.controls:
@@ -173,7 +177,7 @@ def courses(cell: Cell, success_P: np.ndarray, own_PU: np.ndarray) -> np.ndarray
 
 
 def truth_of(cell: Cell) -> Truth:
-    """Over so many problems that the truth is known to a fraction of a point."""
+    """Compute the truth over enough problems to know it to a fraction of a point."""
     rate_TP = courses(cell, *problems(POPULATION, np.random.default_rng(SEED)))
     miss_TP, power_TP, found = 1 - rate_TP, np.ones_like(rate_TP), []
     for _ in range(cell.n // 2):
@@ -183,7 +187,7 @@ def truth_of(cell: Cell) -> Truth:
 
 
 def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
-    """The counts of an audit of new problems of the kind, and the checkpoints that its verdict calls lost."""
+    """Draw the counts of an audit of new problems, and the checkpoints that its verdict calls lost."""
     rate_TP = courses(cell, *problems(PROBLEMS, rng))
     correct_TP = rng.binomial(cell.n, rate_TP[: cell.checkpoints + 1])
     drawn_TP = rng.binomial(cell.n // 2, rate_TP[cell.checkpoints + 1 :])
@@ -210,7 +214,7 @@ def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
 
 
 def ruled(series: JudgedSeries, rng: np.random.Generator) -> Sequence[StepRuling]:
-    """What a verdict says of every checkpoint."""
+    """Return the verdict on every checkpoint."""
     base = series.counts.base
     pairs = [
         PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n)
@@ -221,7 +225,7 @@ def ruled(series: JudgedSeries, rng: np.random.Generator) -> Sequence[StepRuling
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a rule may look at: what ``ship`` says, with and without ``--held-out``, and what the verdict says."""
+    """Inputs of a rule: recommendations with and without ``--held-out``, and the verdict on each checkpoint."""
 
     cell: Cell
     said: Recommendation
@@ -230,7 +234,7 @@ class Asked:
 
 
 def _best(asked: Asked, may: Callable[[ShippingStep], bool]) -> int:
-    """The checkpoint with the highest pass@1 of those that may be shipped, and the base."""
+    """Return the step with the highest pass@1 among the base and the allowed checkpoints."""
     steps = [one for one in asked.said.steps if one.temperature is None and (one.is_base or may(one))]
     return max(steps, key=lambda one: one.pass_at_1 or 0.0).step
 
@@ -240,7 +244,7 @@ def _surely_out(one: ShippingStep) -> bool:
 
 
 def _within(asked: Asked, most: float) -> int:
-    """Also out what fell by more than ``most`` in the estimate, at the k where it fell most."""
+    """Choose the best, excluding checkpoints whose estimated fall at the worst k is above ``most``."""
     return _best(asked, lambda one: not _surely_out(one) and one.worst is not None and one.worst.change >= -most)
 
 
@@ -249,7 +253,7 @@ def _chosen(cell: Cell, said: Recommendation) -> int:
     return cell.row(said.recommended)
 
 
-#: What says how sure it is.
+#: Rules with a guarantee.
 CERTIFIED = ("ship", "ship --held-out")
 #: The shipped rule first.
 RULES: Mapping[str, Callable[[Asked], int]] = {
@@ -270,11 +274,13 @@ _ALL_RULES = {**RULES, BEFORE: partial(_within, most=MARGIN)}
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One cell: how often a guarantee is given and true, its mean x and y, and the regret of every rule; points.
+    """One cell: share of guarantees and of true ones, mean x and y, and the regret of every rule, in points.
 
-    ``other_temperature``: of those given, how many are of what a control drew. ``wrong``: choices of a checkpoint whose
-    true pass@1 is below the base's, or that truly lost more than 2 points of pass@k; ``trained``: choices of a
-    checkpoint.
+    Attributes:
+        other_temperature: How many of the guarantees are for a control.
+        wrong: Choices of a checkpoint whose true pass@1 is below the base's, or whose true pass@k fell by more than 2
+            points.
+        trained: Choices of a checkpoint.
     """
 
     cell: Cell
@@ -291,7 +297,7 @@ class Row:
 
 
 def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
-    """Ask all rules of so many series."""
+    """Apply all rules to ``series`` simulated series."""
     truth, rng = truth_of(cell), np.random.default_rng(seed)
     choices: dict[str, list[int]] = {name: [] for name in _ALL_RULES}
     held: dict[str, list[bool]] = {name: [] for name in CERTIFIED}
@@ -334,17 +340,20 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
 
 
 def cells(*, controls: bool = False) -> Iterator[Cell]:
-    """Every course, with every number of samples and of checkpoints; with controls of the smaller number."""
+    """Yield every trajectory with every number of samples and checkpoints.
+
+    With controls only the smaller number of checkpoints.
+    """
     for course, n, checkpoints in product(COURSES, SAMPLES, CHECKPOINTS[:1] if controls else CHECKPOINTS):
         yield Cell(course=course, n=n, checkpoints=checkpoints, controls=controls)
 
 
-#: So many checkpoints, as of several runs and their repaired weights, and series of them.
+#: Number of checkpoints when several runs and their repaired weights are compared, and number of series.
 MANY, MANY_SERIES = 60, 30
 
 
 def many_cells() -> Iterator[Cell]:
-    """As many checkpoints as one chooses from where runs and repaired weights are compared."""
+    """Yield cells with as many checkpoints as several runs and their repaired weights have."""
     for course in ("a little sharpened", "problems go up and down"):
         yield Cell(course=course, n=64, checkpoints=MANY)
 
@@ -358,7 +367,7 @@ def choice_cells() -> Iterator[Cell]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Regret of every rule in points: its worst cell, the mean over cells, and the largest in any series."""
+    """Return the regret of every rule in points: worst cell, mean over cells, and maximum over series."""
     return {
         name: {
             "worst": round(max(row.mean_regret[name] for row in rows), 2),
@@ -370,7 +379,7 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def guarantees(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """How often a guarantee is given, and is true: over all series, and in the cell where it is least often."""
+    """Return how often a guarantee is given and is true: over all series, and in the worst cell."""
     return {
         name: {
             "given": sum(row.given[name] for row in rows),
@@ -386,7 +395,7 @@ def guarantees(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 
 def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
-    """The results as a page."""
+    """Return the results as a page."""
     n_series = sum(row.series for row in rows)
     told, cost = guarantees(rows), summary(rows)
     courses_told = {course: [row for row in rows if row.cell.course == course] for course in COURSES}
@@ -454,7 +463,7 @@ def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
 
 
 def _by_number(rows: Sequence[Row], many: Sequence[Row]) -> Iterator[tuple[str, int, list[Row]]]:
-    """The courses of ``many``, at n = 64, with few checkpoints and with many."""
+    """Return the lines of the trajectories of ``many``, at n = 64, with few and with many checkpoints."""
     for last in many:
         alike = [row for row in rows if (row.cell.course, row.cell.n) == (last.cell.course, last.cell.n)]
         for row in (*alike, last):
@@ -467,7 +476,7 @@ def _mean(numbers: Iterable[float | None], places: int = 1) -> str:
 
 
 def controlled_text(rows: Sequence[Row]) -> str:
-    """What controls change, as a page."""
+    """Return the page on controls."""
     told = guarantees(rows)
     lines = [
         "# Which checkpoint to ship, where controls were drawn: is it true?",

@@ -1,22 +1,22 @@
-"""What the choice of ``oversharp ship`` costs on real runs whose truth is known, beside what people do.
+"""Measure the regret of ``oversharp ship`` on real runs with exact values, compared with common habits.
 
-Runs of GRPO, IAC and GRPO at half the learning rate on Countdown-mini, as ``objectives.py`` leaves them, all seeds that
-there are. Every correct response of all held-out problems is known, so the success rate of every checkpoint on every
-problem is exact, and so is pass@k over these problems, from which the problems of an audit are drawn. Of each run so
-many audits are drawn as ``oversharp audit`` samples them, and ``recommend`` and the other rules are asked.
+The runs are GRPO, IAC and GRPO at half the learning rate on Countdown-mini, as ``objectives.py`` trained them, with all
+available seeds. Every correct response of all held-out problems is known, so the success rate of every checkpoint on
+every problem is exact, and so is pass@k over these problems. For each run, audits are simulated as ``oversharp audit``
+samples them, and ``recommend`` and the other rules are applied.
 
     python -m benchmarks.objectives.runs --only main     # trains the runs
     python -m benchmarks.calibration.shipping_exact           # all seeds under runs/objectives/
     python -m benchmarks.calibration.shipping_exact --beside  # these, next to the recorded ones of another base
 
-The same training gives another base on another CPU, for it rounds otherwise. Every run is held to the truth of its own.
+The same training gives another base on another CPU, because it rounds differently. Every run is compared with the truth
+of its own base.
 
-*Regret* in points as in ``shipping.py``: against the highest exact pass@1 of the base and the checkpoints of which no
-exact pass@k lies more than 2 points below the base's; a choice that lost more has the excess as its regret. Who allows
-a larger loss (``--allow-loss``) is asked too, and the truth held to that.
-
-Writes ``benchmarks/results/shipping_exact.json`` and ``.md``; ends with 1 where the guarantee is true in less than 95 %
-or another rule has a smaller worst case.
+*Regret*, in points, is as in ``shipping.py``: the distance to the highest exact pass@1 among the base and the
+checkpoints with no exact pass@k more than 2 points below the base's. If the choice lost more, its regret is the excess.
+The rules are also applied with a larger allowed loss (``--allow-loss``), and the truth is defined by that. Writes
+``benchmarks/results/shipping_exact.json`` and ``.md``. Exit code 1 if the guarantee is true in less than 95 %, or if
+another rule has a smaller worst case.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from oversharp.diagnostics.verdict.steps import rule_steps
 SEED = 20_261_123
 NAMES = ("GRPO", "GRPO, half the learning rate", "IAC")
 PROBLEMS = 100
-#: Samples of an audit of the demo: of the base, of a checkpoint, of the base colder, of the last checkpoint hotter.
+#: Samples per problem: base, checkpoint, base at lower temperatures, last checkpoint at higher ones.
 N_BASE, N, N_COLDER, N_HOTTER = 512, 256, 128, 64
-#: Steps of training that the reward and the entropy at a checkpoint are the mean of.
+#: Training steps over which reward and entropy at a checkpoint are averaged.
 SMOOTHED = 20
-#: Early stopping: the last checkpoint before the entropy of the rollouts falls below so much of its first value.
+#: Early stopping: the last checkpoint before the rollout entropy falls below this share of its first value.
 ENTROPY_LEFT = 0.5
-#: A loss of pass@k that some allow.
+#: A larger allowed loss of pass@k.
 ALLOWED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run: the exact success rates of the base, its checkpoints and its controls (rows) on all held-out problems.
+    """One run: exact success rates of the base, its checkpoints and controls (rows) on all held-out problems.
 
-    ``reward_T`` and ``entropy_T`` are of training's own rollouts up to each checkpoint; the first is that of its start.
-    ``base`` begins the hash of the base's weights.
+    ``reward_T`` and ``entropy_T`` are those of the training rollouts up to each checkpoint. The first is that of the
+    start. ``base`` is the beginning of the hash of the base's weights.
     """
 
     name: str
@@ -77,11 +77,11 @@ class Run:
 
     @property
     def cell(self) -> Cell:
-        """How many of what there are; names the row of a choice."""
+        """Numbers of options by kind, and the row of each choice."""
         return Cell(course=self.name, n=N, checkpoints=len(self.reward_T) - 1, controls=True)
 
     def truth(self, *, controls: bool) -> Truth:
-        """Exact pass@k for k from 1 to half of the samples; without controls of the base and the checkpoints alone."""
+        """Return exact pass@k for k from 1 to half of the samples, with or without the controls."""
         rows = self.rate_TP if controls else self.rate_TP[: len(self.reward_T)]
         miss_TP, power_TP, found = 1 - rows, np.ones_like(rows), []
         for _ in range(N // 2):
@@ -91,7 +91,7 @@ class Run:
 
 
 def run_of(setting: Setting, path: Path, task: ExactTask, base: Mapping[float, Rates], base_hash: str) -> Run:
-    """The exact rates of a run, and what its trainer wrote down."""
+    """Load the exact rates of a run, and the metrics of its trainer."""
     checkpoints = checkpoints_of(path)
     steps = sorted(checkpoints)
     rows = [base[1.0]]
@@ -112,13 +112,13 @@ def run_of(setting: Setting, path: Path, task: ExactTask, base: Mapping[float, R
 
 
 def _up_to(lines: Sequence[Mapping[str, Any]], name: str, step: int) -> float:
-    """Mean over the last steps up to this one; at the start over the first quarter as many."""
+    """Return the mean over the last steps up to this one. At the start use a quarter as many first steps."""
     first, last = (step - SMOOTHED, step) if step else (0, SMOOTHED // 4)
     return float(np.mean([line[name] for line in lines if first < line["step"] <= last]))
 
 
 def draw(run: Run, chosen_P: np.ndarray, rng: np.random.Generator, *, controls: bool) -> JudgedSeries:
-    """An audit of these problems, and the checkpoints that its verdict calls lost."""
+    """Simulate an audit of these problems, and the checkpoints that its verdict calls lost."""
     last = len(run.reward_T) - 1
     rate_TP = run.rate_TP[:, chosen_P]
     base, *trained = [
@@ -145,20 +145,20 @@ def draw(run: Run, chosen_P: np.ndarray, rng: np.random.Generator, *, controls: 
     pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in trained]
     ruled = rule_steps(
         pairs, ks=inference_ks(N), level=STEP_LEVEL, exact_level=KEY_LEVEL, margin=MARGIN, rng=rng
-    )  # as a verdict asks
+    )  # as in a verdict
     return replace(series, lost=[step + 1 for step, one in enumerate(ruled) if one.lost])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a rule may look at: the run's own log, what ``ship`` says, and the sampled pass@1 it says it from."""
+    """Inputs of a rule: the run's log, the recommendation, and the sampled pass@1."""
 
     run: Run
     said: Recommendation
 
     @property
     def pass_at_1(self) -> Mapping[int, float]:
-        """Of the base and the checkpoints, sampled."""
+        """Sampled pass@1 of the base and the checkpoints."""
         own = [one for one in self.said.steps if one.temperature is None]
         return {one.step: one.pass_at_1 for one in own if one.pass_at_1 is not None}
 
@@ -173,7 +173,7 @@ def _best_by_reward(asked: Asked) -> int:
 
 
 def stopped_by_entropy(entropy_T: Sequence[float]) -> int:
-    """The last checkpoint before the entropy falls below the share that may be left; the last of all if it never does.
+    """Return the last checkpoint before the entropy falls below the limit, or the last of all.
 
     >>> stopped_by_entropy([1.0, 0.8, 0.6, 0.4, 0.6]), stopped_by_entropy([1.0, 0.9])
     (2, 1)
@@ -194,7 +194,10 @@ RULES: Mapping[str, Callable[[Asked], int]] = {
 
 
 def regret(truth: Truth, chosen: int, allowed: float) -> float:
-    """In points; ``allowed``: the most that pass@k may have lost, a probability."""
+    """Return the regret in points.
+
+    ``allowed``: the largest allowed loss of pass@k, a probability.
+    """
     excess_T = truth.fall - max(MARGIN, allowed)
     if excess_T[chosen] > 0:
         return 100 * float(excess_T[chosen])
@@ -202,7 +205,7 @@ def regret(truth: Truth, chosen: int, allowed: float) -> float:
 
 
 def asked_of(run: Run, audits: int, *, controls: bool, allowed: float) -> dict[str, Any]:
-    """Regret of every rule in ``audits`` audits of one run, and how often a guarantee is given and true."""
+    """Return the regret of every rule in ``audits`` audits of one run, and how often a guarantee is true."""
     rng = np.random.default_rng([SEED, NAMES.index(run.name), run.seed, controls, round(1000 * allowed)])
     truth, n_held_out = run.truth(controls=controls), run.rate_TP.shape[1]
     regrets: dict[str, list[float]] = {name: [] for name in RULES}
@@ -231,7 +234,7 @@ def asked_of(run: Run, audits: int, *, controls: bool, allowed: float) -> dict[s
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Regret of every rule: the mean over runs, the mean of the run where it is worst, and the largest in any audit."""
+    """Return the regret of every rule: mean over runs, mean of the worst run, and maximum over audits."""
     return {
         name: {
             "mean": round(float(np.mean([row["mean_regret"][name] for row in rows])), 2),
@@ -243,13 +246,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def guarantee(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | int | None]:
-    """How often one is given and true."""
+    """Return how often a guarantee is given and true."""
     given, true = sum(row["given"] for row in rows), sum(row["true"] for row in rows)
     return {"given": given, "true": true, "share": round(true / given, 4) if given else None}
 
 
 def regret_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line per rule: overall, then the mean per objective."""
+    """Return one line per rule: overall, then the mean per objective."""
     by_name = {name: [row for row in rows if row["name"] == name] for name in NAMES}
     by_name = {name: summary(own) for name, own in by_name.items() if own}
     lines = [
@@ -263,7 +266,7 @@ def regret_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], n_held_out: int) -> str:
-    """The results as a page."""
+    """Return the results as a page."""
     rows = tables["checkpoints"]
     seeds = ", ".join(f"{name}: {sum(row['name'] == name for row in rows)}" for name in NAMES)
     bases = {row["base"]: sum(one["base"] == row["base"] for one in rows) for row in rows}
@@ -303,7 +306,7 @@ def text(tables: Mapping[str, Sequence[Mapping[str, Any]]], n_held_out: int) -> 
 
 
 def runs_found(task: ExactTask, base: Path) -> list[Run]:
-    """Every finished run of the named objectives, by objective and seed."""
+    """Return every finished run of the named objectives, by objective and seed."""
     rates = dict(zip([1.0, *COLDER], task.rates(load(base), [1.0, *COLDER]), strict=True))
     base_hash = weights_hash(weight_files(base))[:8]
     found = []
@@ -318,7 +321,7 @@ def runs_found(task: ExactTask, base: Path) -> list[Run]:
 
 
 def main() -> int:
-    """0 if the guarantee is true as often as it says and no other rule has a smaller worst case."""
+    """Return 0 if the guarantee is true often enough and no other rule has a smaller worst case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--audits", type=int, default=50, help="audits drawn of each run")
     parser.add_argument("--beside", action="store_true", help="keep the recorded runs of other bases")

@@ -1,4 +1,4 @@
-"""What the small tasks of these benchmarks share: problem files whose every correct response is listed, and a base."""
+"""Problem files with listed responses, and training of a base, for the small tasks of these benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oversharp.diagnostics.records.types import Problem
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> Path:
-    """A problem file to train on: what is rewarded are the listed responses, and nothing else."""
+    """Write a training file in which only the listed responses are rewarded."""
     lines = [
         json.dumps(
             {
@@ -42,9 +42,9 @@ def train_by_examples(
     steps: int,
     learning_rate: float,
 ) -> Path:
-    """Supervised training on prompts and responses, a batch a step; the checkpoint's folder.
+    """Train on prompts and responses by supervision, a batch per step, and return the checkpoint's folder.
 
-    ``model``: with random weights; its end token is 1. The learning rate rises over 50 steps and falls to a twentieth.
+    ``model`` has random weights. Its end token is 1. The learning rate rises over 50 steps and falls to a twentieth.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     for step in range(steps):
@@ -67,7 +67,10 @@ def train_by_examples(
 def response_logp(
     model: torch.nn.Module, rows: Sequence[tuple[list[int], list[int]]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """log π of each response token and the mask of these; padded on the right, which causality hides."""
+    """Return log π of each response token and their mask.
+
+    Padding is on the right, which causal attention ignores.
+    """
     width = max(len(prompt) + len(response) for prompt, response in rows)
     ids_BL = torch.tensor(
         [[*prompt, *response] + [0] * (width - len(prompt) - len(response)) for prompt, response in rows]

@@ -1,10 +1,12 @@
-"""How a change of answer style under training ends in the verdict, with and without a real loss beside it.
+"""Measure the effect of a changed answer style on the verdict, with and without a real loss.
 
-``python -m benchmarks.calibration.style_changes`` (an hour of one core) draws series whose base boxes its answers and
-whose late checkpoints state them in one of eight styles, six of which the verifier does not read. Every different
-response is graded by the shipped verifier, strictly and leniently; the counts are judged by the shipped rule. Results
-go into ``benchmarks/results/style_changes.json`` and ``.md``. It ends with 1 where a bound is broken: a loss is called
-in more than 5 % of series without one, or found more than 3 points less often than in the same series without a change.
+``python -m benchmarks.calibration.style_changes`` (an hour of one core) simulates series whose base boxes its answers
+and whose late checkpoints state them in one of eight styles. The verifier cannot parse six of them. Every different
+response is graded by the shipped verifier, strictly and leniently, and the shipped rule labels the counts.
+
+Results go into ``benchmarks/results/style_changes.json`` and ``.md``. Exit code 1 if a bound is exceeded: a loss is
+called in more than 5 % of series without one, or a loss is found more than 3 points less often than without a change of
+style.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from oversharp.diagnostics.verifiers.math import MathVerifier
 
 SEED = 31
 N_PROBLEMS, N_BASE, N_LATE, N_CHECKPOINTS = 100, 64, 64, 3
-#: Wrong responses whose last number is the gold all the same, as where a solution checks it.
+#: Share of wrong responses whose last number is the gold, for example in a check.
 ACCIDENTS = 0.02
-#: Wrong answers that a problem draws.
+#: Number of wrong answers of a problem.
 N_WRONG = 3
 POSITIVE = ("over_sharpened", "over_sharpened_here", "degraded", "mode_collapse", "lost_at_steps")
-#: Most series without a loss of which one may be called, and by how much fewer real losses may be found.
+#: Largest rate of false alarms, and largest drop of the rate of detected losses.
 MOST_WRONG, MOST_MISSED = 0.05, 0.03
 
 STYLES: Mapping[str, Callable[[int], str]] = {
@@ -52,25 +54,25 @@ STYLES: Mapping[str, Callable[[int], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What training does to success rates."""
+    """Change of the success rates by training."""
 
     name: str
     apply: Callable[[Float[np.ndarray, " problem"], np.random.Generator], Float[np.ndarray, " problem"]]
 
 
 def _sharper(rate_P: np.ndarray) -> np.ndarray:
-    """pass@1 rises where it was high, and nothing is lost."""
+    """Raise high pass@1, without a loss."""
     odds_P = rate_P / (1 - rate_P)
     return np.where(rate_P > 0.2, 2 * odds_P / (1 + 2 * odds_P), rate_P)
 
 
 def _diffuse(rate_P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Rarely solved problems become rarer, the others more frequent."""
+    """Lower rarely solved problems and raise the others."""
     return np.where(rate_P < 0.25, rate_P / 6, _sharper(rate_P))
 
 
 def _concentrated(rate_P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One problem of eight is never solved again."""
+    """Lose one problem of eight completely."""
     killed_P = rng.random(len(rate_P)) < 1 / 8
     return np.where(killed_P, 0.0, _sharper(rate_P))
 
@@ -84,14 +86,14 @@ LOSSES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Readings:
-    """Share of samples of a problem that each reader accepts: of right answers, of wrong ones, and of accidents."""
+    """Shares of a problem's samples that each reader accepts: right answers, wrong ones, and accidental matches."""
 
     strict: tuple[float, float, float]
     lenient: tuple[float, float, float]
 
 
 def readings() -> dict[str, Readings]:
-    """What both readers make of every style, by the shipped verifier."""
+    """Grade every style by both readers of the shipped verifier."""
     gold, wrong = 73, 58
     problem = Problem(task="styles", prompt="How many?", gold=str(gold), verifier="math")
     found = {}
@@ -109,7 +111,10 @@ def readings() -> dict[str, Readings]:
 def _counts(
     rate_P: np.ndarray, n: int, share: float, first: Readings, second: Readings, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " problem"], Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
-    """Samples that are accepted strictly, leniently, and not parsed; ``share`` of them are in the second style."""
+    """Count samples that are accepted strictly, accepted leniently, and unparsed.
+
+    A ``share`` of them is in the second style.
+    """
     right_P = rng.binomial(n, rate_P)
     accident_P = rng.binomial(n - right_P, ACCIDENTS)
     kinds = (right_P, n - right_P - accident_P, accident_P)
@@ -123,7 +128,7 @@ def _counts(
 
 
 def series(loss: Loss, style: Readings, base: Readings, share: float, rng: np.random.Generator) -> SeriesCounts:
-    """One series: the base in its style, the late checkpoints with ``share`` of their responses in another."""
+    """Simulate one series: a base in one style, and late checkpoints with ``share`` of responses in another."""
     rate_P = np.clip(rng.beta(0.5, 0.8, N_PROBLEMS), 1e-4, 0.999)
     late_P = loss.apply(rate_P, rng)
     checkpoints = []
@@ -160,7 +165,7 @@ def series(loss: Loss, style: Readings, base: Readings, share: float, rng: np.ra
 def _cell(arguments: tuple[str, str, float, int, Mapping[str, Readings]]) -> dict[str, Any]:
     name, loss_name, share, n_series, read = arguments
     loss = next(one for one in LOSSES if one.name == loss_name)
-    # the audit that would settle it is not judged here, and takes most of the time
+    # skip the size of a sufficient audit, which takes most of the time and is not tested here
     decide.settle = lambda *_, **__: None  # type: ignore[assignment]
     labels: Counter[str] = Counter()
     printed = 0
@@ -184,7 +189,7 @@ def _cell(arguments: tuple[str, str, float, int, Mapping[str, Readings]]) -> dic
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page: a row per style and share, a column per loss."""
+    """Return the page: a row per style and share, a column per loss."""
     lines = [
         "# A change of answer style, with and without a loss",
         "",
@@ -210,12 +215,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def broken(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The bounds that do not hold: over all styles together, for each loss."""
+    """Return the exceeded bounds, for each loss over all styles."""
     faults = []
     changed = [row for row in rows if row["style"] != "boxed"]
     for loss in LOSSES:
         own = [row for row in changed if row["loss"] == loss.name]
-        called = float(np.mean([row["called"] for row in own]))  # cells have as many series each
+        called = float(np.mean([row["called"] for row in own]))  # all cells have equally many series
         unchanged = next(row["called"] for row in rows if (row["style"], row["loss"]) == ("boxed", loss.name))
         if loss.name == "none" and called > MOST_WRONG:
             faults.append(f"without a loss one is called in {100 * called:.1f} % of all series")
@@ -225,7 +230,7 @@ def broken(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw, judge, write the results; 1 where a bound is broken."""
+    """Simulate, label and write the results. Return 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=60, help="series of each cell")
     parser.add_argument("--workers", type=int, default=2)
