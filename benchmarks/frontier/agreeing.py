@@ -1,12 +1,12 @@
-"""How far the points of answers that agree lie from the truth, on laws of answers whose truth is known.
+"""Measure the bias of the answers frontier on distributions whose truth is known.
 
-Of every law the samples of an audit are drawn again and again; what ``agreeing_pass_at_k`` says, and what the plain
-share of the counts would have said, is held to the exact pass@1 and pass@k of the answers of m draws that agree.
+The samples of an audit are drawn repeatedly from every distribution. The estimates of ``agreeing_pass_at_k``, and plain
+shares of the counts, are compared with the exact pass@1 and pass@k of the answer on which m samples agree.
 
     python -m benchmarks.frontier.agreeing  # half a minute; the base of runs/demo, and made-up laws
 
-Results go into ``benchmarks/results/agreeing.json`` and ``agreeing.md``. Exit code 1 where a point that an audit takes
-is off by half a point.
+Results go into ``benchmarks/results/agreeing.json`` and ``agreeing.md``. Exit code 1 if a point that an audit uses is
+off by half a point.
 """
 
 from __future__ import annotations
@@ -35,34 +35,37 @@ from oversharp.diagnostics.tasks import countdown
 SEED = 31
 PROBLEMS, AUDITS = 150, 300
 SAMPLES = (32, 64, 96, 128, 192, 256)
-#: Off by so much, a point is not told.
+#: Bias from which on a point must not be reported.
 MOST_OFF = 0.005
 
-#: Of a problem: how likely each answer is, and which are right; what is left of 1 has no answer.
+#: Of one problem: probabilities of the answers, and which are right. The rest to 1 has no answer.
 Answers = tuple[np.ndarray, np.ndarray]
 
 
 def ranked(rng: np.random.Generator) -> Answers:
-    """3 to 39 answers, likely by their rank (Zipf, exponent .5 to 2); one of the first six is right."""
+    """Draw 3 to 39 answers with Zipf probabilities, exponent .5 to 2. One of the first six is right."""
     n_answers = int(rng.integers(3, 40))
     p_A = np.arange(1, n_answers + 1) ** -rng.uniform(0.5, 2.0)
     return p_A / p_A.sum(), np.arange(n_answers) == min(n_answers - 1, int(rng.integers(0, 6)))
 
 
 def scattered(rng: np.random.Generator) -> Answers:
-    """30 answers by a Dirichlet law of concentration .1, .3 or 1; any of them is right."""
+    """Draw 30 answers from a Dirichlet distribution of concentration .1, .3 or 1. A random one is right."""
     p_A = rng.dirichlet(np.full(30, rng.choice([0.1, 0.3, 1.0])))
     return p_A, np.arange(30) == rng.integers(30)
 
 
 def hard(rng: np.random.Generator) -> Answers:
-    """The right answer has .3 to 50 %, uniform in its logarithm, beside 20 wrong ones by a Dirichlet law."""
+    """Draw a right answer of .3 to 50 %, log-uniform, and 20 wrong ones from a Dirichlet distribution."""
     right = 10 ** rng.uniform(-2.5, -0.3)
     return np.append(right, (1.0 - right) * rng.dirichlet(np.full(20, 0.5))), np.arange(21) == 0
 
 
 def of_base(law: Law) -> list[Answers]:
-    """Every problem of a listed base; rare responses and those that cannot be read have no answer."""
+    """Return every problem of a listed base.
+
+    Rare and unparsed responses have no answer.
+    """
     made = []
     for own in law.rows_of:
         named = own[law.answer_R[own] != NO_ANSWER]
@@ -72,12 +75,12 @@ def of_base(law: Law) -> list[Answers]:
     return made
 
 
-#: Made-up laws by name.
+#: Simulated distributions by name.
 KINDS = {"ranked": ranked, "scattered": scattered, "hard": hard}
 
 
 def agreeing_biases(law: Law) -> list[dict[str, Any]]:
-    """One row per law, number of samples and number of draws that agree."""
+    """Return one row per distribution, number of samples, and number of agreeing samples."""
     laws = {"the demo's base": of_base(law)}
     for place, (name, kind) in enumerate(KINDS.items()):
         rng = np.random.default_rng([SEED, place])
@@ -87,7 +90,7 @@ def agreeing_biases(law: Law) -> list[dict[str, Any]]:
         for name, problems in laws.items()
         for n in SAMPLES
         for draws in list(AGREEING)[1:]
-        if draws <= n // 16  # beyond that hardly a problem has so many that agree
+        if draws <= n // 16  # with more, hardly any problem has so many equal answers
     ]
 
 
@@ -126,12 +129,12 @@ def _row(name: str, problems: Sequence[Answers], n: int, draws: int) -> dict[str
 
 
 def off(row: Mapping[str, Any]) -> bool:
-    """Whether a point that an audit takes is off by half a point."""
+    """Return whether a point that an audit uses is off by half a point."""
     return row["told"] and any(abs(one["bias"]) >= MOST_OFF for one in row["jackknife"].values())
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The results as Markdown; biases and deviations in points."""
+    """Return the results as Markdown, with biases and deviations in points."""
     lines = [
         "# Answers of draws that agree: what their points are off by",
         "",
@@ -173,7 +176,7 @@ def _most(rows: Sequence[Mapping[str, Any]], way: str) -> str:
 
 
 def main() -> int:
-    """0 if every point that an audit takes is off by less than half a point."""
+    """Return 0 if every point that an audit uses is off by less than half a point, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, default=Path("runs/demo/base/checkpoint-1200"))
     base = parser.parse_args().base

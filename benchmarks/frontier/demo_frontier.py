@@ -1,18 +1,18 @@
-"""Better than its base drawn sharper? Exact on the demo's task, and how often the sampled answer holds the exact one.
+"""Compare the demo's runs with the exact frontier of their base, and test the sampled estimates.
 
-On Countdown-mini every correct response is known, so pass@1 and pass@k of a base have no sampling noise at any
-temperature, nor have those of a checkpoint, drawn hotter or mixed with the base's weights. ``make frontier`` teacher-
-forces them straight through transformers, sets every checkpoint against the exact temperature frontier, and then draws
-audits with controls from these exact rates, as ``oversharp audit`` would: how often the 95 % intervals of
-``frontier_gain``, ``frontier_loss`` and ``sharpening_share`` hold what is exact, and how often a base that was only
-drawn colder is called better or worse. The controls that cost no samples, power and answers, are held to exact values
-of their own (``free_controls.py``); what the points of answers are off by is ``agreeing.py``'s.
+On Countdown-mini every correct response is known. So pass@1 and pass@k of a base have no sampling noise at any
+temperature, nor have those of a checkpoint at a higher temperature or mixed with the base's weights. ``make frontier``
+scores them with transformers and compares every checkpoint with the exact temperature frontier. Then it simulates
+audits with controls from these exact rates, as ``oversharp audit`` would sample them. It counts how often the 95 %
+intervals of ``frontier_gain``, ``frontier_loss`` and ``sharpening_share`` contain the exact value, and how often a base
+at a lower temperature is called better or worse. The controls without samples, power and answers, are compared with
+their own exact values (``free_controls.py``). ``agreeing.py`` measures the bias of answers.
 
     python -m benchmarks.frontier.demo_frontier                        # runs/demo/grpo and runs/demo/iac
     python -m benchmarks.frontier.demo_frontier --runs A B --series 500
 
-Results go into ``benchmarks/results/frontier.json`` and ``frontier.md``. Exit code 1 where an interval holds what
-is exact in fewer than 93 % of series, or more than 5 % of sharpenings are called better, or worse.
+Results go into ``benchmarks/results/frontier.json`` and ``frontier.md``. Exit code 1 if an interval contains the exact
+value in fewer than 93 % of series, or if more than 5 % of sharpened bases are called better, or worse.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ from oversharp.diagnostics.tasks import countdown
 
 SEED = 23
 K = 128
-#: What an audit draws by default, and a base at temperatures between these: runs that are sharpening and nothing else.
+#: Default temperatures of an audit, and temperatures between them, at which a base is sharpened and nothing else.
 DRAWN = (1.0, 0.6, 0.3, 0.15)
 BETWEEN = (0.8, 0.5, 0.4, 0.25, 0.2)
 HOTTER = (1.2, 1.5)
 WEIGHTS = (0.25, 0.5, 0.75)
-#: An audit of the demo: samples of the base at each temperature, per problem.
+#: Samples of the base per problem at each lower temperature.
 N_CONTROL = 128
 LEAST_COVERAGE, MOST_WRONG = 0.93, 0.05
-#: Of so many intervals and more the coverage is judged: of fewer one miss counts for a point.
+#: Fewest intervals for which coverage is judged.
 LEAST_GIVEN = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One law with the exact success rate of every problem."""
+    """One distribution with the exact success rate of every problem."""
 
     name: str
     rate_P: Rates
@@ -80,7 +80,10 @@ class Point:
 
 
 def laws_of(run: Path, frontier: Mapping[float, Rates] | None) -> tuple[Mapping[float, Rates], list[Point]]:
-    """The base's rates at the fine temperatures, computed unless given, and every law of the run beside it."""
+    """Return the base's rates at the fine temperatures, and every distribution of the run.
+
+    The rates are computed unless ``frontier`` has them.
+    """
     series = find_series([run], base=None, name=None)
     problems, base = countdown.problems(), load(series.base.path)
     task = ExactTask(tokenizer_of(series.base.path), problems, [one.modes for one in problems])
@@ -101,9 +104,9 @@ def laws_of(run: Path, frontier: Mapping[float, Rates] | None) -> tuple[Mapping[
 def simulated(
     fine: Mapping[float, Rates], points: Sequence[Point], series: int, *, on_it: bool
 ) -> list[dict[str, float | None]]:
-    """Of ``series`` sampled audits: how often each point's intervals hold what is exact, and what is said of it.
+    """Simulate ``series`` audits: coverage of each point's intervals, and rates of its labels.
 
-    ``on_it``: the points are of the frontier itself, so their gain and loss are 0.
+    ``on_it``: the points are on the frontier, so their gain and loss are 0.
     """
     rng = np.random.default_rng(SEED)
     frontier_of_all = ExactFrontier.of(fine, K)
@@ -153,7 +156,10 @@ def simulated(
 
 
 def measured(runs: Sequence[Path], series: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """One row per law: where it lies, its exact gain, and what sampled audits say of it; then the free controls."""
+    """Return one row per distribution, and the results of the free controls.
+
+    A row has its pass@1 and pass@k, its exact gain, and the results of sampled audits.
+    """
     fine: Mapping[float, Rates] | None = None
     points: list[Point] = []
     for run in runs:
@@ -182,7 +188,7 @@ def measured(runs: Sequence[Path], series: int) -> tuple[list[dict[str, Any]], d
 
 
 def broken(row: Mapping[str, Any]) -> bool:
-    """Whether an interval covers too seldom, or a sharpening is called something else too often."""
+    """Return whether an interval covers too rarely, or a sharpened base gets another label too often."""
     if row["kind"] == "frontier":
         return False
     wrong = max(row["better"], row["worse"]) if row["kind"] == "sharpening" else 0.0
@@ -190,13 +196,13 @@ def broken(row: Mapping[str, Any]) -> bool:
 
 
 def uncovered(row: Mapping[str, Any]) -> bool:
-    """Whether an interval that is given often enough to tell covers too seldom."""
+    """Return whether an interval covers too rarely. Intervals with too few audits do not count."""
     told = [row[f"held_{part}"] for part in PARTS if row[f"given_{part}"] >= LEAST_GIVEN]
     return any(one < LEAST_COVERAGE for one in told)
 
 
 def free_table(free: Mapping[str, Any]) -> str:
-    """The controls that cost no samples, as Markdown."""
+    """Return the controls without samples as Markdown."""
     first, *smaller = free["sizes"]
     k, names = first["k"], list(first["k"])
     by_law: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -274,7 +280,7 @@ def _points(gain: float | None) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) -> str:
-    """The Markdown file."""
+    """Return the page as Markdown."""
     lines = [
         "# Against the sharpening frontier",
         f"Made by `make frontier` (seed {SEED}) from {', '.join(f'`{run}`' for run in runs)}; machine and versions "
@@ -299,7 +305,7 @@ def table(rows: Sequence[Mapping[str, Any]], series: int, runs: Sequence[Path]) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every bound held, else 1."""
+    """Return 0 if every bound holds, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", nargs="+", type=Path, default=[Path("runs/demo/grpo"), Path("runs/demo/iac")])
     parser.add_argument("--series", type=int, default=300, help="sampled audits per law")

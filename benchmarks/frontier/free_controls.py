@@ -1,9 +1,9 @@
-"""The two frontiers that cost no samples, power and answers, each against its own exact values.
+"""Compare the two frontiers that need no samples, power and answers, with their exact values.
 
-The base's law over responses is listed by following every prefix that is not too rare, so the power distribution and
-the answers of m draws that agree are known exactly. Audits are then drawn from that law, and the measure
-``frontier_gain`` and its like say what they say of them: how often the 95 % intervals hold the exact gain, loss and
-share, and how far the points lie, in the mean, from the exact ones.
+All responses of the base above a probability are listed by following every prefix. So the power distribution, and the
+answer on which m samples agree, are known exactly. Audits are simulated from that distribution, and ``frontier_gain``,
+``frontier_loss`` and ``sharpening_share`` are computed: how often the 95 % intervals contain the exact value, and the
+mean error of the points.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from oversharp.diagnostics.records.types import NO_ANSWER, Problem
 from oversharp.diagnostics.verifiers import get_verifier
 
 SEED = 29
-#: Prefixes that are rarer are not followed.
+#: Smallest probability of a prefix that is followed.
 LEAST = 3e-5
-#: Between the exponents and numbers of draws that an audit takes; answers of a broken number of draws there are none.
+#: Finer than the exponents of an audit. Numbers of agreeing samples are integers.
 EXPONENTS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0)
 AGREEING = (1, 2, 3, 4, 5, 6, 7, 8)
 N_BASE, N = 512, 256
-#: Smaller audits, of which the base has no more samples than the checkpoints.
+#: Samples of smaller audits, in which base and checkpoints have equally many.
 SMALLER = (128, 64)
 BASE = "base"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """The base's responses (rows): whose they are, how likely, what they answer, and whether that is right.
+    """Responses of the base (rows): problem, log-probability, answer, and whether it is right.
 
-    What is left of a problem's probability is spread over responses that are rarer than ``LEAST`` and wrong.
+    The remaining probability of a problem is spread over wrong responses that are rarer than ``LEAST``.
     """
 
     problem_R: np.ndarray
@@ -53,16 +53,19 @@ class Law:
 
     @cached_property
     def rows_of(self) -> list[np.ndarray]:
-        """The rows of each problem."""
+        """Rows of each problem."""
         return [np.flatnonzero(self.problem_R == problem) for problem in range(self.n_problems)]
 
     @cached_property
     def mass(self) -> float:
-        """Mean probability that is listed."""
+        """Mean listed probability."""
         return float(np.bincount(self.problem_R, np.exp(self.logp_R), self.n_problems).mean())
 
     def power(self, exponent: float) -> Rates:
-        """Success rates of the power distribution; at 1 of the base itself, what is not listed included."""
+        """Return the success rates of the power distribution.
+
+        At exponent 1 that is the base itself, with the unlisted responses.
+        """
         weight_R = np.exp(exponent * self.logp_R)
         right_P = np.bincount(self.problem_R, weight_R * self.correct_R, self.n_problems)
         if exponent == 1.0:
@@ -70,7 +73,7 @@ class Law:
         return right_P / np.bincount(self.problem_R, weight_R, self.n_problems)
 
     def agreeing(self, draws: int) -> Rates:
-        """Success rates of the answers of so many draws that agree."""
+        """Return the success rates of the answer on which ``draws`` samples agree."""
         if draws == 1:
             return self.power(1.0)
         named = pd.DataFrame(
@@ -85,7 +88,10 @@ class Law:
 def law_of(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], max_tokens: int
 ) -> Law:
-    """Every response that is not too rare, with its grade; prompts are of one length."""
+    """List every response that is not too rare, with its grade.
+
+    All prompts have the same length.
+    """
     prompts = torch.tensor([tokenizer(one.prompt)["input_ids"] for one in problems])
     problem_B, ids_BT, logp_B = torch.arange(len(problems)), prompts, torch.zeros(len(problems), dtype=torch.float64)
     problem_R: list[int] = []
@@ -122,7 +128,7 @@ def _next_logp(model: PreTrainedModel, ids_BT: torch.Tensor) -> torch.Tensor:
 
 
 def exact_frontiers(law: Law, k_of: Mapping[str, int]) -> dict[str, ExactFrontier]:
-    """The exact frontiers of the controls, each at the k that an audit takes for it."""
+    """Return the exact frontiers of the controls, each at the k that an audit uses for it."""
     made = {"power": (EXPONENTS, law.power), "answers": (AGREEING, law.agreeing)}
     return {
         name: ExactFrontier.of({1.0 / knob: rates(knob) for knob in knobs}, k_of[name])
@@ -140,7 +146,7 @@ def audited(
     n: int = N,
     n_base: int = N_BASE,
 ) -> Evidence:
-    """What an audit of these problems finds: correct samples, and responses and answers of the base."""
+    """Simulate an audit of these problems: correct samples, and responses and answers of the base."""
     samples, responses, answers = [], [], []
     for place, problem in enumerate(chosen_P):
         name, own = f"p{place:03}", law.rows_of[problem]
@@ -180,7 +186,10 @@ def audited(
 def free_controls(
     law: Law, late: Mapping[str, Rates], series: int, *, n: int = N, n_base: int = N_BASE
 ) -> dict[str, Any]:
-    """Coverage of the controls at every law of a run, over so many audits of ``n`` samples, problems drawn again."""
+    """Return the coverage of the controls for every distribution of a run.
+
+    There are ``audits`` audits of ``n`` samples, with problems drawn again.
+    """
     rng = np.random.default_rng([SEED, n])
 
     def audit(chosen_P: np.ndarray) -> Evidence:
@@ -219,7 +228,7 @@ def free_controls(
 
 
 def biases(law: Law, series: int) -> list[dict[str, Any]]:
-    """Of every point of both controls its mean over audits of all the problems less what is exact."""
+    """Return the mean error of every point of both controls, over audits of all problems."""
     rng, every_P = np.random.default_rng(SEED), np.arange(law.n_problems)
     some = {"late": law.power(1.0)}  # the base's points do not depend on the run
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -248,9 +257,10 @@ def biases(law: Law, series: int) -> list[dict[str, Any]]:
 
 
 def cost(n_problems: int = 500, n_checkpoints: int = 11, n: int = N, turns: int = 3) -> dict[str, float]:
-    """CPU seconds of both controls and of all checkpoints against them, the fastest turn, on a made-up audit.
+    """Return CPU seconds of both controls, with all checkpoints, on a simulated audit: the fastest turn.
 
-    Each problem has 40 responses, all of different answers, by a Dirichlet law of concentration .3; one is right.
+    Each problem has 40 responses with different answers, from a Dirichlet distribution of concentration .3. One is
+    right.
     """
     rng = np.random.default_rng(SEED)
     p_PR = rng.dirichlet(np.full(40, 0.3), size=n_problems)

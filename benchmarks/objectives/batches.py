@@ -1,14 +1,15 @@
-"""Related questions in one batch, or spread over batches: does coupling within a batch sharpen more?
+"""Compare batches of related questions with batches of unrelated ones.
 
 Two runs train on the same 512 problems of Countdown-mini, eight on each of 64 triples of numbers, equally often. In one
-every batch of sixteen holds two whole triples, in the other no two of a batch share their numbers; the order is the
-file's (``--order given``), the base, the seed of the sampling and the number of updates are the same. Every correct
-response is known, so values are exact: over all held-out problems, and apart for those whose numbers were trained on.
+run every batch of sixteen contains two whole triples. In the other no two problems of a batch share their numbers. The
+order is the file's (``--order given``). The base, the sampling seed and the number of updates are the same. Every
+correct response is known, so values are exact, over all held-out problems and separately for those with trained
+numbers.
 
     python -m benchmarks.objectives.batches            # GRPO and IAC, groups of 4, 8, 16, 5 seeds: runs/batches/
 
-What differs is told by pairs of runs of one seed, with 95 % t-intervals over seeds. Writes
-``benchmarks/results/batches.json`` and ``batches.md``.
+Differences are paired by seed, with 95 % t-intervals over seeds. Writes ``benchmarks/results/batches.json`` and
+``batches.md``.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ Arrangement = Literal["together", "spread"]
 
 OUT = Path("runs/batches")
 N_TRIPLES, PER_TRIPLE, BATCH_PROMPTS = 64, 8, 16
-#: Where the runs of a pair are compared at equal pass@1.
+#: Level at which the runs of a pair are compared at equal pass@1.
 MATCHED_PASS_AT_1 = 0.35
-#: What is told of a pair, and whether it is a probability, told in points.
+#: Compared values, and whether they are probabilities, which are printed in points.
 MEASURES = {
     "pass_at_1": True,
     "pass_at_128": True,
@@ -57,19 +58,19 @@ MEASURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """An objective, its group size, and how related questions lie in the batches."""
+    """An objective, its group size, and the arrangement of related questions in batches."""
 
     algorithm: str
     group_size: int
     arrangement: Arrangement
 
     def folder(self, seed: int) -> Path:
-        """Where its run of this seed lies."""
+        """Return the run's folder for a seed."""
         return OUT / f"{self.algorithm}-g{self.group_size}-{self.arrangement}" / f"seed-{seed}"
 
 
 def arranged(triples: Sequence[Sequence[Problem]], arrangement: Arrangement) -> list[Problem]:
-    """The problems of these triples, triple after triple, or the first of each, then the second of each, ….
+    """Return the problems triple by triple, or the first of each triple, then the second of each, ….
 
     >>> [[one, two], [three, four]] = triples = [countdown.problems("train")[:2], countdown.problems("train")[2:4]]
     >>> arranged(triples, "spread") == [one, three, two, four]
@@ -81,7 +82,7 @@ def arranged(triples: Sequence[Sequence[Problem]], arrangement: Arrangement) -> 
 
 
 def chosen_triples(seed: int) -> list[list[Problem]]:
-    """Triples with at least eight training problems, eight of each, both drawn by the seed."""
+    """Draw triples with at least eight training problems, and eight problems of each."""
     by_numbers: dict[str, list[Problem]] = {}
     for problem in countdown.problems("train"):
         by_numbers.setdefault(numbers_of(problem), []).append(problem)
@@ -91,13 +92,13 @@ def chosen_triples(seed: int) -> list[list[Problem]]:
 
 
 def problems_path(seed: int, arrangement: Arrangement) -> Path:
-    """The problem file of one arrangement, written if it is not there."""
+    """Return the problem file of one arrangement, and write it if it is missing."""
     path = OUT / f"{arrangement}-{seed}.jsonl"
     return path if path.is_file() else write_problems(path, arranged(chosen_triples(seed), arrangement))
 
 
 def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
-    """Train a setting, or return at once if that is done."""
+    """Train a setting, unless that is done."""
     torch.set_num_threads(1)
     return train(
         TrainConfig(
@@ -127,7 +128,7 @@ class Course:
 
 
 def course_of(run: Path, problems: Sequence[Problem], trained: frozenset[str]) -> Course:
-    """Score a run; ``trained``: the triples of numbers that it was trained on."""
+    """Score a run. ``trained``: the triples of numbers that it was trained on."""
     n_modes = np.array([len(problem.modes) for problem in problems])
     logp = {step: mode_logp(path, problems) for step, path in checkpoints_of(run).items()}
     is_same_P = np.array([numbers_of(problem) in trained for problem in problems])
@@ -143,12 +144,12 @@ def course_of(run: Path, problems: Sequence[Problem], trained: frozenset[str]) -
 
 
 def last(course: Mapping[int, Outcome]) -> Outcome:
-    """Its values at the last checkpoint."""
+    """Values at the last checkpoint."""
     return course[max(course)]
 
 
 def pair_rows(courses: Mapping[tuple[Setting, int], Course], seeds: int) -> list[dict[str, Any]]:
-    """One row per objective and group size: what either arrangement reaches, and how they differ seed by seed."""
+    """Return one row per objective and group size: values of both arrangements, and paired differences."""
     rows = []
     for algorithm, group_size in dict.fromkeys((one.algorithm, one.group_size) for one, _ in courses):
         together, spread = (
@@ -179,7 +180,10 @@ def pair_rows(courses: Mapping[tuple[Setting, int], Course], seeds: int) -> list
 
 
 def matched_difference(together: Sequence[Course], spread: Sequence[Course]) -> dict[str, Any] | None:
-    """pass@128 together less spread where either first reaches the level of pass@1; seeds where both do."""
+    """Return pass@128 of together minus spread, at equal pass@1.
+
+    Only seeds of which both runs reach the level.
+    """
     found = [
         (at_level(a.all, MATCHED_PASS_AT_1), at_level(b.all, MATCHED_PASS_AT_1))
         for a, b in zip(together, spread, strict=True)
@@ -189,7 +193,7 @@ def matched_difference(together: Sequence[Course], spread: Sequence[Course]) -> 
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], base: Outcome, seeds: int, max_steps: int, n: Mapping[str, int]) -> str:
-    """The page."""
+    """Return the page."""
     lines = [
         "# Related questions in one batch, or spread over batches",
         "",
@@ -249,7 +253,7 @@ def markdown(rows: Sequence[Mapping[str, Any]], base: Outcome, seeds: int, max_s
 
 
 def nats_cell(value: Mapping[str, Any]) -> str:
-    """Mean ± half of the interval.
+    """Return mean ± half of the interval.
 
     >>> nats_cell({"mean": -0.5, "high": -0.25})
     '−0.50 ± 0.25'

@@ -1,8 +1,8 @@
-"""A task that is no mathematics: palindromes of reasoning-gym, with partial credit and answers that can be listed.
+"""Train on a task that is no mathematics: palindromes of reasoning-gym, with partial credit.
 
-A prompt gives 3 to 10 letters; every palindrome that uses each of them once is right, up to 120 of them. The verifier
-is reasoning-gym's own: 1 for a right answer, .05 for a palindrome of other letters, .02 for anything else, so groups
-are rarely constant and wrong answers differ. The base is trained here to write palindromes in a preferred order.
+A prompt gives 3 to 10 letters. Every palindrome that uses each of them once is right, up to 120 of them, so right
+answers can be listed. The verifier is reasoning-gym's: 1 for a right answer, .05 for a palindrome of other letters, .02
+for anything else. So groups rarely have equal rewards. The base is trained to write palindromes in a preferred order.
 
     python -m benchmarks.objectives.palindromes                # base, 5 seeds of each objective under runs/palindromes/
 
@@ -53,10 +53,10 @@ OUT = Path("runs/palindromes")
 TASK = "palindrome_generation"
 MAX_TOKENS = 11
 N_SCORED = 100
-#: Seeds of problems: for the base's examples and for scoring; training draws its own.
+#: Seeds of the problems for the base's examples and for scoring. Training has other seeds.
 BASE_SEED, SCORED_SEED = 10_000_000, 20_000_000
 MATCHED_PASS_AT_1 = 0.75
-#: Attempts of the coverage against the base drawn colder: at 128 nothing is lost here, and no frontier bends.
+#: k of the frontier. At k = 128 nothing is lost on this task.
 K = 8
 SETTINGS = (
     Setting(name="GRPO", algorithm="grpo"),
@@ -71,7 +71,7 @@ SETTINGS = (
 
 
 def letters_of(prompt: str) -> list[str]:
-    """The letters that a prompt gives.
+    """Return the letters of a prompt.
 
     >>> letters_of("…using the following letters: k, g, k\\n")
     ['k', 'g', 'k']
@@ -80,7 +80,7 @@ def letters_of(prompt: str) -> list[str]:
 
 
 def modes_of(letters: Sequence[str]) -> list[str]:
-    """All palindromes of these letters, sorted.
+    """Return all palindromes of these letters, sorted.
 
     >>> modes_of(["k", "g", "k", "g", "x"])
     ['gkxkg', 'kgxgk']
@@ -92,7 +92,7 @@ def modes_of(letters: Sequence[str]) -> list[str]:
 
 
 def build_tokenizer(preamble: str) -> PreTrainedTokenizerFast:
-    """Letters one by one; the text around them is one token before and one behind."""
+    """Build a tokenizer with one token per letter, and one for the text before and after the letters."""
     from tokenizers import Tokenizer, decoders, models
 
     pieces = ["<pad>", "<eos>", "<unk>", preamble, ", ", "\n", *"abcdefghijklmnopqrstuvwxyz"]
@@ -104,7 +104,7 @@ def build_tokenizer(preamble: str) -> PreTrainedTokenizerFast:
 
 
 def example(problem: Problem, rng: random.Random) -> str:
-    """A response of the base: 40 % right in an order that prefers early letters outside, else a slip."""
+    """Draw a training response of the base: 40 % are right, in an order that prefers early letters outside."""
     letters = letters_of(problem.prompt)
     if rng.random() < 0.6:
         slip = rng.choice(modes_of(letters))
@@ -119,7 +119,7 @@ def example(problem: Problem, rng: random.Random) -> str:
 
 
 def train_base(steps: int = 1200, batch: int = 128, learning_rate: float = 3e-3) -> Path:
-    """Supervised training from random weights, once; the checkpoint's folder."""
+    """Train the base from random weights, once, and return the checkpoint's folder."""
     path = OUT / "base"
     if (path / "config.json").is_file():
         return path
@@ -152,7 +152,7 @@ def train_base(steps: int = 1200, batch: int = 128, learning_rate: float = 3e-3)
 
 
 def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float64]:
-    """log π of every palindrome of every problem, end token included."""
+    """Return log π of every palindrome of every problem, end token included."""
     with quiet_transformers():
         model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
@@ -167,13 +167,13 @@ def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float
 
 
 def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
-    """Train a setting, or return at once if that is done."""
+    """Train a setting, unless that is done."""
     torch.set_num_threads(1)
     return train(training_config(setting, seed, base, max_steps))
 
 
 def training_config(setting: Setting, seed: int, base: Path, max_steps: int) -> TrainConfig:
-    """What a run trains on and with."""
+    """Return the training settings of a run."""
     return TrainConfig(
         model=str(base),
         task=f"reasoning_gym:{TASK}",
@@ -189,27 +189,27 @@ def training_config(setting: Setting, seed: int, base: Path, max_steps: int) -> 
 
 
 def course_of(run: Path, problems: Sequence[Problem]) -> dict[int, Outcome]:
-    """Exact values of every checkpoint."""
+    """Return exact values of every checkpoint."""
     n_modes = [len(modes_of(letters_of(problem.prompt))) for problem in problems]
     logp = {step: mode_logp(path, problems) for step, path in checkpoints_of(run).items()}
     return {step: outcome(logp_M, logp[0], n_modes) for step, logp_M in logp.items()}
 
 
 def ground_of(base: Path, problems: Sequence[Problem]) -> Ground:
-    """What every run is held against."""
+    """Return the frontier of the base, the reference of every run."""
     modes = [modes_of(letters_of(problem.prompt)) for problem in problems]
     return Ground.of(ExactTask(tokenizer_of(base), problems, modes), base, K)
 
 
 def position_of(run: Path, course: Mapping[int, Outcome], ground: Ground) -> FrontierPosition:
-    """The last checkpoint of a run against the frontier of its base."""
+    """Return the position of a run's last checkpoint relative to the frontier of its base."""
     matched = at_level(course, MATCHED_PASS_AT_1)
     place = None if matched is None else (matched.pass_at_1, matched.pass_at_8)
     return ground.position(checkpoints_of(run)[max(course)], place)
 
 
 def letters_trained_on(seeds: Sequence[int]) -> set[str]:
-    """The sorted letters of all training problems of these seeds."""
+    """Return the sorted letters of all training problems of these seeds."""
     configs = [training_config(SETTINGS[0], seed, Path("base"), 1) for seed in seeds]
     return {_sorted_letters(problem) for config in configs for problem in training_problems(config)}
 

@@ -1,16 +1,16 @@
-"""What each objective does to a policy whose every correct answer is known: the trainer's own comparison.
+"""Compare the objectives of the reference trainer on a task with exact values.
 
-On Countdown-mini pass@k and the probability of every mode are exact (see ``demo_truth.py``), so what differs between
-rows is the objective and the seed, not sampling. All runs start from one base and are scored at every checkpoint,
-once at the last step and once where their own pass@1 crosses one level: an objective that learns slowly has lost
-little by then, and only the second comparison is fair to the others.
+On Countdown-mini pass@k and the probability of every mode are exact (see ``demo_truth.py``). So rows differ by
+objective and seed, not by sampling noise. All runs start from one base. Every checkpoint is scored. Runs are compared
+at the last step, and where their pass@1 crosses one level, because an objective that learns slowly has lost little by
+the last step.
 
     python -m benchmarks.objectives.runs  # trains what is missing under runs/objectives/, 2 runs at a time
     python -m benchmarks.objectives.runs --only main     # one table: main, alpha, mu, group, coupling
 
-The main table has more seeds than the others, and says where each objective stands against the base drawn colder.
-Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and ``objectives.md``, and
-the sweeps of μ and of group sizes to ``objectives_sweeps``.
+The main table has more seeds than the others, and the position of each objective relative to the base at lower
+temperatures. Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and
+``objectives.md``, and the sweeps of μ and of group sizes to ``objectives_sweeps``.
 """
 
 from __future__ import annotations
@@ -53,15 +53,18 @@ from oversharp.trainers.loop import train
 from oversharp.trainers.sft import train_base
 
 OUT = Path("runs/objectives")
-#: Where runs are compared at equal pass@1: every objective of DEMO's table that learns at all gets there.
+#: Level at which runs are compared at equal pass@1. Every objective of the main table that learns at all reaches it.
 MATCHED_PASS_AT_1 = 0.40
-#: Attempts of the coverage that the plane of the frontier has.
+#: k of the frontier.
 K = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One row: what is trained. ``problems`` names a training set of its own, None for all of the split."""
+    """One row: the settings of a training run.
+
+    ``problems`` names a separate training set. None uses the whole split.
+    """
 
     name: str
     algorithm: str
@@ -93,7 +96,7 @@ TABLES: Mapping[str, tuple[Setting, ...]] = {
         Setting(name="trained on other triples", algorithm="grpo", problems="unrelated"),
     ),
 }
-#: Tables that have a page of their own.
+#: Tables with a separate page.
 SWEEPS, SWEEPS_FILE = frozenset({"mu", "group"}), "objectives_sweeps"
 TITLES = {
     "main": "Objectives",
@@ -106,8 +109,11 @@ TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Exact values of one checkpoint. ``interference_nats``: mean over problems of the change in log π of a correct
-    base answer, answers weighted by their base probability (Δ⁺ against the base, [C] Def 4.1)."""
+    """Exact values of one checkpoint.
+
+    ``interference_nats``: mean over problems of the change in log π of a correct base answer, answers weighted by their
+    base probability (Δ⁺ against the base, [C] Def 4.1).
+    """
 
     pass_at_1: float
     pass_at_8: float
@@ -121,17 +127,17 @@ class Outcome:
 COLUMNS = tuple(field.name for field in fields(Outcome))
 
 
-#: Two ways to write one objective: α = 0 changes nothing, α = 1 is the default.
+#: Settings that are equal to others: α = 0 changes nothing, α = 1 is the default.
 _SAME = {"iac:alpha=0": "grpo", "iac:alpha=1": "iac"}
 
 
 def folder(setting: Setting, seed: int) -> Path:
-    """Where a run lies."""
+    """Return the folder of a run."""
     return OUT / folder_name(setting) / f"seed-{seed}"
 
 
 def folder_name(setting: Setting) -> str:
-    """The name of a setting's folder; equal settings of two tables share one."""
+    """Return the name of a setting's folder. Equal settings of two tables share one."""
     expression = _SAME.get(setting.algorithm, setting.algorithm)
     expression = expression.replace(":", "_").replace("=", "").replace("+", "_").replace(",", "_")
     parts = [expression, f"g{setting.group_size}", f"lr{setting.learning_rate:g}"]
@@ -139,7 +145,7 @@ def folder_name(setting: Setting) -> str:
 
 
 def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
-    """Train a setting, or return at once if that is done."""
+    """Train a setting, unless that is done."""
     torch.set_num_threads(1)
     return train(
         TrainConfig(
@@ -158,7 +164,7 @@ def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
 
 
 def write_problem_sets(seed: int = 0) -> None:
-    """Training problems that share their three numbers with an audited one, and as many that share none."""
+    """Write equally many training problems with and without the three numbers of an audited problem."""
     audited = {numbers_of(problem) for problem in countdown.problems()}
     sets: dict[str, list[Problem]] = {"related": [], "unrelated": []}
     for problem in countdown.problems("train"):
@@ -171,15 +177,16 @@ def write_problem_sets(seed: int = 0) -> None:
 
 
 def numbers_of(problem: Problem) -> str:
-    """The three numbers of a prompt such as ``6 7 12 = 54 :``."""
+    """Return the three numbers of a prompt such as ``6 7 12 = 54 :``."""
     return problem.prompt.partition(" = ")[0]
 
 
 def kernel_coupling(checkpoint: Path, *, limit: int = 48) -> dict[str, Summary]:
-    """Cosine of the gradients of two correct answers: of one problem, of problems that share their numbers, of others.
+    """Return the gradient cosines of correct answers to one problem, to the same numbers, and to others.
 
     One answer of each of the first ``limit`` audited problems that have another correct answer and a training problem
-    with the same numbers; the others are training problems from ``unrelated.jsonl``. Intervals over audited problems.
+    with the same numbers. The other problems are training problems from ``unrelated.jsonl``. Intervals are over audited
+    problems.
     """
     by_numbers = {numbers_of(problem): problem for problem in load_problem_file(OUT / "related.jsonl")}
     audited = [
@@ -206,14 +213,14 @@ def kernel_coupling(checkpoint: Path, *, limit: int = 48) -> dict[str, Summary]:
 
 
 def outcomes(run: Path, problems: Sequence[Problem]) -> dict[int, Outcome]:
-    """Exact values of every checkpoint of a run."""
+    """Return exact values of every checkpoint of a run."""
     n_modes = [len(problem.modes) for problem in problems]
     logp = {step: mode_logp(path, problems) for step, path in checkpoints_of(run).items()}
     return {step: outcome(logp_M, logp[0], n_modes) for step, logp_M in logp.items()}
 
 
 def outcome(logp_M: NDArray[np.float64], base_logp_M: NDArray[np.float64], n_modes: Sequence[int]) -> Outcome:
-    """The exact truth of one checkpoint, and its interference with the base's correct answers."""
+    """Return the exact values of one checkpoint, and its interference with the base's correct answers."""
     truth: ExactTruth = exact_truth(logp_M, base_logp_M, n_modes)
     first_mode = np.concatenate([[0], np.cumsum(n_modes)[:-1]])
     base_M = np.exp(base_logp_M)
@@ -223,7 +230,9 @@ def outcome(logp_M: NDArray[np.float64], base_logp_M: NDArray[np.float64], n_mod
 
 
 def at_level(course: Mapping[int, Outcome], level: float) -> Outcome | None:
-    """Values where pass@1 first reaches ``level``, linear between the checkpoints around it; None if it never does.
+    """Return the values where pass@1 first reaches ``level``; None if it never does.
+
+    Values are interpolated linearly between the neighbouring checkpoints.
 
     >>> base, end = (Outcome(**dict.fromkeys(COLUMNS, value)) for value in (0.2, 0.6))
     >>> at_level({0: base, 20: end}, 0.4).pass_at_128, at_level({0: base, 20: end}, 0.7)
@@ -241,7 +250,7 @@ def at_level(course: Mapping[int, Outcome], level: float) -> Outcome | None:
 
 
 def table_rows(setting: Setting, courses: Sequence[Mapping[int, Outcome]], level: float) -> dict[str, Any]:
-    """One row: summaries over the seeds' courses at the last step, and where pass@1 first reaches ``level``."""
+    """Return one row: summaries over seeds at the last step, and where pass@1 first reaches ``level``."""
     last = [course[max(course)] for course in courses]
     matched = [found for course in courses if (found := at_level(course, level)) is not None]
     return {
@@ -260,7 +269,7 @@ def table_rows(setting: Setting, courses: Sequence[Mapping[int, Outcome]], level
 def train_and_score(
     settings: Mapping[Path, tuple[Setting, int]], base: Path, max_steps: int, jobs: int, says: ConsoleProgress
 ) -> dict[Path, dict[int, Outcome]]:
-    """The course of every run, trained first where it is missing."""
+    """Train missing runs, and return the exact values of every run."""
     problems = countdown.problems()
     courses: dict[Path, dict[int, Outcome]] = {}
     with (
@@ -278,7 +287,7 @@ def train_and_score(
 
 
 def positions(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground) -> list[FrontierPosition]:
-    """Of every run against the frontier of its base."""
+    """Return the position of every run relative to the frontier of its base."""
     found = []
     for run, course in courses.items():
         matched = at_level(course, MATCHED_PASS_AT_1)
@@ -288,7 +297,7 @@ def positions(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground) -> 
 
 
 def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
-    """The lines of one table."""
+    """Return the lines of one table."""
     lines = [
         "| | pass@1 | pass@8 | pass@128 | Δ pass@128 | mode entropy, nats | modes that fell > 10× | problems lost "
         "| interference, nats | matched pass@8 | matched pass@128 | matched modes that fell |",
@@ -316,7 +325,7 @@ def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
 
 
 def coupling_markdown(coupling: Mapping[str, Mapping[str, Summary]]) -> list[str]:
-    """The kernel's own answer: one line per checkpoint."""
+    """Return the table of kernel cosines: one line per checkpoint."""
     kinds = list(next(iter(coupling.values())))
     lines = [
         "Cosine of the gradients of log π of two correct answers, over all parameters (the audit's gradient kernel); "
@@ -337,7 +346,7 @@ def markdown(
     max_steps: int,
     coupling: Mapping[str, Mapping[str, Summary]],
 ) -> str:
-    """All tables as a page; ``coupling`` by checkpoint and kind of pair."""
+    """Return all tables as a page. ``coupling`` is by checkpoint and kind of pair."""
     lines = [
         "# Objectives on Countdown-mini",
         "",
@@ -357,7 +366,7 @@ def markdown(
 
 
 def better_or_sharper(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
-    """Where the main table's objectives stand against the base drawn colder."""
+    """Return the positions of the main table's objectives relative to the frontier."""
     return [
         "### Better, or only sharper?",
         "",

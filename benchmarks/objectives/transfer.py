@@ -1,8 +1,8 @@
-"""Trained on additions, audited on what was not trained: does one task's sharpening reach the others?
+"""Train on additions only, and audit three other tasks.
 
-One small model learns four tasks by examples (``transfer_tasks.py``), then RL rewards additions alone. Every correct
-response is known, so the values of all four tasks are exact at every checkpoint. Beside them stands what the audit's
-gradient kernel says of the base: the cosine of the gradients of correct answers, an addition's and another task's.
+One small model learns four tasks from examples (``transfer_tasks.py``), then RL rewards only additions. Every correct
+response is known, so the values of all four tasks are exact at every checkpoint. They are compared with the gradient
+kernel at the base: the cosine of the gradients of correct answers of an addition and of another task.
 
     python -m benchmarks.objectives.transfer           # GRPO and IAC, 5 seeds: runs/transfer/
 
@@ -39,7 +39,7 @@ from oversharp.trainers.loop import train
 OUT = Path("runs/transfer")
 TRAINED = "addition"
 ALGORITHMS = {"grpo": "GRPO", "iac": "IAC"}
-#: Problems of each task whose gradients are compared.
+#: Number of problems of each task whose gradients are compared.
 N_KERNEL = 24
 
 Course = Mapping[str, Mapping[int, Outcome]]
@@ -47,13 +47,13 @@ Course = Mapping[str, Mapping[int, Outcome]]
 
 
 def problems_path() -> Path:
-    """The additions that are trained on: all but the audited ones."""
+    """Return the file of training problems: all additions except the audited ones."""
     path = OUT / f"{TRAINED}.jsonl"
     return path if path.is_file() else write_problems(path, all_problems(TRAINED)[N_AUDITED:])
 
 
 def train_one(algorithm: str, seed: int, base: Path, max_steps: int) -> Path:
-    """Train a run, or return at once if that is done."""
+    """Train a run, unless that is done."""
     torch.set_num_threads(1)
     return train(
         TrainConfig(
@@ -71,7 +71,7 @@ def train_one(algorithm: str, seed: int, base: Path, max_steps: int) -> Path:
 
 
 def course_of(run: Path) -> Course:
-    """Exact values of every checkpoint, task by task."""
+    """Return exact values of every checkpoint, by task."""
     course: dict[str, dict[int, Outcome]] = {}
     for task in TASKS:
         problems = audited(task)
@@ -82,9 +82,10 @@ def course_of(run: Path) -> Course:
 
 
 def kernel_cosines(checkpoint: Path) -> dict[str, Summary]:
-    """Cosine of the gradients of log π of an addition's first correct answer and of one of each task, mean over pairs.
+    """Return the mean gradient cosine of an addition's first correct answer and one of each task.
 
-    Of additions pairs of different problems; intervals over the first problems, whose pairs are averaged.
+    Gradients are those of log π. Pairs of additions are different problems. Intervals are over the additions, whose
+    pairs are averaged.
     """
     loaded = load_path(checkpoint, device=torch.device("cpu"), dtype="float32")
     settings = SamplingSettings(sampler="none")
@@ -109,7 +110,7 @@ def kernel_cosines(checkpoint: Path) -> dict[str, Summary]:
 
 
 def rows_of(courses: Mapping[tuple[str, int], Course], seeds: int) -> list[dict[str, Any]]:
-    """One row per objective and task: the last step, and what changed since the base."""
+    """Return one row per objective and task: values at the last step and changes since the base."""
     rows = []
     for algorithm in ALGORITHMS:
         for task in TASKS:
@@ -142,7 +143,7 @@ def markdown(
     seeds: int,
     max_steps: int,
 ) -> str:
-    """The page."""
+    """Return the page."""
     lines = [
         "# Trained on additions: what becomes of the other tasks",
         "",

@@ -1,7 +1,8 @@
-"""One small model, four tasks: additions, subtractions, multiplications and palindromes, every correct response listed.
+"""One small model and four tasks with listed responses: addition, subtraction, multiplication, palindromes.
 
-An arithmetic problem may be answered in four ways (``17 + 25 = 42``, ``25 + 17 = 42``, ``42 = 17 + 25``, …); a
-subtraction also by the addition that proves it. A palindrome problem gives three letters; six palindromes are right.
+An arithmetic problem may be answered in four ways (``17 + 25 = 42``, ``25 + 17 = 42``, ``42 = 17 + 25``, …), a
+subtraction also by the addition that proves it. A palindrome problem gives three letters, and six palindromes are
+right.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ MOST = 99
 WORDS = ("<pad>", "<eos>", "add", "sub", "mul", "pal", ":", "=", "+", "-", "*", *map(str, range(MOST + 1)), *LETTERS)
 #: Tokens of the longest response, the end token included.
 RESPONSE_TOKENS = 7
-#: How often the base answers in which way; the first is its habit.
+#: Frequencies of the base's four ways, the most frequent first.
 ARITHMETIC_HABIT = (0.5, 0.25, 0.15, 0.1)
 WRONG_SHARE = 0.6
 N_AUDITED, SPLIT_SEED = 60, 0
 
 
 def addition(a: int, b: int) -> Problem:
-    """Two different numbers to add.
+    """Return a problem with two different numbers to add.
 
     >>> addition(17, 25).modes
     ('17 + 25 = 42', '25 + 17 = 42', '42 = 17 + 25', '42 = 25 + 17')
@@ -41,7 +42,7 @@ def addition(a: int, b: int) -> Problem:
 
 
 def subtraction(whole: int, part: int) -> Problem:
-    """What is left of the whole, which is not twice the part.
+    """Return a problem that subtracts the part from the whole, which is not twice the part.
 
     >>> subtraction(42, 17).modes
     ('42 - 17 = 25', '25 = 42 - 17', '17 + 25 = 42', '25 + 17 = 42')
@@ -53,7 +54,7 @@ def subtraction(whole: int, part: int) -> Problem:
 
 
 def multiplication(a: int, b: int) -> Problem:
-    """Two different numbers to multiply.
+    """Return a problem with two different numbers to multiply.
 
     >>> multiplication(6, 7).modes[0]
     '6 * 7 = 42'
@@ -64,7 +65,9 @@ def multiplication(a: int, b: int) -> Problem:
 
 
 def palindrome(letters: Sequence[str]) -> Problem:
-    """Three letters, each to be used twice; the alphabetical order outside in is the first way.
+    """Return a problem with three letters, each to be used twice.
+
+    The first way has the letters in alphabetical order from outside to inside.
 
     >>> palindrome(["c", "a", "b"]).modes[:2]
     ('a b c c b a', 'a c b b c a')
@@ -78,7 +81,10 @@ def _problem(task: str, prompt: str, gold: str, ways: tuple[str, ...]) -> Proble
 
 
 def all_problems(task: str) -> list[Problem]:
-    """Every problem of a task, shuffled by one seed; the first ``N_AUDITED`` are audited, and never trained on."""
+    """Return every problem of a task, shuffled with a fixed seed.
+
+    The first ``N_AUDITED`` are audited and never trained on.
+    """
     rng = random.Random(SPLIT_SEED)
     if task == "palindrome":
         found = [palindrome(rng.sample(LETTERS, 3)) for _ in range(2000)]
@@ -94,12 +100,12 @@ def all_problems(task: str) -> list[Problem]:
 
 
 def audited(task: str) -> list[Problem]:
-    """The problems whose exact values are told."""
+    """Return the audited problems."""
     return all_problems(task)[:N_AUDITED]
 
 
 def example(problem: Problem, rng: random.Random) -> str:
-    """A response of the base: one of the ways, the first most often, or the same with one slip."""
+    """Draw a training response of the base: one of the ways, the first most often, or one with a slip."""
     habit = ARITHMETIC_HABIT if problem.task != "palindrome" else tuple(1 / (place + 1) for place in range(6))
     words = rng.choices(problem.modes, habit)[0].split()
     if rng.random() < WRONG_SHARE:
@@ -114,7 +120,7 @@ def _other_number(number: int, rng: random.Random) -> str:
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token for every word, number up to 99 and letter."""
+    """Build a tokenizer with one token for every word, number up to 99 and letter."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -131,7 +137,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def train_base(path: Path, *, steps: int = 2000, batch: int = 128, learning_rate: float = 3e-3) -> Path:
-    """Supervised training on all four tasks in equal parts from random weights, once; the checkpoint's folder."""
+    """Train the base on all four tasks in equal parts, once, and return the checkpoint's folder."""
     if (path / "config.json").is_file():
         return path
     torch.manual_seed(0)
