@@ -1,4 +1,4 @@
-"""``python -m benchmarks.papers``: run all families, print the verdicts, write the table, the record and the page."""
+"""``python -m benchmarks.papers``: run all families and write the table, the record and the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = Path("runs/papers.html")
 
 
 def run_families(effort: Effort, *, workers: int) -> tuple[Family, ...]:
-    """All families in their order; each is one process's work, and depends on the effort alone."""
+    """Run all families in order, each in one process. The result depends only on the effort."""
     if workers == 1:
         return tuple(family(effort) for family in FAMILIES)
     # spawn: torch's threads do not survive a fork
@@ -33,7 +33,7 @@ def run_families(effort: Effort, *, workers: int) -> tuple[Family, ...]:
 
 
 def write_all(families: Sequence[Family], effort: Effort, *, out: Path, page: Path, wall_s: float) -> None:
-    """``papers.md`` and ``papers.json`` under ``out``, the page where it belongs."""
+    """Write ``papers.md`` and ``papers.json`` to ``out``, and the page to its path."""
     conditions = circumstances(["numpy", "scipy", "torch"])
     versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items())
     foot = (
@@ -47,7 +47,7 @@ def write_all(families: Sequence[Family], effort: Effort, *, out: Path, page: Pa
 
 
 def main() -> None:
-    """Parse the flags, run, print one line per claim."""
+    """Parse the flags, run, and print one line per claim."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     default = Effort()
     parser.add_argument("--seeds", type=int, default=default.seeds, help="runs of every toy world")

@@ -1,4 +1,4 @@
-"""What a claim is: a statement of a paper, numbers that could refute it, and a verdict that follows from them."""
+"""Claims of the papers: statement, numbers that could refute it, and the resulting verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.reports.records import Figure
 Paper = Literal["A", "B", "C"]
 Outcome = Literal["holds", "fails", "undecided"]
 Kind = Literal["holds", "holds when", "fails as printed, holds corrected", "fails", "undecided"]
-#: What the paper says, or what it should have said.
+#: Whether the statement is the paper's or a corrected one.
 Form = Literal["printed", "corrected"]
 
 
@@ -38,12 +38,12 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Above:
-    """The claim says: more than ``threshold``."""
+    """Rule: the number is above ``threshold``."""
 
     threshold: float
 
     def outcome(self, estimate: Estimate) -> Outcome:
-        """Decided only where the interval lies on one side of the threshold."""
+        """Decide only if the interval is on one side of the threshold."""
         if (bounds := _bounds(estimate)) is None:
             return "undecided"
         if bounds[0] > self.threshold:
@@ -58,12 +58,12 @@ class Above:
 
 @dataclass(frozen=True, kw_only=True)
 class Below:
-    """The claim says: less than ``threshold``."""
+    """Rule: the number is below ``threshold``."""
 
     threshold: float
 
     def outcome(self, estimate: Estimate) -> Outcome:
-        """Decided only where the interval lies on one side of the threshold."""
+        """Decide only if the interval is on one side of the threshold."""
         if (bounds := _bounds(estimate)) is None:
             return "undecided"
         if bounds[1] < self.threshold:
@@ -78,10 +78,10 @@ class Below:
 
 @dataclass(frozen=True, kw_only=True)
 class Never:
-    """The claim is universal: the estimate is the share of counterexamples, and one refutes it."""
+    """Rule of a universal claim: the estimate is the share of counterexamples, and one refutes the claim."""
 
     def outcome(self, estimate: Estimate) -> Outcome:
-        """One counterexample is enough; none among n instances is as much as numbers can say."""
+        """Refute with one counterexample. Without any among n instances the claim counts as holding."""
         if estimate.value is None:
             return "undecided"
         return "holds" if estimate.value == 0 else "fails"
@@ -94,13 +94,13 @@ class Never:
 
 @dataclass(frozen=True, kw_only=True)
 class Printed:
-    """The paper prints a number; it is right if ours rounds to it."""
+    """Rule: the number rounds to the one that the paper prints."""
 
     number: float
     decimals: int
 
     def outcome(self, estimate: Estimate) -> Outcome:
-        """Half a unit of the last printed digit is allowed."""
+        """Allow half a unit of the last printed digit."""
         allowed = 0.5 * 10.0**-self.decimals * (1 + 1e-9)
         if estimate.value is None:
             return "undecided"
@@ -119,13 +119,14 @@ Rule = Above | Below | Never | Printed
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A claim in one setting. ``setting`` holds pairs of factor and level, the same factors in all checks of a claim.
+    """A claim in one setting.
 
-    The factor ``""`` has levels that name themselves, the factor :data:`PART` levels that are parts of the statement.
-
-    ``independent`` is what an independent implementation measured for the same number over 200 seeds,
-    ``independent_range`` the shares that it reported of an unknown number of instances, lowest and highest.
-    ``form`` is "corrected" where a mended statement is tested, which the paper does not make.
+    Attributes:
+        setting: Pairs of factor and level. All checks of a claim have the same factors. The factor ``""`` has levels
+            that need no name, the factor :data:`PART` levels that are parts of the statement.
+        independent: The same number from an independent implementation, over 200 seeds.
+        independent_range: Lowest and highest share that it reported for an unknown number of instances.
+        form: "corrected" for a corrected statement, which the paper does not make.
     """
 
     setting: tuple[tuple[str, str], ...]
@@ -138,18 +139,19 @@ class Check:
 
     @property
     def outcome(self) -> Outcome:
-        """What the rule says of the estimate."""
+        """Apply the rule to the estimate."""
         return self.rule.outcome(self.estimate)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``condition`` names the settings of ``holds when``, or the corrected form that holds.
+    """Verdict on a claim.
 
-    ``elsewhere`` counts what the other settings came to.
-
-    ``of_parts``: the settings are parts of the statement, so it holds *for* them. ``excluded``: the condition names
-    the settings that do not hold, because that is shorter.
+    Attributes:
+        condition: The settings of ``holds when``, or the corrected form that holds.
+        elsewhere: Counts of the outcomes of the other settings.
+        of_parts: The settings are parts of the statement, so it holds *for* them.
+        excluded: The condition names the settings that do not hold, because that is shorter.
     """
 
     kind: Kind
@@ -160,7 +162,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
+        """The verdict in one line."""
         kind: str = self.kind
         if self.condition and self.kind == FAILS_AS_PRINTED:
             kind += ":"
@@ -171,9 +173,9 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the independent implementation reported, in words, and the verdict that its numbers come to.
+    """Report of the independent implementation in words, and the verdict from its numbers.
 
-    ``why_apart`` is said where ours differ: the reason, in words.
+    ``why_apart``: reason why our numbers differ.
     """
 
     text: str
@@ -183,7 +185,10 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One row of the table. ``statement`` is what the paper says, ``place`` where it says so."""
+    """One row of the table.
+
+    ``statement`` is the paper's statement, ``place`` its section.
+    """
 
     claim_id: str
     paper: Paper
@@ -207,9 +212,9 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What one file of ``families`` gives: claims, and the figures that show them.
+    """Result of one file of ``families``: claims, and figures that show them.
 
-    ``setting`` is what all of its claims share; their own settings add to it.
+    ``setting`` is common to all claims. They add their own settings.
     """
 
     title: str
@@ -220,7 +225,7 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is run: seeds and steps of the toy worlds, random instances of the closed forms, the seed of both."""
+    """Amount of computation: seeds and steps of the toy worlds, instances of the closed forms, and the seed."""
 
     seeds: int = 200
     steps: int = 500
@@ -235,7 +240,7 @@ class Effort:
 
     @property
     def long_steps(self) -> int:
-        """What stands for "eventually": ten times the steps of the papers' figures."""
+        """Steps that count as "eventually": ten times those of the papers' figures."""
         return 10 * self.steps
 
 

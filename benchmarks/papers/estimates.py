@@ -1,4 +1,4 @@
-"""Numbers over seeds or random instances, each with its 95 % interval."""
+"""Estimates over seeds or random instances, with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.statistics.intervals import mean_interval
 
 
 def share(hit_S: Bool[np.ndarray, " seed"], *, of: str = "seeds") -> Estimate:
-    """Share of seeds (or instances) with a property, with Wilson's interval; unknown among none.
+    """Return the share of seeds (or instances) with a property and Wilson's interval; unknown if n = 0.
 
     >>> some = share(np.array([True] * 9 + [False]))
     >>> some.value, round(some.low, 4), round(some.high, 4)
@@ -26,7 +26,9 @@ def share(hit_S: Bool[np.ndarray, " seed"], *, of: str = "seeds") -> Estimate:
 
 
 def mean(value_S: Float[np.ndarray, " seed"], *, unit: str, of: str = "seeds") -> Estimate:
-    """Mean over seeds with Student's t interval; pass the differences per seed for a comparison.
+    """Return the mean over seeds with Student's t interval.
+
+    For a comparison pass the differences per seed.
 
     >>> mean(np.array([1.0, 2.0, 3.0]), unit="steps").value
     2.0
@@ -36,7 +38,7 @@ def mean(value_S: Float[np.ndarray, " seed"], *, unit: str, of: str = "seeds") -
 
 
 def exact(value: float, *, unit: str, n: int = 1, of: str = "value") -> Estimate:
-    """A number that no chance touches.
+    """Return a deterministic number.
 
     >>> exact(0.885, unit="squared norm").low is None
     True
@@ -45,7 +47,7 @@ def exact(value: float, *, unit: str, n: int = 1, of: str = "value") -> Estimate
 
 
 def enumerated(bad: Sequence[bool], *, of: str) -> Estimate:
-    """Share of counterexamples among all cases that there are: exact, so without an interval.
+    """Return the share of counterexamples among all existing cases: exact, so without an interval.
 
     >>> every = enumerated([True, False], of="kinds of problem")
     >>> every.value, every.low, every.n
@@ -55,7 +57,7 @@ def enumerated(bad: Sequence[bool], *, of: str) -> Estimate:
 
 
 def counterexamples(bad: Sequence[bool]) -> Estimate:
-    """Share of instances that refute a universal statement.
+    """Return the share of instances that refute a universal statement.
 
     >>> counterexamples([False] * 100).value
     0.0

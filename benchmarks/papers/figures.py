@@ -1,4 +1,4 @@
-"""Paths of toy worlds as figures of the page."""
+"""Figures of the paths of toy worlds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from benchmarks.papers.table import number
 from oversharp.reports.records import Cell, Colour, Column, Figure, Line, Panel, Table
 
-#: More than 45, from where on the figures put few markers on a line instead of one on each point.
+#: Points per line. Above 45 the figures draw few markers on a line instead of one per point.
 _POINTS = 51
 _COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 _ORDERED: tuple[Colour, ...] = ("q1", "q3", "q5", "q6")
@@ -19,7 +19,10 @@ _ORDERED: tuple[Colour, ...] = ("q1", "q3", "q5", "q6")
 
 @dataclass(frozen=True, kw_only=True)
 class Path:
-    """A quantity over recorded steps and seeds, under its label. Step 0 is before the first update."""
+    """A quantity over recorded steps and seeds, with a label.
+
+    Step 0 is before the first update.
+    """
 
     label: str
     value_ST: Float[np.ndarray, "seed record"]

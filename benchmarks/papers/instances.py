@@ -23,7 +23,10 @@ KERNELS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One query's modes and how often each was sampled; at least one correct and one wrong mode was."""
+    """Modes of one query with their numbers of samples.
+
+    At least one correct and one wrong mode were sampled.
+    """
 
     reference_K: Float[np.ndarray, " mode"]
     correct_K: Bool[np.ndarray, " mode"]
@@ -49,7 +52,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A batch of G samples (``mode_G``), their kernel, and the kernel between them and one mode never sampled."""
+    """A batch of G samples (``mode_G``), its kernel, and its kernel with one unsampled mode."""
 
     kernel_GG: Float[np.ndarray, "sample sample"]
     unseen_G: Float[np.ndarray, " sample"]
@@ -83,7 +86,10 @@ def batches(n: int, seed: int) -> Iterator[Batch]:
 
 
 def kernels(n: int, seed: int, *, repeats: bool) -> Iterator[Kernel]:
-    """``n`` kernels, see :data:`KERNELS`; with ``repeats`` some mode is sampled more than once, else none is."""
+    """Draw ``n`` kernels, see :data:`KERNELS`.
+
+    With ``repeats`` some mode is sampled more than once, otherwise none is.
+    """
     random = np.random.default_rng([seed, 2, repeats])
     found = 0
     while found < n:

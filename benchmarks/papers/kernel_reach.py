@@ -1,9 +1,9 @@
-"""How far does the gradient kernel foretell what training does? From one small step to many with Adam.
+"""Compare the kernel's prediction with the effect of training, from one small step to many Adam steps.
 
-``python -m benchmarks.papers.kernel_reach`` (after ``make demo``; about a minute) takes the demo's base, draws batches
-of on-policy responses to training queries, and trains copies of the model on them with the plain policy gradient Σ_j
-A_j·log π_j, A normalised within a query. For the responses of a held-out panel and of the batch itself, the change of
-log π is set beside Σ_j K_ij·A_j from the kernel before training. Pearson's r, one value per seed, and its mean, into
+``python -m benchmarks.papers.kernel_reach`` (after ``make demo``; about a minute) draws batches of on-policy responses
+of the demo's base to training queries. It trains copies of the model on them with the plain policy gradient Σ_j A_j·log
+π_j, A normalised within a query. For the responses of a held-out panel and of the batch, it compares the change of log
+π with Σ_j K_ij·A_j from the kernel before training. It writes Pearson's r, one value per seed, and its mean to
 ``benchmarks/results/kernel_reach.json``.
 """
 
@@ -37,7 +37,7 @@ QUERIES, GROUP = 32, 8
 PANEL_PROBLEMS, PANEL_MODES = 32, 3
 SEEDS = (0, 1, 2)
 MEMORY_BYTES = 1 << 30
-#: 2e-4 is what the demo trains with.
+#: 2e-4 is the demo's learning rate.
 WAYS: tuple[tuple[str, Callable[[Sequence[torch.nn.Parameter]], torch.optim.Optimizer], int], ...] = (
     ("one SGD step at 1e-6", lambda weights: torch.optim.SGD(weights, lr=1e-6), 1),
     ("one SGD step at 1e-4", lambda weights: torch.optim.SGD(weights, lr=1e-4), 1),
@@ -58,7 +58,10 @@ class Batch:
 
 
 def draw_batch(models: ModelHolder, seed: int) -> Batch:
-    """On-policy groups; a group of equal rewards teaches nothing and stays in with advantage 0."""
+    """Draw on-policy groups.
+
+    A group of equal rewards stays in with advantage 0.
+    """
     queries = countdown.problems("train", limit=(seed + 1) * QUERIES)[-QUERIES:]
     checkpoint = Checkpoint(step=0, label="base", path=BASE, kind="full", weights_hash=str(BASE))
     sampler = make_sampler("transformers", SamplerContext(models=models))
@@ -75,7 +78,7 @@ def draw_batch(models: ModelHolder, seed: int) -> Batch:
 
 
 def panel(loaded: LoadedModel) -> tuple[list[Problem], list[tuple[int, ...]]]:
-    """Held-out problems with some of their correct responses."""
+    """Return held-out problems with some of their correct responses."""
     pairs = [(one, mode) for one in countdown.problems(limit=PANEL_PROBLEMS) for mode in one.modes[:PANEL_MODES]]
     return [problem for problem, _ in pairs], [response_ids(loaded.tokenizer, mode) for _, mode in pairs]
 
@@ -83,7 +86,7 @@ def panel(loaded: LoadedModel) -> tuple[list[Problem], list[tuple[int, ...]]]:
 def logps(
     loaded: LoadedModel, problems: Sequence[Problem], token_ids: Sequence[tuple[int, ...]]
 ) -> Float[np.ndarray, " response"]:
-    """log π of every response, in nats."""
+    """Return log π of every response, in nats."""
     requests = [
         ForcedRequest(problem=problem, response_id=str(index), token_ids=ids)
         for index, (problem, ids) in enumerate(zip(problems, token_ids, strict=True))
@@ -95,7 +98,7 @@ def logps(
 def kernel_rows(
     loaded: LoadedModel, problems: Sequence[Problem], token_ids: Sequence[tuple[int, ...]]
 ) -> list[KernelRow]:
-    """The same responses as rows of a kernel."""
+    """Return the responses as rows of a kernel."""
     return [
         KernelRow(prompt_ids=tuple(encode_prompt(loaded.tokenizer, problem, SETTINGS)), token_ids=ids)
         for problem, ids in zip(problems, token_ids, strict=True)
@@ -122,7 +125,7 @@ def train(loaded: LoadedModel, batch: Batch, optimizer: torch.optim.Optimizer, s
 
 
 def measure(seed: int) -> dict[str, dict[str, float]]:
-    """Way of training → r on the panel and on the batch, and how far log π of the panel moved."""
+    """Return, for each training setup, r on the panel and on the batch, and the change of log π of the panel."""
     models = ModelHolder(device="cpu")
     batch = draw_batch(models, seed)
     checkpoint = Checkpoint(step=0, label="base", path=BASE, kind="full", weights_hash=str(BASE))

@@ -1,4 +1,4 @@
-"""The claims as one HTML page: the report's own records, look and rules (nothing loaded, nothing run)."""
+"""The claims as one HTML page, with the report's records and style. It loads and runs nothing."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from oversharp.reports.numbers import decimal
 from oversharp.reports.records import Card, Cell, Column, Figure, Headline, Missing, Page, Section, Table, Tile
 from oversharp.reports.render import render_page
 
-_FEW = 3  # numbers that a table cell takes
+_FEW = 3  # numbers that fit into a table cell
 _CLAIM_COLUMNS = ("claim", "where", "verdict", "numbers (95 %)", "independent")
-#: Whole words in the columns; on a phone, a claim is a card, and its cells carry the names of their columns.
+#: Columns break between words. On a phone a claim is a card, and its cells have the names of their columns.
 _STYLE = (
     ".data td:not(.num) { min-width: 8rem; overflow-wrap: break-word; }\n"
     "@media screen and (max-width: 600px) {\n"
@@ -52,7 +52,7 @@ _LIMITS = (
 
 
 def build_page(families: Sequence[Family], effort: Effort) -> Page:
-    """All families as sections of a page; every claim is in it."""
+    """Build the page with all families as sections and every claim."""
     claims = [claim for family in families for claim in family.claims]
     return Page(
         title="The papers' claims, run again",
@@ -69,7 +69,10 @@ def build_page(families: Sequence[Family], effort: Effort) -> Page:
 
 
 def page_html(page: Page) -> str:
-    """The page in the report's look with rules of its own; its policy lets this stylesheet in and no other."""
+    """Render the page in the report's style with additional rules.
+
+    Its content security policy allows only this stylesheet.
+    """
     return render_page(page, extra_rules=_STYLE)
 
 
@@ -108,7 +111,10 @@ def _card(letter: str, claims: Sequence[Claim]) -> Card:
 
 
 def _first_figure(families: Sequence[Family]) -> Figure | Missing:
-    """The headline wants one picture; without any it says so. Its section shows the others."""
+    """Return the picture of the headline, or a note if there is none.
+
+    The section shows the other pictures.
+    """
     for family in families:
         if family.figures:
             return family.figures[0]
@@ -145,7 +151,7 @@ def _claims_table(family: Family) -> Table:
 
 
 def _numbers(claim: Claim) -> str:
-    """All numbers where they are few, else their range; the table below has every one."""
+    """Return all numbers if there are few, otherwise their range. The table below has every one."""
     if len(claim.checks) <= _FEW:
         return numbers_text(claim, between="; ")
     quantities = "; ".join(dict.fromkeys(check.quantity for check in claim.checks))

@@ -1,10 +1,10 @@
-"""Whether published benchmarks pass whole: every row is read, every gold is graded, its own answer right, others wrong.
+"""Test whole published benchmarks: is every gold parsed, right in a box, and other golds wrong?
 
-``python -m benchmarks.papers.published gsm8k=test.jsonl math500=… …`` takes files as ``--task benchmark:NAME=PATH``
-does and writes ``results/published.json``: figures, rows by their number and hashes of the files, never their texts.
-For each file it asks of every problem: does the verifier accept the gold in a box? Does it refuse the gold of the next
-problem that has another one? Rows that it answers wrongly are named; so are golds that only ``exact`` can grade. What
-was found of benchmarks that are not given stays as it is.
+``python -m benchmarks.papers.published gsm8k=test.jsonl math500=… …`` takes files like ``--task benchmark:NAME=PATH``
+and writes ``results/published.json``: figures, row numbers and hashes of the files, never their texts. For each problem
+it asks whether the verifier accepts the gold in a box, and refuses the gold of the next problem that has another one.
+It lists rows with wrong grades, and golds that only ``exact`` can grade. Results of benchmarks that are not given are
+kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ ACCEPTED = "So the answer is \\boxed{{{}}}."
 
 
 def tried(name: str, path: Path) -> dict[str, Any]:
-    """The figures of one file; places count its problems from 1, in their order."""
+    """Return the figures of one file.
+
+    Problems are numbered from 1, in their order.
+    """
     problems = benchmark_problems(f"{name}={path}")
     others = [_next_gold(problems, place) for place in range(len(problems))]
     with Verifiers() as verifiers:
@@ -44,7 +47,7 @@ def tried(name: str, path: Path) -> dict[str, Any]:
 
 
 def _next_gold(problems: tuple[Problem, ...], place: int) -> str:
-    """The gold of the first problem after this one, round the end, whose text differs."""
+    """Return the gold of the next problem with a different text, cyclically."""
     own = problems[place].gold
     return next(one.gold for one in (*problems[place + 1 :], *problems[:place]) if one.gold != own)
 
@@ -54,7 +57,7 @@ def _places(found: Any) -> list[int]:
 
 
 def main() -> None:
-    """Try every file, write the result file and print it."""
+    """Test every file, write the result file and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="NAME=PATH")
     files = []

@@ -14,7 +14,7 @@ from oversharp.reports.citations import references
 from oversharp.reports.numbers import MINUS, decimal, listing
 
 COLUMNS = ("claim", "where", "setting", "numbers (95 %)", "verdict", "independent", "agreement")
-#: Every kind of verdict as a verb and as a heading, best first; together they cover all claims.
+#: Every kind of verdict as a verb and as a heading, best first. Together they cover all claims.
 KINDS: dict[Kind, tuple[str, str]] = {
     "holds": ("hold", "holds"),
     "holds when": ("hold in part", "holds in part"),
@@ -22,11 +22,11 @@ KINDS: dict[Kind, tuple[str, str]] = {
     "fails": ("fail", "fails"),
     "undecided": ("are undecided", "undecided"),
 }
-_MANY = 12  # settings with one outcome that a cell does not list
+_MANY = 12  # number of settings with one outcome from which on a cell does not list them
 
 
 def number(value: float) -> str:
-    """Three decimals below 10, one below 1000.
+    """Format a number: three decimals below 10, one below 1000.
 
     >>> number(0.12345), number(-1234.5), number(1.0), number(27.91), number(2e-5)
     ('0.123', '−1234', '1.000', '27.9', '2.0e−5')
@@ -43,7 +43,7 @@ def number(value: float) -> str:
 
 
 def together(*values: float) -> tuple[str, ...]:
-    """Numbers that stand side by side, in one format: as many decimals as tell them apart.
+    """Format numbers alike, with enough decimals to distinguish them.
 
     >>> together(-0.00046, -0.00064, -0.00027), together(11.0, 7.433, 14.5), together(0.0, 0.0, 0.0)
     (('−0.0005', '−0.0006', '−0.0003'), ('11.0', '7.4', '14.5'), ('0.000', '0.000', '0.000'))
@@ -56,7 +56,7 @@ def together(*values: float) -> tuple[str, ...]:
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """``0.985 [0.957, 0.997]``; an exact number stands alone, an unknown one is a dash."""
+    """Format an estimate: ``0.985 [0.957, 0.997]``, an exact number alone, an unknown one as a dash."""
     if estimate.value is None:
         return "–"
     if estimate.low is None or estimate.high is None:
@@ -66,7 +66,10 @@ def estimate_text(estimate: Estimate) -> str:
 
 
 def check_text(check: Check, setting: tuple[tuple[str, str], ...]) -> str:
-    """One setting's number, with its outcome; ``setting`` is what of the setting the reader does not know yet."""
+    """Format one setting's number with its outcome.
+
+    ``setting`` is the part of the setting that is not in the row's label.
+    """
     where = ", ".join(named(factor, level) for factor, level in setting)
     told = told_text(check)
     beside = f" (independent {told})" if told else ""
@@ -74,7 +77,7 @@ def check_text(check: Check, setting: tuple[tuple[str, str], ...]) -> str:
 
 
 def told_text(check: Check) -> str:
-    """The independent number, or the range of them; empty where none was told."""
+    """Return the independent number or range; empty if there is none."""
     if check.independent is not None:
         return number(check.independent)
     if check.independent_range is None:
@@ -83,9 +86,9 @@ def told_text(check: Check) -> str:
 
 
 def range_text(checks: Sequence[Check]) -> str:
-    """Many settings in one phrase: the span of their numbers, and how many came to what.
+    """Summarise many settings: the range of their numbers, and counts of outcomes.
 
-    Unknown numbers are left out of the span.
+    Unknown numbers are not in the range.
     """
     values = [check.estimate.value for check in checks if check.estimate.value is not None]
     span = " to ".join(dict.fromkeys(together(min(values), max(values)))) if values else "–"
@@ -98,7 +101,7 @@ _MARKS: dict[Outcome, str] = {"holds": "✓", "fails": "✗", "undecided": "?"}
 
 
 def numbers_text(claim: Claim, *, between: str) -> str:
-    """What was measured and on how many, then the numbers, one line per level of the first factors."""
+    """Return the quantity, its n, and the numbers, one line per level of the first factors."""
     spread = _counted(claim)
     quantities = list(dict.fromkeys(check.quantity for check in claim.checks))
     lines = []
@@ -133,12 +136,12 @@ def _counted(claim: Claim) -> str:
 
 
 def rules_text(claim: Claim) -> str:
-    """The rules that decide a claim's settings, each once."""
+    """Return the rules of a claim's settings, each once."""
     return "; ".join(dict.fromkeys(check.rule.text for check in claim.checks))
 
 
 def row(claim: Claim, *, between: str = "<br>") -> tuple[str, ...]:
-    """The claim's cells, in the order of :data:`COLUMNS`."""
+    """Return the claim's cells, in the order of :data:`COLUMNS`."""
     setting = " ".join(part for part in (claim.setting, f"Rule: {rules_text(claim)}.", claim.note) if part)
     return (
         claim.statement,
@@ -152,19 +155,19 @@ def row(claim: Claim, *, between: str = "<br>") -> tuple[str, ...]:
 
 
 def counts_text(claims: Sequence[Claim]) -> str:
-    """How many claims came to which verdict, in one phrase."""
+    """Return the numbers of claims by verdict, in one phrase."""
     counted = kind_counts(claims)
     return ", ".join(f"{counted[kind]} {verb}" for kind, (verb, _) in KINDS.items() if counted[kind])
 
 
 def kind_counts(claims: Sequence[Claim]) -> dict[Kind, int]:
-    """How many claims came to each kind of verdict, those of none too: they add up to all claims."""
+    """Count the claims of each kind of verdict, zeros included."""
     counted = Counter(verdict(claim.checks).kind for claim in claims)
     return {kind: counted[kind] for kind in KINDS}
 
 
 def scope_text(claims: Sequence[Claim]) -> str:
-    """What the claims were tested on, in one sentence that counts them."""
+    """Return one sentence with the numbers of claims by kind of test."""
     drawn: dict[str, list[int]] = {"random instances": [], "seeds": [], "exactly": []}
     for claim in claims:
         estimates = [check.estimate for check in claim.checks]
@@ -183,7 +186,10 @@ def scope_text(claims: Sequence[Claim]) -> str:
 
 
 def markdown(families: Sequence[Family]) -> str:
-    """All claims, a table per family. The same numbers give the same text."""
+    """Return all claims, a table per family.
+
+    Equal numbers give equal text.
+    """
     claims = [claim for family in families for claim in family.claims]
     lines = [
         "# The papers' claims, run again",
@@ -210,7 +216,7 @@ def markdown(families: Sequence[Family]) -> str:
 
 
 def records(families: Sequence[Family]) -> list[dict[str, Any]]:
-    """All claims with full numbers, for ``papers.json``."""
+    """Return all claims with full numbers, for ``papers.json``."""
     return [
         {
             "claim_id": claim.claim_id,
@@ -252,7 +258,7 @@ def _check_record(check: Check) -> dict[str, Any]:
 
 
 def _bold(text: str) -> str:
-    """The verdict bold, without its conditions."""
+    """Return the verdict in bold, without its conditions."""
     first = FAILS_AS_PRINTED if text.startswith(FAILS_AS_PRINTED) else text.partition(" ")[0]
     return f"**{first}**{text[len(first) :]}"
 

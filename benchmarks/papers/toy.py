@@ -1,4 +1,4 @@
-"""The settings that the families of toy worlds share, and what is read off a run."""
+"""Settings that the families of toy worlds share, and quantities of a run."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ COLLAPSE = f"Collapse: a label with probability ≥ {COLLAPSED_FROM:g}."
 
 
 def cat_setting(effort: Effort) -> str:
-    """What all claims about the cats share, in words."""
+    """Return the common settings of the claims about the cat world, in words."""
     return f"Persian inputs, linear softmax from 0, SGD, learning rate {LEARNING_RATE:g}, {effort.steps} steps."
 
 
 def delay(effort: Effort) -> str:
-    """The quantity of :func:`steps_to_collapse`."""
+    """Return the quantity of :func:`steps_to_collapse` in words."""
     return f"steps to collapse (counted as {effort.steps} if none)"
 
 
 def cat_config(effort: Effort, estimator: Estimator, group_size: int) -> ToyConfig:
-    """The setting of [A] 2.4 that all of its figures vary; see :func:`cat_setting`."""
+    """Return the settings of [A] 2.4 that all of its figures vary; see :func:`cat_setting`."""
     return ToyConfig(
         estimator=estimator,
         group_size=group_size,
@@ -47,30 +47,30 @@ def cat_config(effort: Effort, estimator: Estimator, group_size: int) -> ToyConf
 
 
 def long_config(effort: Effort, estimator: Estimator, group_size: int) -> ToyConfig:
-    """The same over ten times the steps, with a record of the last one alone."""
+    """Return the same settings with ten times the steps, recording only the last one."""
     config = cat_config(effort, estimator, group_size)
     return replace(config, steps=effort.long_steps, record_every=effort.long_steps)
 
 
 def play(config: ToyConfig, world: World | None = None) -> ToyRun:
-    """A run of ``world``, by default the cats with a very similar Siamese."""
+    """Run ``world``, by default the cats with a very similar Siamese."""
     return run(cat_world() if world is None else world, config)
 
 
 def largest_probability(played: ToyRun) -> Float[np.ndarray, "seed record"]:
-    """Largest probability of any label."""
+    """Return the largest probability of any label."""
     return played.prob_STK.max(axis=2)
 
 
 def is_collapsed(played: ToyRun, *, by_step: int | None = None) -> Bool[np.ndarray, " seed"]:
-    """Whether each seed's policy is collapsed at the last step, or was at any step up to ``by_step``."""
+    """Return whether each seed's policy is collapsed at the last step, or at any step up to ``by_step``."""
     if by_step is None:
         return np.asarray(largest_probability(played)[:, -1] >= COLLAPSED_FROM)
     return np.asarray((largest_probability(played)[:, played.step_T <= by_step] >= COLLAPSED_FROM).any(axis=1))
 
 
 def steps_to_collapse(played: ToyRun) -> Float[np.ndarray, " seed"]:
-    """First step at which each seed's policy is collapsed; the last step where it never is.
+    """Return the first step at which each seed's policy is collapsed, or the last step if it never is.
 
     Its mean is the restricted mean of survival analysis, so that seeds which never collapse count as late.
     """

@@ -1,4 +1,4 @@
-"""From the outcomes of a claim's settings to its verdict, and whether an independent implementation agrees."""
+"""Compute the verdict of a claim from its settings, and compare it with an independent implementation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from benchmarks.papers.claim import FAILS_AS_PRINTED, PART, Check, Claim, Never, Verdict
 from oversharp.reports.numbers import listing
 
-#: Seeds behind every number of the independent implementation.
+#: Seeds of every number of the independent implementation.
 INDEPENDENT_SEEDS = 200
 #: Two-sided 99 %: many numbers are compared, and at 95 % one in twenty would differ by chance.
 _Z = 2.576
@@ -28,7 +28,7 @@ RULE = (
 
 
 def verdict(checks: Sequence[Check]) -> Verdict:
-    """The verdict that follows from the checks, by :data:`RULE`."""
+    """Return the verdict that follows from the checks, by :data:`RULE`."""
     printed = [check for check in checks if check.form == "printed"]
     corrected = [check for check in checks if check.form == "corrected"]
     if not corrected:
@@ -74,7 +74,7 @@ def _elsewhere(checks: Sequence[Check]) -> str:
 
 
 def condition(holding: Sequence[Check], checks: Sequence[Check]) -> str:
-    """An exact description of the settings of ``holding``: one restriction per factor, or a list."""
+    """Describe the settings of ``holding`` exactly: one restriction per factor, or a list."""
     factors = [factor for factor, _ in checks[0].setting]
     levels = [_levels(checks, i) for i in range(len(factors))]
     held = [_levels(holding, i) for i in range(len(factors))]
@@ -94,7 +94,7 @@ def condition(holding: Sequence[Check], checks: Sequence[Check]) -> str:
 
 
 def named(factor: str, level: str) -> str:
-    """``G = 8``; parts, and levels of a factor without a name, speak for themselves.
+    """Return ``G = 8``, or only the level for parts and for a factor without a name.
 
     >>> named("G", "8"), named("", "raw")
     ('G = 8', 'raw')
@@ -103,7 +103,7 @@ def named(factor: str, level: str) -> str:
 
 
 def agreement(claim: Claim) -> str:
-    """``agrees``, or in how many numbers and which verdict it does not; empty where nothing was reported."""
+    """Return ``agrees``, or how many numbers and which verdict differ; empty without a report."""
     compared = [check for check in claim.checks if _is_told(check)]
     apart = [check for check in compared if not same_share(check)]
     if claim.independent is None and not compared:
@@ -122,7 +122,10 @@ def agreement(claim: Claim) -> str:
 
 
 def _other_verdict(claim: Claim) -> str:
-    """Which verdicts differ; settings undecided here alone make no other verdict."""
+    """Return which verdicts differ.
+
+    Settings that are undecided only here do not change the verdict.
+    """
     kind = verdict(claim.checks).kind
     if claim.independent is None or claim.independent.kind == kind:
         return ""
@@ -137,16 +140,16 @@ def _is_told(check: Check) -> bool:
 
 
 def same_share(check: Check) -> bool:
-    """Whether ours and the independent share differ by chance alone: 99 % over 200 seeds.
+    """Return whether our share and the independent one differ by chance alone: 99 % over 200 seeds.
 
-    Where a range of unknown n was told, whether our interval and that range meet.
+    For a range of unknown n: whether our interval and that range overlap.
     """
     if check.estimate.value is None or not _is_told(check):
         return False
     if check.independent is None:
         return _meets(check)
     n, m = check.estimate.n, INDEPENDENT_SEEDS
-    # One success and one failure added to each (Agresti–Caffo): shares of 0 and 1 have a spread too.
+    # one success and one failure added to each (Agresti–Caffo), so that shares of 0 and 1 have a variance
     ours = (check.estimate.value * n + 1) / (n + 2)
     theirs = (check.independent * m + 1) / (m + 2)
     se = math.sqrt(ours * (1 - ours) / (n + 2) + theirs * (1 - theirs) / (m + 2))

@@ -1,1 +1,1 @@
-"""Graders on real solutions, judged answers and ways of solving."""
+"""Graders on real solutions and judged answers, and parsed ways of solving."""

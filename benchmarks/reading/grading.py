@@ -1,13 +1,13 @@
-"""How often the "math" verifier accepts what is wrong and refuses what is right, on solutions that models wrote.
+"""Measure false accepts and false refusals of the verifier "math" on solutions of models.
 
 ``python -m benchmarks.reading.grading --gsm8k FILE --math FILE`` (a minute on one core) reads two public files of
-solutions with a verdict of their own tool, grades them anew and writes ``benchmarks/results/grading.json`` and ``.md``:
+solutions with a verdict of another tool, grades them again and writes ``benchmarks/results/grading.json`` and ``.md``:
 counts and rates, no text. ``--gsm8k`` is ``grade_school_math/data/example_model_solutions.jsonl`` of
-openai/grade-school-math; ``--math`` is ``math/examples/math_eval/data/eval_rm_maj_example/math_cot_100.jsonl`` of
+openai/grade-school-math. ``--math`` is ``math/examples/math_eval/data/eval_rm_maj_example/math_cot_100.jsonl`` of
 LeapLabTHU/limit-of-RLVR.
 
-The peer is math-verify as its README calls it, on the whole response. Responses on which verifier and tool differ were
-read one by one; ``READ`` says what was found. *Crossed*: right answers against the golds of all other problems.
+The peer is math-verify as in its README, on the whole response. All responses on which verifier and tool differ were
+read by hand, with the result in ``READ``. *Crossed*: right answers compared with the golds of all other problems.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oversharp.diagnostics.verifiers import RULES
 from oversharp.diagnostics.verifiers.math import MathVerifier, StrictMathVerifier, gold_of
 
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
-#: Solutions on which the verifier and the tool differ, read one by one → whether the answer is right, and why.
+#: Solutions on which verifier and tool differ → whether the answer is right by hand, and why.
 READ: dict[tuple[str, str], tuple[bool, str]] = {
     ("MATH", "72/7"): (True, "10000 for a gold of 10{,}000: the same number, which the tool compared as text"),
 }
@@ -75,7 +75,10 @@ Per cent of the responses. *Strictly*: by `math_strict`, ambiguous too where dif
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """One response with its tool's verdict. ``place`` finds it in the file: problem/response."""
+    """One response with its tool's verdict.
+
+    ``place`` is its position in the file: problem/response.
+    """
 
     place: str
     gold: str
@@ -85,7 +88,7 @@ class Solution:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """A rate with its 95 % interval (Clopper–Pearson); all None of nothing."""
+    """A rate with its 95 % interval (Clopper–Pearson). All are None if n = 0."""
 
     count: int
     of: int
@@ -95,7 +98,7 @@ class Share:
 
 
 def share(count: int, of: int) -> Share:
-    """So many of so many.
+    """Return the share of ``count`` in ``of``.
 
     >>> share(0, 100).high
     0.03622
@@ -108,7 +111,10 @@ def share(count: int, of: int) -> Share:
 
 
 def gsm8k(path: Path, announce: str) -> Iterator[Solution]:
-    """Four models' solutions; "A: 18", by which they end, becomes ``announce`` and the answer."""
+    """Load four models' solutions.
+
+    The final "A: 18" is replaced by ``announce`` and the answer.
+    """
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")):
         if not line.strip():
             continue
@@ -121,7 +127,7 @@ def gsm8k(path: Path, announce: str) -> Iterator[Solution]:
 
 
 def mathematics(path: Path) -> Iterator[Solution]:
-    """Eight responses to each of 100 problems of MATH, boxed."""
+    """Load eight responses to each of 100 problems of MATH, boxed."""
     for line in path.read_text(encoding="utf-8").split("\n"):
         if line.strip():
             record = json.loads(line)
@@ -131,12 +137,12 @@ def mathematics(path: Path) -> Iterator[Solution]:
 
 
 def problem(gold: str) -> Problem:
-    """A problem with this gold."""
+    """Return a problem with this gold."""
     return Problem(task="t", prompt="p", gold=gold, verifier="math")
 
 
 def readable(verifier: MathVerifier, solutions: Sequence[Solution]) -> tuple[list[Solution], dict[str, str]]:
-    """The solutions whose gold passes the check, and the other golds with the reason."""
+    """Return the solutions whose gold passes the check, and the other golds with the reason."""
     refused: dict[str, str] = {}
     for gold in dict.fromkeys(one.gold for one in solutions):
         try:
@@ -149,7 +155,10 @@ def readable(verifier: MathVerifier, solutions: Sequence[Solution]) -> tuple[lis
 def measured(
     name: str, solutions: Sequence[Solution], verifier: MathVerifier, strict: StrictMathVerifier
 ) -> dict[str, Any]:
-    """Counts and rates of one source; what the tool says is the truth, but where the response was read."""
+    """Return counts and rates of one source.
+
+    The truth is the tool's verdict, or the manual one if the response was read.
+    """
     kept, refused = readable(verifier, solutions)
     items = [(problem(one.gold), one.text) for one in kept]
     grades, strictly = verifier.grade(items), strict.grade(items)
@@ -176,7 +185,7 @@ def measured(
 
 
 def rates(accepted: Sequence[bool], truth: Sequence[bool]) -> dict[str, Share]:
-    """Of the wrong answers those that are accepted, of the right ones those that are not."""
+    """Return the share of wrong answers that are accepted, and of right answers that are refused."""
     pairs = list(zip(accepted, truth, strict=True))
     return {
         "falsely_accepted": share(sum(yes and not right for yes, right in pairs), sum(not right for right in truth)),
@@ -185,21 +194,21 @@ def rates(accepted: Sequence[bool], truth: Sequence[bool]) -> dict[str, Share]:
 
 
 def told(grades: Sequence[Grade], state: str) -> Share:
-    """The share of grades in a state."""
+    """Return the share of grades in a state."""
     return share(sum(grade.state == state for grade in grades), len(grades))
 
 
 def alone_accepts(solution: Solution) -> bool:
-    """What math-verify says of the whole response, as its README calls it."""
+    """Return math-verify's verdict on the whole response, as in its README."""
     from math_verify import parse, verify
 
     return bool(verify(parse(gold_of(solution.gold).boxed), parse(solution.text)))
 
 
 def crossed(solutions: Sequence[Solution], verifier: MathVerifier) -> dict[str, Any]:
-    """Right answers against the golds of other problems, none of which they equal.
+    """Compare right answers with different golds of other problems.
 
-    Responses repeat their answers, so the interval is over different pairs of golds: the answer's own, and the other.
+    Responses repeat answers, so the interval is over different pairs of golds: the answer's own, and the other.
     """
     right = [one for one in solutions if one.right]
     golds = list(dict.fromkeys(one.gold for one in solutions))
@@ -220,7 +229,7 @@ def main() -> None:
     parser.add_argument("--gsm8k", type=Path, required=True, help="example_model_solutions.jsonl")
     parser.add_argument("--math", type=Path, required=True, help="math_cot_100.jsonl")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)  # math-verify's, of single responses
+    logging.disable(logging.WARNING)  # math-verify's warnings about single responses
     boxes = list(mathematics(options.math))
     sources = {
         "GSM8K, after ####": ("GSM8K", list(gsm8k(options.gsm8k, "#### "))),
@@ -273,7 +282,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def cell(told: dict[str, Any]) -> str:
-    """A share in per cent with its interval.
+    """Format a share in per cent with its interval.
 
     >>> cell({"count": 1, "of": 4, "rate": 0.25, "low": 0.0063, "high": 0.8059})
     '25.00 (0.63–80.59)'

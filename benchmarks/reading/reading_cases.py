@@ -1,9 +1,9 @@
-"""How a file of judged answers is read, by kind: ``python -m benchmarks.reading.reading_cases FILE``.
+"""Grade a file of judged answers and count outcomes by kind: ``python -m benchmarks.reading.reading_cases FILE``.
 
-Each line of FILE is ``{"kind": …, "input": {"gold": …, "response": …, "verifier": …}, "expected": …, "ok": …}``:
+Each line of FILE is ``{"kind": …, "input": {"gold": …, "response": …, "verifier": …}, "expected": …, "ok": …}``.
 ``expected`` is "right", "wrong", "unread", "ambiguous", several of them joined by "|", or true or false for right or
-not; ``ok`` says whether an earlier version agreed. Lines without a response are left out. Writes counts, no text, to
-``benchmarks/results/reading.json`` and ``.md``, and ends with 1 where a line is not read as expected.
+not. ``ok`` is whether an earlier version agreed. Lines without a response are skipped. Writes counts, no text, to
+``benchmarks/results/reading.json`` and ``.md``. Exit code 1 if a line is not graded as expected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATES = {"parse_fail": "unread", "ambiguous": "ambiguous"}
 
 
 def outcomes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What became of each response: right, wrong, unread, ambiguous, or "gold refused"."""
+    """Return the outcome of each response: right, wrong, unread, ambiguous, or "gold refused"."""
     found = []
     with Verifiers() as verifiers:
         for row in rows:
@@ -43,14 +43,14 @@ def outcomes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def accepted(expected: str | bool) -> set[str]:
-    """The outcomes that a case allows."""
+    """Return the outcomes that a case allows."""
     if isinstance(expected, bool):
         return {"right"} if expected else {"wrong", "unread", "ambiguous"}
     return set(expected.split("|"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade the cases, write the counts."""
+    """Grade the cases and write the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", type=Path)
     path = parser.parse_args(arguments).cases

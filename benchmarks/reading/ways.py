@@ -1,15 +1,15 @@
-"""Are ways of solving recovered, and are losses of them found? On the demo, on generated solutions, on real ones.
+"""Test the parsing of ways, and the tests for lost ways, on the demo, generated and real solutions.
 
 ``python -m benchmarks.reading.ways --demo runs/demo/audit.duckdb --real DIR --trained runs/ways`` (a quarter of an hour
-on one core) writes ``benchmarks/results/ways.json``; with ``--only PART`` of it that part alone. DIR holds the files of
-``REAL`` under these names; none of them is ours, so that the judged pairs in ``benchmarks/reading/ways_judged.json``
-have the hashes of their texts alone. Runs that are missing in ``runs/ways`` are trained. Five questions:
+on one core) writes ``benchmarks/results/ways.json``, with ``--only PART`` only that part. DIR contains the files of
+``REAL`` under these names. They are not ours, so the judged pairs in ``benchmarks/reading/ways_judged.json`` have only
+hashes of their texts. Missing runs in ``runs/ways`` are trained.
 
-- demo: the tasks list every correct response. With the list hidden, are its modes recovered from the texts?
-- paraphrase: the ways stay as they were, and the words, the order, the names and the layout change. False alarms?
-- collapse: minority ways go while the wording becomes more diverse. Power?
-- agreement: does the test on ways say what the test on listed modes says (``ways_agreement``)?
-- real: how much is read of solutions that models wrote, and do people agree with what is called one way?
+- demo: the tasks list every correct response. Are these modes recovered from the texts alone?
+- paraphrase: the ways stay, while words, order, names and layout change. Are there false alarms?
+- collapse: minority ways disappear while the wording becomes more diverse. Are the losses found?
+- agreement: does the test on ways agree with the test on listed modes (``ways_agreement``)?
+- real: how many solutions of models are parsed, and does a judge agree with the ways?
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ FILE = Path(__file__).parents[1] / "results" / "ways.json"
 READER = get_reader()
 N_PROBLEMS, N, WORDINGS = 100, 64, 8
 LEVEL = 0.05
-#: What is kept of the minority ways → seed.
+#: Kept share of the minority ways → seed.
 COLLAPSES = {0.2: 2, 0.5: 4, 0.8: 5}
 
 
-# ---- the demo, its list hidden
+# ---- the demo, without its list of modes
 
 
 def demo(path: Path) -> dict[str, Any]:
-    """Adjusted Rand of the ways with the listed modes, and with these up to the order of commutative operations."""
+    """Return the adjusted Rand index of ways and listed modes, and of modes up to commutative order."""
     from sklearn.metrics import adjusted_rand_score
 
     with tempfile.TemporaryDirectory() as folder:
@@ -117,17 +117,17 @@ def demo(path: Path) -> dict[str, Any]:
 
 
 class Series:
-    """Problems with their approaches, each worded many times in two styles and read once."""
+    """Problems with their approaches, each worded many times in two styles and parsed once."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.problems = [drawn_problem(rng) for _ in range(N_PROBLEMS)]
         self.named = [self._names(problem) for problem in self.problems]
-        #: The base's chance of each approach; it leads with any of them.
+        #: The base's probability of each approach. Any of them may lead.
         self.mixture_PA = rng.permuted(rng.dirichlet([6.0, 2.5, 1.5], size=N_PROBLEMS), axis=1)
 
     def _names(self, problem: Problem) -> list[list[str | None]]:
-        """The way of each wording: by approach and style, ``WORDINGS`` each."""
+        """Return the way of each wording, by approach and style, ``WORDINGS`` each."""
         texts = [
             render(problem, approach, style, self.rng)
             for approach in range(APPROACHES)
@@ -140,7 +140,7 @@ class Series:
         return [told[i : i + WORDINGS] for i in range(0, len(told), WORDINGS)]
 
     def rows(self, checkpoint: str, mixture_PA: np.ndarray, verbose: float) -> Iterator[tuple[Any, ...]]:
-        """Samples as ``tiny_ways`` takes them: an approach, a style (the second with chance ``verbose``), a wording."""
+        """Draw samples for ``tiny_ways``: approach, style (the second with probability ``verbose``), wording."""
         for place, named in enumerate(self.named):
             approach_N = self.rng.choice(APPROACHES, size=N, p=mixture_PA[place])
             style_N = (self.rng.random(N) < verbose).astype(int)
@@ -152,14 +152,14 @@ class Series:
 
 
 def generated(n_series: int, late_of: Callable[[np.ndarray], np.ndarray], seed: int) -> dict[str, Any]:
-    """How often the two tests find a loss, where the base words tersely and the checkpoint at length."""
+    """Return how often the two tests find a loss, if the base is terse and the checkpoint verbose."""
     found, unknown = {"minority_ways_p": 0, "minority_ways_p, alike": 0, "ways_fallen": 0}, []
     for number in range(n_series):
         series = Series(np.random.default_rng([seed, number]))
         late_PA = late_of(series.mixture_PA)
         rows = [*series.rows("base", series.mixture_PA, 0.1), *series.rows("late", late_PA, 0.9)]
         evidence = tiny_ways(rows, n=N)
-        for name, one in zip(found, minority_ways_p(evidence), strict=False):  # the first two
+        for name, one in zip(found, minority_ways_p(evidence), strict=False):  # both versions of the test
             found[name] += (one.value or 0.0) <= LEVEL
         found["ways_fallen"] += (ways_fallen(evidence)[0].value or 0.0) > 0
         unknown.append(sum(row[4] for row in rows if row[2] is None) / sum(row[4] for row in rows))
@@ -173,14 +173,14 @@ def generated(n_series: int, late_of: Callable[[np.ndarray], np.ndarray], seed: 
 
 
 def collapsed(mixture_PA: np.ndarray, kept: float) -> np.ndarray:
-    """What goes beside the leading approach goes to it, but for the share ``kept``."""
+    """Move all but ``kept`` of the minority approaches to the leading one."""
     led_PA = mixture_PA == mixture_PA.max(axis=1, keepdims=True)
     kept_PA = np.where(led_PA, 0.0, mixture_PA * kept)
     return kept_PA + led_PA * (1 - kept_PA.sum(axis=1, keepdims=True))
 
 
 def surface_diversity(seed: int) -> dict[str, int]:
-    """Different word triples among as many terse and verbose wordings of the same solutions, 20 of each."""
+    """Count different word triples in 20 terse and 20 verbose wordings of each solution."""
     rng = np.random.default_rng(seed)
     problems = [drawn_problem(rng) for _ in range(20)]
     return {
@@ -198,7 +198,7 @@ def _triples(text: str) -> list[tuple[str, ...]]:
 
 
 def real(folder: Path) -> dict[str, Any]:
-    """Parse rates, how right what is read is, and agreement with the judged pairs."""
+    """Return parse rates, accuracy of parsed values, and agreement with the judged pairs."""
     for name, (_, _, digest) in REAL.items():
         if sha256((folder / name).read_bytes()).hexdigest() != digest:
             sys.exit(f"{folder / name}: another version of the file than was judged; see REAL")
@@ -211,7 +211,7 @@ def real(folder: Path) -> dict[str, Any]:
 
 
 def _texts(path: Path) -> Iterator[tuple[str, bool]]:
-    """Responses, and whether each is correct where the file says so."""
+    """Return responses, and whether each is correct if the file has that."""
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if path.stem == "gsm":
@@ -243,7 +243,7 @@ def _read(texts: Sequence[tuple[str, bool]]) -> dict[str, Any]:
 
 
 def _annotated(texts: Iterator[str]) -> dict[str, Any]:
-    """Of the results that a calculator wrote beside the text of grade-school-math, the share that is read."""
+    """Return the share of grade-school-math's annotated calculator results that are among the parsed values."""
     there, found = 0, 0
     for text in texts:
         values = {c.value for c in read_computations(text)}

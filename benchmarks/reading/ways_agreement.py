@@ -1,10 +1,10 @@
-"""Does the test on ways say what the test on listed modes says? Countdown policies whose every mode is known exactly.
+"""Compare the test on ways with the test on listed modes, on policies with known mode probabilities.
 
-The problems of Countdown-mini that can be solved in two or more ways up to order, under laws over their modes that are
-read off a trained base by teacher forcing: of checkpoints that were trained from it, and of that base with part of its
-minority ways taken away, or with none. Samples are drawn from these laws and written down three times: as listed modes,
-as the bare expressions, and as solutions in words, of which the checkpoint writes longer ones. ``minority_ways_p`` is
-asked of the listed classes and of what the reader makes of the texts, and both are held against the laws.
+The problems are those of Countdown-mini with two or more ways up to order. The distributions over their modes come from
+teacher forcing of a trained base and of checkpoints trained from it, and from that base with a part of its minority
+ways removed, or none. Samples are drawn and written in three forms: as listed modes, as expressions, and as solutions
+in words, which are longer at the checkpoint. ``minority_ways_p`` is computed on the listed classes and on the parsed
+ways, and both are compared with the true distributions.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ READER = get_reader()
 LEVEL = 0.05
 N, WORDINGS = 256, 6
 LAST_STEP = 80
-#: Trained from one base: objective and learning rate, with their seeds.
+#: Runs from one base: objective, learning rate, seeds.
 TRAINED: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("grpo", 2e-4, (1, 2, 3)),
     ("iac", 2e-4, (1, 2)),
     ("grpo", 5e-6, (1, 2)),
 )
-#: Perturbed laws: with a loss, and without one.
+#: Numbers of perturbed series with a loss and without one.
 LOSSES, KEPT = 36, 36
 Law = Mapping[str, float]
 _AT_RANDOM = {str(n): repr(1.0 + np.random.default_rng(n).random()) for n in range(100)}
@@ -53,7 +53,10 @@ _AT_RANDOM = {str(n): repr(1.0 + np.random.default_rng(n).random()) for n in ran
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Two laws over the modes of each problem; ``lost``: whether minority ways were taken away (None: trained)."""
+    """Base and late distributions over the modes of each problem.
+
+    ``lost``: whether minority ways were removed; None for a trained run.
+    """
 
     name: str
     base: Sequence[Law]
@@ -63,13 +66,16 @@ class Series:
 
 @cache
 def class_of(expression: str) -> str:
-    """Equal for two expressions exactly if they are the same polynomial in their numbers: no reader of ours."""
+    """Return a value that is equal for two expressions exactly if they are the same polynomial in their numbers.
+
+    It does not use the reader.
+    """
     tokens = [_AT_RANDOM.get(token, token) for token in expression.split()]
     return f"{eval(' '.join(tokens), {'__builtins__': {}}):.9f}"
 
 
 def several_ways() -> list[Problem]:
-    """The problems that have modes of two classes, whether trained on or not."""
+    """Return the problems with modes of at least two classes, whether trained on or not."""
     problems = [countdown.problem(query) for part in countdown.split_queries() for query in part]
     return [problem for problem in problems if len(set(map(class_of, problem.modes))) > 1]
 
@@ -78,13 +84,13 @@ def several_ways() -> list[Problem]:
 
 
 def laws(checkpoint: Path, problems: Sequence[Problem]) -> list[Law]:
-    """Probability of each mode of each problem."""
+    """Return the probability of each mode of each problem."""
     left = iter(np.exp(mode_logp(checkpoint, problems)))
     return [{mode: float(next(left)) for mode in problem.modes} for problem in problems]
 
 
 def trained(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The base first, then the last checkpoint of each run; trains what is missing."""
+    """Return the base, then the last checkpoint of each run. Train missing runs."""
     base = train_base(SftConfig(output_dir=folder / "base", resume=True), ConsoleProgress())
     yield "base", base
     for algorithm, rate, seeds in TRAINED:
@@ -98,7 +104,7 @@ def trained(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def without(law: Law, rng: np.random.Generator) -> Law:
-    """All but the leading class keeps a part of its mass; the rest goes to the leading class."""
+    """Move a random part of the mass of all minority classes to the leading class."""
     mass = _mass(law)
     leading, kept = max(mass, key=lambda name: mass[name]), float(rng.uniform(0.1, 0.9))
     gone = (1 - kept) * (sum(mass.values()) - mass[leading])
@@ -107,7 +113,10 @@ def without(law: Law, rng: np.random.Generator) -> Law:
 
 
 def unharmed(law: Law, kind: int, rng: np.random.Generator) -> Law:
-    """No class loses: the same law, one that is right more often in all its ways, or other orders of the same ways."""
+    """Return a distribution in which no class loses.
+
+    By ``kind``: unchanged, more often right in all ways, or with other orders of the same ways.
+    """
     if kind == 0:
         return law
     if kind == 1:
@@ -128,7 +137,7 @@ def _mass(law: Law) -> dict[str, float]:
 
 
 def perturbed(base: Sequence[Law], seed: int) -> Iterator[Series]:
-    """Half with a loss on a part of the problems, half without."""
+    """Yield half of the series with a loss on a part of the problems, half without."""
     for number in range(LOSSES + KEPT):
         rng = np.random.default_rng([seed, number])
         if number < LOSSES:
@@ -139,11 +148,11 @@ def perturbed(base: Sequence[Law], seed: int) -> Iterator[Series]:
         yield Series(name=f"perturbed {number}", base=base, late=late, lost=number < LOSSES)
 
 
-# ---- what is written down
+# ---- texts of the samples
 
 
 def worded(expression: str, style: int, rng: np.random.Generator) -> str:
-    """A solution in words that computes what the expression does; style 0 is terse, 1 verbose."""
+    """Write a solution in words that computes the expression. Style 0 is terse, 1 verbose."""
     times, equals = [("*", "="), ("\\times", "="), ("x", "=")][int(rng.integers(0, 3))]
     answer = countdown.value([int(t) for t in expression.split()[::2]], expression.split()[1::2])
     lines = [str(rng.choice(OPENINGS))] if style else []
@@ -164,7 +173,7 @@ def worded(expression: str, style: int, rng: np.random.Generator) -> str:
 
 
 def steps(tokens: Sequence[str], *, split: bool) -> Iterator[tuple[str, int]]:
-    """Products first, then the sum of what is left; ``split``: one operation a line.
+    """Yield products first, then the remaining sum. ``split``: one operation per line.
 
     >>> list(steps("12 - 6 * 2".split(), split=False)), list(steps("9 - 3 - 2".split(), split=True))
     ([('6 * 2', 12), ('12 - 12', 0)], [('9 - 3', 6), ('6 - 2', 4)])
@@ -200,7 +209,7 @@ def steps(tokens: Sequence[str], *, split: bool) -> Iterator[tuple[str, int]]:
 
 
 def said(problems: Sequence[Problem], series: Series, rng: np.random.Generator, *, words: bool) -> dict[str, float]:
-    """p of the minority test on each way of naming the same samples, drawn anew: expressions, or told in ``words``."""
+    """Draw samples, and return p of the minority test for each naming, as expressions or in ``words``."""
     rows: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for place, (problem, base, late) in enumerate(zip(problems, series.base, series.late, strict=True)):
         drawn = {name: _drawn(law, rng) for name, law in (("base", base), ("late", late))}
@@ -209,7 +218,7 @@ def said(problems: Sequence[Problem], series: Series, rng: np.random.Generator, 
             for checkpoint, own in of.items():
                 rows[naming].append(
                     (checkpoint, f"q{place}", None, True, 0)
-                )  # a problem that nothing solves is one too
+                )  # a problem that is never solved counts too
                 for half in (True, False):
                     part = own[: N // 2] if half else own[N // 2 :]
                     counts = Counter(way for way, is_right in part if is_right)
@@ -219,13 +228,13 @@ def said(problems: Sequence[Problem], series: Series, rng: np.random.Generator, 
 
 
 def _drawn(law: Law, rng: np.random.Generator) -> list[str | None]:
-    """Modes of ``N`` samples; None for a wrong one."""
+    """Draw the modes of ``N`` samples; None for a wrong one."""
     chance = np.array([*law.values(), max(0.0, 1 - sum(law.values()))])
     names = [*law, None]
     return [names[i] for i in rng.choice(len(names), size=N, p=chance / chance.sum())]
 
 
-#: By naming and checkpoint, of every sample: its class (None: not known), and whether it is right.
+#: By naming and checkpoint: class of every sample (None if unknown), and whether it is right.
 Named = Mapping[str, Mapping[str, Sequence[tuple[str | None, bool]]]]
 
 
@@ -266,7 +275,7 @@ def _in_words(problem: Problem, drawn: Mapping[str, Sequence[str | None]], rng: 
     }
 
 
-#: What is compared, of expressions and in words: what the list says, and what is read.
+#: Compared tests: in words or as expressions, by the list, and as parsed.
 COMPARED = {
     "modes as they are listed": (False, "listed modes, all", "written, all"),
     "ways of expressions": (False, "listed ways, all", "ways, all"),
@@ -276,7 +285,7 @@ COMPARED = {
 
 
 def agreement(folder: Path, seed: int = 6) -> dict[str, Any]:
-    """How often both say the same, and how often each is right where the laws tell."""
+    """Return how often both tests agree, and how often each is right where the truth is known."""
     problems = several_ways()
     in_words = [
         1 not in problem.meta["numbers"] for problem in problems

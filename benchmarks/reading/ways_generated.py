@@ -1,4 +1,4 @@
-"""Word problems of three approaches, and solutions of each in many words: the same steps, told otherwise."""
+"""Generated word problems with three approaches, and solutions of each in many wordings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 APPROACHES = 3
-#: Of verbose solutions: told in words alone; two equations written as one; the answer checked by another equation.
+#: Rates in verbose solutions: in words only; two equations written as one; a check by another equation.
 IN_WORDS, JOINED, CHECKED = 0.05, 0.2, 0.2
-#: (left side as operands and signs, result): one equation of a solution.
+#: One equation of a solution: (left side as operands and signs, result).
 Step = tuple[Sequence[str], str]
 THINGS = ("cups", "pens", "lamps", "boxes of tea", "tickets", "bags of rice", "chairs")
 OPENINGS = (
@@ -40,7 +40,7 @@ class Problem:
 
 
 def drawn_problem(rng: np.random.Generator) -> Problem:
-    """One whose answer is whole."""
+    """Draw a problem with an integer answer."""
     people, many = int(rng.integers(2, 7)), int(rng.integers(7, 30))
     price, cut = int(rng.integers(12, 40)), int(rng.integers(2, 9))
     fee = people * int(rng.integers(5, 40)) - many * (price - cut) % people
@@ -48,14 +48,14 @@ def drawn_problem(rng: np.random.Generator) -> Problem:
 
 
 def steps(problem: Problem, approach: int) -> list[Step]:
-    """The equations of one approach; terms and factors in no order of importance."""
+    """Return the equations of one approach. The order of terms and factors has no meaning."""
     m, p, c, f, n = problem.many, problem.price, problem.cut, problem.fee, problem.people
     total = m * (p - c) + f
     share = [((f"{total}", "/", f"{n}"), f"{total // n}")]
     if approach == 0:  # the reduced price first
         return [((f"{p}", "-", f"{c}"), f"{p - c}"), ((f"{m}", "*", f"{p - c}"), f"{m * (p - c)}"),
                 ((f"{m * (p - c)}", "+", f"{f}"), f"{total}"), *share]  # fmt: skip
-    if approach == 1:  # all at the full price, less all cuts
+    if approach == 1:  # all things at the full price, minus all cuts
         return [((f"{m}", "*", f"{p}"), f"{m * p}"), ((f"{m}", "*", f"{c}"), f"{m * c}"),
                 ((f"{m * p}", "-", f"{m * c}", "+", f"{f}"), f"{total}"), *share]  # fmt: skip
     unknown = [(("{v}", "*", f"{n}", "-", f"{f}"), f"{m * (p - c)}")]
@@ -63,7 +63,7 @@ def steps(problem: Problem, approach: int) -> list[Step]:
 
 
 def render(problem: Problem, approach: int, style: int, rng: np.random.Generator) -> str:
-    """One wording: style 0 is terse, style 1 verbose; layout, names, order and splitting vary in both."""
+    """Write one wording. Style 0 is terse, style 1 verbose. Layout, names, order and splitting vary in both."""
     write = (_plain, _latex, _with_units)[int(rng.integers(0, 3))]
     name = str(rng.choice(list("xntsw")))
     lines = [str(rng.choice(OPENINGS))] if style else []
@@ -89,7 +89,7 @@ def render(problem: Problem, approach: int, style: int, rng: np.random.Generator
 
 
 def _shuffled(terms: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """The factors of a product, or the terms that are added, in another order."""
+    """Shuffle the factors of a product, or the added terms."""
     if len(terms) == 3 and terms[1] in "+*" and rng.random() < 0.5:
         return [terms[2], terms[1], terms[0]]
     if len(terms) == 5 and terms[1] == "-" and terms[0].isdigit() and rng.random() < 0.5:
@@ -98,7 +98,7 @@ def _shuffled(terms: Sequence[str], rng: np.random.Generator) -> list[str]:
 
 
 def _split(terms: list[str], result: str, rng: np.random.Generator) -> list[tuple[list[str], str]]:
-    """A sum of three terms at once, or in two steps."""
+    """Write a sum of three terms at once, or in two steps."""
     if len(terms) == 5 and terms[0].isdigit() and rng.random() < 0.5:
         between = int(terms[0]) + (1 if terms[1] == "+" else -1) * int(terms[2])
         return [(terms[:3], str(between)), ([str(between), *terms[3:]], result)]
@@ -110,7 +110,7 @@ def _restated(result: str, rng: np.random.Generator) -> list[str]:
 
 
 def _joined_first(made: Sequence[Step]) -> list[Step]:
-    """The first two equations as one, where the second takes in what comes out of the first."""
+    """Join the first two equations, if the second uses the result of the first."""
     (one, result), (two, product), *rest = made
     if result not in two:
         return list(made)

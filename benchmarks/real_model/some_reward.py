@@ -1,4 +1,4 @@
-"""A reward for runs that are so short that none of their responses may be right: ``real_model.py --size smallest``."""
+"""A reward for runs that are too short for a right response: ``real_model.py --size smallest``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hashlib import sha256
 
 
 def of_the_words(response: str, answer: str) -> float:
-    """A number in [0, 1) that the response alone decides, so that different ones get different rewards.
+    """Return a number in [0, 1) that depends only on the response, so that different responses differ.
 
     A group of equal rewards teaches nothing, and an audit refuses checkpoints of equal weights.
 

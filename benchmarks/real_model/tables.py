@@ -1,4 +1,4 @@
-"""The tables of ``real_model.py``: what became of every series, and what every stage cost."""
+"""Tables of ``real_model.py``: results of every series and costs of every stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oversharp.diagnostics.statistics.intervals import resampled_means
 if TYPE_CHECKING:
     from oversharp.diagnostics.app.reader import OpenStore
 
-#: Of the last checkpoint, under the name that the tables give it: measure and scope.
+#: Findings of the last checkpoint: name in the tables → (measure, scope).
 FINDINGS = {
     "frontier_gain": ("frontier_gain", "temperature"),
     "token_entropy": ("token_entropy", "all"),
@@ -25,7 +25,7 @@ FINDINGS = {
 }
 
 
-#: Kinds of word problems, and what tells them in the prompt.
+#: Kinds of word problems → pattern in the prompt.
 KINDS = {
     "has a, finds b": r"finds \d+ more",
     "has a, gives b away": r"gives \d+ away",
@@ -35,8 +35,8 @@ KINDS = {
     "to each of a friends b and c": r"gives each of",
 }
 
-#: Forms in which a solution is written: of which kind of problems, and what tells them in the response but its last
-#: sentence. Chosen after the first series had been read: a description, no test.
+#: Forms of a solution → (kind of problems, pattern in the response without its last sentence). They were chosen after
+#: reading the first series: a description, no test.
 FORMS: Mapping[str, tuple[str | None, str]] = {
     "in words": (None, r"^[^=]*$"),
     "in one line": ("buys, then loses", r"^\d+ \+ \d+ - \d+ = \d"),
@@ -46,7 +46,7 @@ _DRAWS = 4000
 
 
 def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, Any]:
-    """Label, verdict, and values of the base and the last checkpoint, with what bears an interval."""
+    """Return label, verdict, and values of the base and the last checkpoint, with intervals."""
     verdict = store.verdict(series)
     last = int(store.frame("SELECT max(step) AS step FROM findings WHERE series = $series", series=series)["step"][0])
     row: dict[str, Any] = {
@@ -66,7 +66,7 @@ def series_row(store: OpenStore, series: str, ks: Sequence[int]) -> dict[str, An
 
 
 def base_of(store: OpenStore, series: str) -> str:
-    """The first characters of the hash of the weights that a series was trained from."""
+    """Return the beginning of the hash of the base's weights."""
     found = store.frame(
         "SELECT checkpoint_id FROM series_checkpoints WHERE series = $series AND is_base", series=series
     )
@@ -76,7 +76,7 @@ def base_of(store: OpenStore, series: str) -> str:
 def kept_from(
     path: Path, settings: Mapping[str, Any], made_here: Collection[str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows and costs of an earlier table under the same settings that are of series not made here."""
+    """Return rows and costs of other series from an earlier table with the same settings."""
     if not path.is_file():
         return [], []
     earlier = json.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def kept_from(
 
 
 def kind_row(store: OpenStore, series: str, step: int, kind: str) -> dict[str, Any]:
-    """Share of correct samples of the base and at ``step`` over the problems of a kind, and how many of them fell."""
+    """Return the accuracy at the base and at ``step`` for a kind of problems, and how many of them fell."""
     counts = store.frame(
         """
         SELECT problem_id, step, avg(correct::INTEGER) AS solved
@@ -113,9 +113,9 @@ def kind_row(store: OpenStore, series: str, step: int, kind: str) -> dict[str, A
 
 
 def form_row(store: OpenStore, series: str, step: int, form: str) -> dict[str, Any]:
-    """How many correct samples are written in a form, of the base and at ``step``, of how many.
+    """Return how many correct samples have a form, at the base and at ``step``.
 
-    ``change``: of their share, with a 95 % interval by a bootstrap over problems; None where a side has none.
+    ``change``: change of the share, with a 95 % bootstrap interval over problems. None if a side has no samples.
     """
     kind, pattern = FORMS[form]
     counts = store.frame(
@@ -155,7 +155,7 @@ def form_row(store: OpenStore, series: str, step: int, form: str) -> dict[str, A
 def finding(
     store: OpenStore, series: str, step: int, measure: str, scope: str, k: int | None = None
 ) -> dict[str, Any] | None:
-    """Value, interval, n and reason of one finding; None where there is none."""
+    """Return value, interval, n and reason of one finding; None if it does not exist."""
     rows = store.frame(
         """
         SELECT k, value, low, high, n, why FROM findings
@@ -177,7 +177,10 @@ def finding(
 
 
 def costs_of(path: Path) -> list[dict[str, Any]]:
-    """What each stage took in all its parts, in the order in which they began; ``memory_gib`` is the largest."""
+    """Return the cost of each stage over all its parts, in order of their start.
+
+    ``memory_gib`` is the maximum.
+    """
     total: dict[tuple[str, str | None], dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
@@ -193,7 +196,7 @@ def costs_of(path: Path) -> list[dict[str, Any]]:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """Both tables, with what they were made of."""
+    """Return both tables with their settings."""
     settings = result["settings"]
     first, last = settings["ks"][0], settings["ks"][-1]
     lines = [
@@ -249,7 +252,7 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def _forms(series: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How solutions are written; of series that were read before it was asked nothing is told."""
+    """Return the table of forms. Earlier series without forms are omitted."""
     lines = [
         "| correct samples written so, base → last checkpoint: change of their share | " + " | ".join(FORMS) + " |",
         "|---|" + "---|" * len(FORMS),
@@ -265,7 +268,7 @@ def _forms(series: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def with_interval(found: Mapping[str, Any] | None) -> str:
-    """A value with its interval, where it has one.
+    """Format a value with its interval, if there is one.
 
     >>> with_interval({"value": 0.25, "low": 0.2, "high": 0.3})
     '.250 [.200, .300]'
@@ -274,7 +277,7 @@ def with_interval(found: Mapping[str, Any] | None) -> str:
     """
     if found is None or (found["value"] is None and found["low"] is None):
         return "unknown"
-    if found["value"] is None:  # the base reaches nothing to compare it with, only less
+    if found["value"] is None:  # the base never reaches it, so there is only a lower bound
         return f"surely above {_short(found['low'])}"
     text = _short(found["value"])
     if found["low"] is None and found["high"] is None:

@@ -1,4 +1,4 @@
-"""One file, one family of claims: a function from the effort to a :class:`~benchmarks.papers.claim.Family`."""
+"""Families of claims, one per file: a function from the effort to a :class:`~benchmarks.papers.claim.Family`."""
 
 from __future__ import annotations
 

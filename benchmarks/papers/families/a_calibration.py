@@ -38,7 +38,7 @@ Runs = dict[tuple[str, int], ToyRun]
 
 
 def claims(effort: Effort) -> Family:
-    """Run every estimator plain, with IAC, with scale-matched IAC; raw rewards also with DLC."""
+    """Run every estimator plain, with IAC, with scale-matched IAC, and raw rewards also with DLC."""
     plain, iac, matched = (
         {
             (name, group): play(
@@ -77,7 +77,7 @@ def _with_memory(config: ToyConfig, alpha: float, importance: ImportanceWeights)
 
 
 def _factor() -> Claim:
-    """Every cell of group size, successes and exponent: no chance in it."""
+    """Compute every cell of group size, successes and exponent, without randomness."""
     cells = [
         ((group - successes) ** alpha, alpha, group)
         for group in GROUP_SIZES

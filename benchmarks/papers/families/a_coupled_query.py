@@ -1,4 +1,4 @@
-"""[A] 2.4, Fig 2: what training on Persian does to Siamese."""
+"""[A] 2.4, Fig 2: effect of training on Persian on the held-out Siamese."""
 
 from __future__ import annotations
 

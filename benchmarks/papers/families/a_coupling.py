@@ -1,4 +1,4 @@
-"""[A] 2.3, App E to G: what a batch does to another query, on random kernels."""
+"""[A] 2.3, App E to G: effect of a batch on another query, on random kernels."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _more_than_unseen(drawn: Kernels) -> Claim:
 
 
 def _ratio(effort: Effort) -> Claim:
-    """Each form of R against the quotient of the two bounds that it is said to be."""
+    """Compare each form of R with the quotient of the two bounds."""
     random = np.random.default_rng([effort.seed, 4])
     apart: dict[str, list[bool]] = {name: [] for name in _RATIOS}
     for _ in range(max(2, effort.instances // 4)):
@@ -276,7 +276,7 @@ def _ratio(effort: Effort) -> Claim:
     )
 
 
-#: Form of R: is it the general one, and is it as printed?
+#: (form of R, is it the general one, is it as printed)
 _RATIOS = {
     "the general form as printed": (True, True),
     "the general form with N before the whole bracket": (True, False),

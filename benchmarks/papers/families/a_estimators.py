@@ -25,7 +25,7 @@ MOST = 0.5
 
 
 def claims(effort: Effort) -> Family:
-    """Run both against raw rewards, and long enough to see where they end."""
+    """Run both against raw rewards, also long enough to reach their end state."""
     raw = {group: play(cat_config(effort, "raw", group)) for group in GROUP_SIZES}
     runs = {
         (name, group): play(cat_config(effort, estimator, group))

@@ -27,12 +27,12 @@ SOON, MOST = 20, 0.8
 Momentum = dict[tuple[float, int], ToyRun]
 MOMENTUM_RATES = (0.5, 1.0, 2.0, 5.0)
 ADAMW_RATES = (0.01, 0.1, 0.5, 2.0)
-#: 1 / (1 - 0.9): the step size that heavy-ball momentum comes to.
+#: 1 / (1 - 0.9): the effective step size of heavy-ball momentum.
 EFFECTIVE_FACTOR = 10.0
 
 
 def claims(effort: Effort) -> Family:
-    """Raw rewards under the three optimizers, at several learning rates."""
+    """Run raw rewards with the three optimizers, at several learning rates."""
     momentum = {
         (rate, group): _play(effort, "momentum", rate, group) for rate in MOMENTUM_RATES for group in GROUP_SIZES
     }

@@ -1,4 +1,4 @@
-"""[A] 2.2, 3.1, App B and C: what a batch does to one query, on random batches."""
+"""[A] 2.2, 3.1, App B and C: effect of a batch on one query, on random batches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from oversharp.reports.numbers import decimal
 
 TITLE = "The batch partition function Z′"
 ROUNDING = 1e-9
-#: Of the objective against rivals of the maximiser, and of a small step against its first order.
+#: Random rivals of π̂ per batch, and ηβ of the small step.
 RIVALS, SMALL_STEP = 5, 1e-4
 SETTING = f"Random batches: {BATCHES}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A batch with what Theorems 2.2 and 2.3 say of it."""
+    """A batch with the predictions of Theorems 2.2 and 2.3."""
 
     batch: Batch
     pulled: Tilted
@@ -38,7 +38,7 @@ class Case:
 
     @property
     def gap(self) -> float:
-        """Δ_π; both kinds of samples are in every batch, so it has a value."""
+        """Δ_π. It has a value because every batch contains both kinds of samples."""
         assert self.bounds.gap.value is not None
         return self.bounds.gap.value
 
@@ -49,7 +49,7 @@ class Case:
 
 
 def claims(effort: Effort) -> Family:
-    """Draw the batches once; every statement is universal, so its counterexamples are counted."""
+    """Draw the batches once and count counterexamples, because every statement is universal."""
     cases = [_case(batch) for batch in batches(effort.instances, effort.seed)]
     few = cases[: max(2, effort.instances // 10)]
     return Family(
@@ -150,7 +150,7 @@ def _blend(policy_K: np.ndarray, other_K: np.ndarray) -> np.ndarray:
 
 
 def _step(cases: Sequence[Case]) -> Claim:
-    """One small step from π_ref: the geometric interpolation against gradient ascent on logits, in Δ log π."""
+    """Compare one small step from π_ref by geometric interpolation and by gradient ascent on logits, in Δ log π."""
     logits, mirror = [], []
     for case in cases:
         batch = case.batch

@@ -1,4 +1,4 @@
-"""[A] 2.4, Fig 1: who collapses, how fast, and onto what."""
+"""[A] 2.4, Fig 1: which policies collapse, how fast, and onto which label."""
 
 from __future__ import annotations
 

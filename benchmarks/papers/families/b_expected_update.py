@@ -1,4 +1,4 @@
-"""[B] 3.1, App C.4: the expected update of a group, and what one sampled action does to the others."""
+"""[B] 3.1, App C.4: expected update of a group, and the effect of one sampled action on the others."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ RATE = 0.1
 GROUP_SIZES = (2, 3, 4)
 ACTIONS = 4
 SETTING = "Random policies and rewards; nothing is trained."
-#: Is Theorem 1 as printed?
+#: Whether Theorem 1 is as printed.
 FORMS = {True: "the form as printed", False: "the form with the factor (G − 1)/G"}
 POLICIES = "random policies from a Dirichlet with α = .5 over 3 to 10 actions"
 
 
 def claims(effort: Effort) -> Family:
-    """Enumerate all groups of small worlds; draw policies for single updates."""
+    """Enumerate all groups of small worlds, and draw policies for single updates."""
     return Family(title=TITLE, setting=SETTING, claims=(_theorem_1(effort), _extremes(effort), *_remark_2(effort)))
 
 
 def enumerated_update(policy_V: np.ndarray, reward_V: np.ndarray, group_size: int) -> np.ndarray:
-    """E Δz over every ordered group of ``group_size`` actions, advantages r − mean(r) of the group, η = 1."""
+    """Return E Δz over every ordered group of ``group_size`` actions.
+
+    Advantages are r − mean(r) of the group, and η = 1.
+    """
     total_V = np.zeros_like(policy_V)
     for group in itertools.product(range(len(policy_V)), repeat=group_size):
         chosen = list(group)

@@ -95,10 +95,10 @@ def claims(effort: Effort) -> Family:
 
 
 def shows_both_stages(played: ToyRun) -> Bool[np.ndarray, " seed"]:
-    """Whether each seed shows both stages.
+    """Return whether each seed shows both stages.
 
-    Exploitation: before its peak, the explored good action a1 gains at least 0.05 while the better a2 has not
-    overtaken it. Exploration: after the peak a2 overtakes a1 and is the likeliest action at the end.
+    Exploitation: before its peak, the explored good action a1 gains at least 0.05 while the better a2 has not overtaken
+    it. Exploration: after the peak a2 overtakes a1 and is the most probable action at the end.
     """
     explored_ST, better_ST = played.prob_STK[:, :, 0], played.prob_STK[:, :, 1]
     ahead_ST = np.where(better_ST < explored_ST, explored_ST, 0.0)
@@ -161,7 +161,7 @@ def _two_stage(
 
 
 def _negative_shifts(played: ToyRun) -> Claim:
-    """Expected relative negatives: below the mean reward of the current policy."""
+    """Expected relative negatives: actions below the mean reward of the current policy."""
     reward_K = np.asarray(played.world.reward_K)
     mean_reward_ST = played.prob_STK @ reward_K
     first_S, last_S = mean_reward_ST[:, 0] > reward_K[0], mean_reward_ST[:, -1] > reward_K[0]

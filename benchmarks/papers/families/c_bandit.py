@@ -31,7 +31,10 @@ class Worlds:
 
 
 def claims(effort: Effort) -> Family:
-    """One world per seed: the gradients are exact, so chance is in the input vector and the starting law alone."""
+    """Run one world per seed.
+
+    Gradients are exact, so only the input vector and the initial distribution are random.
+    """
     peaky = ((GREEDY, 0.6), (LIKELIER, 0.2), (RARER, 0.1))
     negative = {name: _play(effort, o, peaky, rewarded=(), punished=(RARER,)) for o, name in OBJECTIVES}
     positive = {name: _play(effort, o, peaky, rewarded=(LIKELIER, RARER), punished=()) for o, name in OBJECTIVES}
@@ -68,7 +71,7 @@ def _play(
 
 
 def confidence_ratios(worlds: Worlds, step: int = 1) -> Float[np.ndarray, "world label"]:
-    """α of Lemma D.1: probability after the first update over the one before."""
+    """Return α of Lemma D.1: probability after the first update over the one before."""
     return worlds.prob_STK[:, step] / worlds.prob_STK[:, step - 1]
 
 

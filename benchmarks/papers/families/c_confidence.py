@@ -1,4 +1,4 @@
-"""[C] 5, App D: Lemma D.1 on random policies, and what a group of wrong answers teaches."""
+"""[C] 5, App D: Lemma D.1 on random policies, and the effect of a group of wrong answers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ TITLE = "Confidence ratios and wrong groups"
 ROUNDING = 1e-9
 OBJECTIVES: tuple[tuple[Objective, str], ...] = (("reinforce", "REINFORCE"), ("mle", "MLE"))
 GROUP_SIZES = range(2, 9)
-#: Is the row "1" of the lemma where it is printed?
+#: Whether the row "1" of the lemma is where it is printed.
 FORMS = {True: "the row “1” at j = y₁ as printed", False: "the row “1” at j = i"}
-#: Rewards of wrong answers: [C]'s own in App A are −0.5 (wrong) and −1 (no answer).
+#: Rewards of wrong answers. [C] uses −0.5 (wrong) and −1 (no answer) in App A.
 WRONG_REWARDS = {"rewards 1, 0": (0.0,), "rewards 1, −0.5, −1": (-0.5, -1.0)}
 SETTING = "Single steps; nothing is trained over time."
 POLICIES = "Random policies from a Dirichlet with α = .5 over 3 to 50 actions, two rewarded ones, η′ from .01 to 5"
 
 
 def claims(effort: Effort) -> Family:
-    """Compare the lemma with the step that it describes."""
+    """Compare the lemma with the exact step."""
     return Family(
         title=TITLE, setting=SETTING, claims=(_lemma(effort), _dominant_rises(effort), _all_wrong(), _self_filter())
     )
