@@ -1,1 +1,1 @@
-"""Speed and memory, as ratios measured side by side."""
+"""Speed and memory, measured alternately with a peer."""

@@ -1,9 +1,11 @@
-"""Speed of the audit: 9 checkpoints × 100 problems × n = 256 with the transformers sampler.
+"""Measure the speed of an audit: 9 checkpoints × 100 problems × n = 256 with the transformers sampler.
 
-``python -m benchmarks.speed.audit`` audits ``runs/demo/grpo`` (made by ``make demo``) into a fresh directory and
-writes ``benchmarks/results/audit_speed.json``. The peer is what people write by hand: a script per checkpoint in a
-fresh process that loads the model and calls ``generate`` for the same number of samples, with the same batch size,
-keeping neither log-probabilities nor seeds. It runs on three of the checkpoints; times are per checkpoint.
+``python -m benchmarks.speed.audit`` audits ``runs/demo/grpo`` (from ``make demo``) into a fresh directory and writes
+``benchmarks/results/audit_speed.json``.
+
+The peer is a hand-written script. It runs in a fresh process per checkpoint, loads the model and calls ``generate`` for
+the same number of samples, with the same batch size, without log-probabilities and seeds. It runs on three of the
+checkpoints. Times are per checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ assert len(texts) == len(rows)
 
 
 def main() -> int:
-    """Measure, write the result file and print it; needs the demo's series on disk. Always 0."""
+    """Measure, write the result file and print it. Needs the demo's series. Always returns 0."""
     if not SERIES.is_dir():
         sys.exit(f"{SERIES}: not there; run `make demo` first")
     n_checkpoints = len(list(SERIES.glob("checkpoint-*")))

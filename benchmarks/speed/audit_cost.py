@@ -1,12 +1,13 @@
-"""What one core does in each stage of an audit of a real model: the table that ``oversharp plan --cost`` rests on.
+"""Measure the rates of each stage of an audit on one core, for ``oversharp plan --cost``.
 
     python -m benchmarks.speed.audit_cost RUN --model BASE    # a series of SmolLM2-135M, as `make llm` trains them
 
-Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel on, and takes the CPU seconds of all processes
-at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds; that of sampling
-has the engine's start and swaps of weights in it. The speed of the core is measured right after: by it the rates are
-carried over to other CPUs. Writes
-``benchmarks/results/audit_cost.json``, to be copied into ``diagnostics/audit/cost/machines.py``.
+Audits RUN with vLLM in bfloat16, one thread, controls, panel and kernel, and records the CPU seconds of all processes
+at the line that ends each stage. A rate is operations (``ModelShape.token_flop``) over CPU seconds. The rate of
+sampling includes the engine's start and swaps of weights. The speed of the core is measured right after, to scale the
+rates to other CPUs.
+
+Writes ``benchmarks/results/audit_cost.json``. Copy the rates into ``diagnostics/audit/cost/machines.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from benchmarks.speed.results import circumstances, digits, write
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
 from oversharp.diagnostics.models.core_speed import measure_core
 
-#: Enough samples that the last batch of a checkpoint, which is not full, has little say.
+#: Enough samples that the last batch of a checkpoint, which is not full, has little effect.
 PROBLEMS, N, N_BASE, CONTROL_N, MAX_TOKENS = 24, 64, 128, 32, 64
 SIZE = [
     *("--task", "word_problems", "--limit", str(PROBLEMS), "--n", str(N), "--n-base", str(N_BASE), "--k", "1,4,16"),
@@ -37,7 +38,7 @@ _DONE = re.compile(r"^(?P<stage>sample|panel|control|teacher-force|kernel)\b.*: 
 
 
 def stage_cpu_s(lines: Sequence[Line]) -> list[tuple[str, float]]:
-    """Every stage that ended, with the CPU seconds since the one before it ended, in their order.
+    """Return every finished stage in order, with the CPU seconds since the previous one ended.
 
     >>> texts = ["series run", "sample checkpoint-0: 1,072 done", "15:20 kernel checkpoint-0: 0 of 8 after 1 min",
     ...          "kernel checkpoint-0: 8 done"]
@@ -56,9 +57,9 @@ def stage_cpu_s(lines: Sequence[Line]) -> list[tuple[str, float]]:
 def measured_rates(
     stages: Sequence[tuple[str, float]], cpu_s: float, shape: ModelShape, counted: Mapping[str, float]
 ) -> dict[str, float]:
-    """The rates of ``MeasuredCpu``, from what was drawn and scored: ``counted`` are tokens and rows by stage.
+    """Return the rates of ``MeasuredCpu``.
 
-    Raises ``ValueError`` for an audit that did not go through all stages.
+    ``counted`` has tokens and rows by stage. Raises ``ValueError`` if the audit skipped a stage.
     """
     missing = {"sample", "control", "teacher-force", "kernel"} - {name for name, _ in stages}
     if missing:
@@ -80,11 +81,11 @@ def measured_rates(
 
 
 def counts(store: Path) -> dict[str, float]:
-    """Tokens and rows that an audit drew and scored."""
+    """Count the tokens and rows that an audit sampled and scored."""
     with oversharp.open_store(store) as opened:
         drawn = opened.frame("SELECT sum(n_tokens) AS tokens, count(*) AS n FROM samples").iloc[0]
         scored = opened.frame("SELECT sum(rows_written) AS n FROM events WHERE stage = 'teacher-force'").iloc[0]
-        # the base reads them once more, with what the others said
+        # the base scores its prompts again, with responses of the others
         prompts = opened.frame(
             """
             SELECT count(DISTINCT (checkpoint_id, problem_id)) + count(DISTINCT problem_id) AS n
@@ -103,7 +104,7 @@ def counts(store: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Audit, derive, write."""
+    """Audit, compute the rates and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a series of checkpoints")
     parser.add_argument("--model", required=True, help="the model of the series, for its shape")

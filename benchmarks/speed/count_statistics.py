@@ -1,14 +1,13 @@
-"""What the statistics cost, from samples to counts and from counts to the verdict.
+"""Measure the cost of statistics, from samples to counts and from counts to the verdict.
 
 ``python -m benchmarks.speed.count_statistics`` (three minutes) writes ``benchmarks/results/statistics_speed.json``:
 
-- counts → statistics: 500 problems × 40 checkpoints × n = 1024; every computed measure of correct or answer counts, and
+- counts → statistics: 500 problems × 40 checkpoints × n = 1024, every computed measure of correct or answer counts, and
   the verdict. Goal: 60 s and 2 GiB.
 - samples → counts: 10 million rows of a store, by the queries of the audit, with 2 GiB for DuckDB. Goal: 10 s. The peer
-  is what people write by hand: pandas reads the same rows from Parquet, merges the grades, and groups. The counts must
-  be the same.
+  reads the same rows from Parquet with pandas, merges the grades, and groups. The counts must be the same.
 
-Each runs in a process of its own, whose peak memory is the most that was resident at a time.
+Each runs in a separate process. Its peak memory is the largest resident size.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ COUNTED = Plan(n_problems=500, n_checkpoints=40, n=1024)
 SAMPLED = Plan(n_problems=500, n_checkpoints=40, n=488, panel=0, lists_modes=False)
 DUCKDB_MEMORY = "2GiB"
 TURNS = 3
-#: What the audit asks for (``diagnostics/audit/measure.py``) and the peer counts too.
+#: Ks that the audit uses (``diagnostics/audit/measure.py``) and the peer counts too.
 COUNTS = "SELECT * FROM sampled_counts WHERE series = $series ORDER BY ALL"
 COMMON_COUNTS = "SELECT * FROM problem_counts WHERE series = $series ORDER BY ALL"
 RESULT = ["checkpoint_id", "problem_id", "n", "n_correct"]
 
 
 def counted_evidence(plan: Plan) -> tuple[Evidence, SeriesCounts]:
-    """The counts of a planted series, as the measures and as the verdict take them."""
+    """Return the counts of a simulated series, for the measures and for the verdict."""
     rng = np.random.default_rng(plan.seed)
     law = ResponseLaw.planted(plan.n_problems, rng)
     problem_ids = [f"problem-{position:05d}" for position in range(plan.n_problems)]
@@ -130,7 +129,7 @@ def counted_evidence(plan: Plan) -> tuple[Evidence, SeriesCounts]:
 
 
 def measure_statistics(plan: Plan) -> dict[str, Any]:
-    """Seconds of each measure of counts, and of the verdict."""
+    """Return the seconds of each measure of counts, and of the verdict."""
     evidence, counts = counted_evidence(plan)
     took = {}
     n_findings = 0
@@ -151,7 +150,7 @@ def measure_statistics(plan: Plan) -> dict[str, Any]:
 
 
 def count_by_store(path: Path) -> dict[str, Any]:
-    """Seconds until the counts are a DataFrame: the view of pass@k, that of equal n, and what the verdict reads."""
+    """Return the seconds of three queries into DataFrames: pass@k, equal n, and the verdict's counts."""
     database = Database(path, read_only=False)
     with Store(database) as store:
         database.rows(f"SET memory_limit = '{DUCKDB_MEMORY}'")
@@ -174,7 +173,7 @@ def count_by_store(path: Path) -> dict[str, Any]:
 
 
 def count_by_pandas(path: Path) -> dict[str, Any]:
-    """The same counts by hand, of the columns that it takes."""
+    """Compute the same counts with pandas, from the necessary columns."""
     start = time.perf_counter()
     samples = pd.read_parquet(
         path.with_name("samples.parquet"), columns=["checkpoint_id", "problem_id", "response_id", "greedy"]
@@ -195,22 +194,22 @@ CHILDREN: Mapping[str, Callable[[Path], dict[str, Any]]] = {
 
 
 def child(name: str, path: Path) -> dict[str, Any]:
-    """Run one part in a process of its own; its result with its peak memory."""
+    """Run one part in a separate process. Return its result with its peak memory."""
     command = [sys.executable, "-m", __spec__.name, "--child", name, str(path)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
 
 
 def write_sampled(path: Path) -> None:
-    """The store of 10 million samples, and its tables as the Parquet files of the peer."""
+    """Write the store of 10 million samples, and its tables as Parquet files for the peer."""
     build_store(path, SAMPLED, measured=False)
-    with duckdb.connect(path, read_only=True) as store:  # what opens a store of ours writes no file but the store
+    with duckdb.connect(path, read_only=True) as store:  # opening a store writes no file but the store
         for table in ("samples", "grades"):
             store.execute(f"COPY {table} TO '{path.with_name(table)}.parquet' (FORMAT parquet)")
 
 
 def same_counts(path: Path) -> bool:
-    """Whether both ways counted the same."""
+    """Return whether both ways gave equal counts."""
     store, by_hand = (
         pd.read_parquet(path.with_name(f"{name}.parquet")).sort_values(RESULT, ignore_index=True).astype(str)
         for name in ("store", "pandas")
@@ -219,7 +218,7 @@ def same_counts(path: Path) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the result file and print it. 1 if the two ways of counting differ, else 0."""
+    """Measure, write the result file and print it. Return 1 if the two counts differ, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--child", nargs=2, metavar=("PART", "STORE"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""Cost of ``make demo`` on a fresh clone: installation included, and again with nothing to do.
+"""Measure the cost of ``make demo`` in a fresh clone, with installation, and again with nothing to do.
 
 ``python -m benchmarks.speed.demo`` clones the committed state into a temporary directory with an empty home, runs
-``make demo`` twice there, and writes ``benchmarks/results/demo_cost.json``. Peak memory is the largest resident set
-of a single process, as the operating system accounts for it. Takes several minutes.
+``make demo`` twice there, and writes ``benchmarks/results/demo_cost.json``. Peak memory is the largest resident size of
+a single process. Takes several minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESULT = ROOT / "benchmarks" / "results" / "demo_cost.json"
 
 
 def timed(command: list[str], folder: Path, home: Path) -> float:
-    """Wall seconds of a command that must succeed."""
+    """Run a command that must succeed, and return its wall seconds."""
     start = time.perf_counter()
     subprocess.run(command, cwd=folder, check=True, env={**os.environ, "HOME": str(home)}, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start

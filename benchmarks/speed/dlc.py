@@ -1,13 +1,13 @@
-"""What DLC's memory network costs a rollout: against plain rollouts of the same policy on the same engine.
+"""Measure the cost of DLC's memory network in rollouts, compared with plain rollouts.
 
 ``python -m benchmarks.speed.dlc`` writes ``benchmarks/results/dlc_speed.json`` (about six minutes, and one more the
-first time, which trains the small policy); ``--print-only`` leaves the file alone.
+first time, which trains the small policy). ``--print-only`` does not write the file.
 
-All ways take turns in one process on the same prompts, and the unit is CPU seconds of one thread. Two policies: the
-demo's model with larger heads, trained, and one of 20 million parameters with random weights. Two memories for each: a
-copy, and a network of a quarter of the operations per token. On our own decoder, which computes equal prefixes once,
-DLC also draws other and more prefixes than plain sampling does; so it is measured twice, with a μ so small that the
-same tokens are drawn, which is the cost of the second network alone, and with a μ in use, which adds that effect.
+All variants alternate in one process on the same prompts and engine. The unit is CPU seconds of one thread. There are
+two policies: the demo's model with larger heads, trained, and one of 20 million parameters with random weights. Each
+has two memory networks: a copy, and one with a quarter of the operations per token. Our decoder computes equal prefixes
+once, and DLC samples more different prefixes. So DLC is measured with a tiny μ, at which the same tokens are sampled,
+for the cost of the second network alone, and with a usual μ, which adds that effect.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
 SEED = 0
 GOAL_FACTOR = 1.15
-#: Leaves every token as it is, and the memory network is computed all the same.
+#: The tiny μ leaves every token as it is, but the memory network is still computed.
 SAME_TOKENS_MU, USED_MU = 1e-9, 0.5
 LARGE_VOCABULARY = 16_384
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One policy with its memories by name, and the rollouts that are drawn from it."""
+    """One policy with its memory networks by name, and the settings of its rollouts."""
 
     name: str
     policy: Path
@@ -61,19 +61,25 @@ class Case:
     max_tokens: int
 
     def sample(self, engine: RolloutEngine, seed: int) -> RolloutBatch:
-        """Rollouts of one step."""
+        """Sample the rollouts of one step."""
         return engine.sample(
             self.prompts, group_size=self.group_size, max_tokens=self.max_tokens, temperature=1.0, seed=seed
         )
 
 
 def flops_per_token(model: torch.nn.Module) -> int:
-    """Operations of the matrix products with weights, the head's included: two per weight. Attention comes on top."""
+    """Return the operations per token of all weight products, with the head: two per weight.
+
+    Attention is extra.
+    """
     return sum(2 * module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
 
 
 def quarter_config(policy: Qwen3Config, *, hidden: int, layers: int, heads: int) -> Qwen3Config:
-    """A Qwen3 with a quarter of the operations per token: what its other sizes leave, the hidden layers get."""
+    """Return a Qwen3 configuration with a quarter of the operations per token.
+
+    The hidden layers get what the other sizes leave.
+    """
     size, vocabulary = policy.head_dim, policy.vocab_size
     attention = hidden * size * (2 * heads + 2)
     whole = policy.hidden_size * (
@@ -108,7 +114,7 @@ def qwen3(
     head_size: int,
     context: int,
 ) -> Qwen3Config:
-    """A configuration whose first two tokens are padding and end."""
+    """Return a configuration whose first two tokens are padding and end."""
     return Qwen3Config(
         vocab_size=vocabulary,
         hidden_size=hidden,
@@ -126,7 +132,7 @@ def qwen3(
 
 
 def demo_case(folder: Path) -> Case:
-    """256 rollouts of six tokens, as a step of the demo draws them."""
+    """Return the case of a demo step: 256 rollouts of six tokens."""
     policy = checkpoint_path(make_series(MODELS), STEPS[0])
     tokenizer = AutoTokenizer.from_pretrained(policy)
     model = AutoModelForCausalLM.from_pretrained(policy)
@@ -143,7 +149,10 @@ def demo_case(folder: Path) -> Case:
 
 
 def large_case(folder: Path) -> Case:
-    """64 rollouts of 32 tokens behind 32; random weights repeat nothing, so no prefix is shared for long."""
+    """Return the case of 64 rollouts with 32 prompt and 32 response tokens.
+
+    With random weights hardly any prefix is shared.
+    """
     words = ["<pad>", "<end>", *(f"w{number}" for number in range(2, LARGE_VOCABULARY))]
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordLevel({word: index for index, word in enumerate(words)})),
@@ -174,7 +183,7 @@ def large_case(folder: Path) -> Case:
 
 
 def saved(config: Qwen3Config, tokenizer: PreTrainedTokenizerFast, folder: Path) -> Path:
-    """A checkpoint with random weights, made once."""
+    """Return a checkpoint with random weights, written once."""
     if not folder.is_dir():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
@@ -186,7 +195,10 @@ def saved(config: Qwen3Config, tokenizer: PreTrainedTokenizerFast, folder: Path)
 
 
 def compared(case: Case, engines: Mapping[str, RolloutEngine], turns: int) -> dict[str, tuple[float, int]]:
-    """Median CPU seconds of every engine's rollouts and their tokens; all draw in every turn, the first warms up."""
+    """Return median CPU seconds of every engine's rollouts, and their tokens.
+
+    All engines sample in every turn. The first turn warms up.
+    """
     spent_s: dict[str, list[float]] = {name: [] for name in engines}
     tokens: dict[str, int] = {}
     for turn in range(-1, turns):
@@ -201,9 +213,9 @@ def compared(case: Case, engines: Mapping[str, RolloutEngine], turns: int) -> di
 
 
 def measured(case: Case, turns: int, engine: str) -> list[dict[str, Any]]:
-    """One row per memory and μ."""
+    """Return one row per memory network and μ."""
     policy = load_path(case.policy, device=torch.device("cpu"), dtype="float32")
-    # no token ends a response: every way draws as many
+    # no token ends a response, so all variants sample equally many tokens
     policy = replace(policy, end_ids=(policy.pad_id,))
     mus = (SAME_TOKENS_MU, USED_MU) if engine == "own" else (USED_MU,)
     memories = {

@@ -1,7 +1,7 @@
-"""What the entropy hook costs: the same draws with and without it, taking turns on one engine.
+"""Measure the cost of the entropy hook: the same samples with and without it, alternately on one engine.
 
-Besides wall seconds it counts the CPU seconds of the engine's process: with one thread they are the same on a quiet
-machine, and still mean something on a busy one.
+Besides wall seconds it counts the CPU seconds of the engine's process. With one thread they are equal on a quiet
+machine, and still meaningful on a busy one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.diagnostics.samplers.vllm import VllmSampler
 
 @dataclass(frozen=True, kw_only=True)
 class HookCost:
-    """Medians over the turns, wall seconds and CPU seconds of the engine, with the hook and without."""
+    """Medians over the turns with and without the hook: wall seconds, and CPU seconds of the engine."""
 
     turns: int
     tokens: int
@@ -32,7 +32,7 @@ class HookCost:
 
 
 def hook_cost(path: Path, problems: Sequence[Problem], *, n: int, max_tokens: int, turns: int) -> HookCost:
-    """Draw ``n`` responses per problem in each turn, once with entropies and once without, in alternating order."""
+    """Sample ``n`` responses per problem in each turn, with and without entropies, in alternating order."""
     settings = SamplingSettings(sampler="vllm", max_tokens=max_tokens)
     checkpoint = Checkpoint(step=0, label=path.name, path=path, kind="full", weights_hash=path.name)
     requests = [SampleRequest(problem=problem, sample_indices=tuple(range(n))) for problem in problems]
@@ -40,7 +40,7 @@ def hook_cost(path: Path, problems: Sequence[Problem], *, n: int, max_tokens: in
     wall_s: dict[bool, list[float]] = {True: [], False: []}
     cpu_s: dict[bool, list[float]] = {True: [], False: []}
     try:
-        for turn in range(-1, turns):  # the first warms up
+        for turn in range(-1, turns):  # the first turn warms up
             for hook in (True, False) if turn % 2 else (False, True):
                 if turn >= 0:
                     sampler._engines.has_entropy = hook
@@ -67,7 +67,7 @@ def hook_cost(path: Path, problems: Sequence[Problem], *, n: int, max_tokens: in
 
 
 def _cpu_s(sampler: VllmSampler) -> float:
-    """CPU seconds that the engine's process has taken."""
-    # after the name in brackets, which may hold anything: user and system time are fields 14 and 15, from 1
+    """Return the CPU seconds of the engine's process."""
+    # the name in brackets may contain anything; user and system time are fields 14 and 15, counted from 1
     stat = Path(f"/proc/{sampler._engines.running.process_id}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,10 +1,10 @@
-"""What a device does in each part of the work, small enough for minutes: ``make gpu`` runs the parts one by one.
+"""Measure each part of the work on a device, within minutes. ``make gpu`` runs the parts one by one.
 
     python -m benchmarks.speed.gpu_parts training --device cuda --size full     # prints one line of JSON
 
-``full`` takes the sizes of Qwen2.5-0.5B with random weights in bfloat16, ``smallest`` a model of .6 million in float32,
-which shows that the part runs and measures nothing worth keeping. Times are medians of the turns, by the wall clock
-after the device has ended its work.
+``full`` has the sizes of Qwen2.5-0.5B with random weights in bfloat16. ``smallest`` is a model of 0.6 million
+parameters in float32, which only tests that the part runs. Times are medians of the turns, by wall time after the
+device has finished.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TURNS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How much a part does in a turn: rows of so many prompt and response tokens; rows of a kernel."""
+    """Size of a turn: rows, prompt and response tokens, and rows of a kernel."""
 
     model: Size
     dtype: Dtype
@@ -55,22 +55,22 @@ LOADS: Mapping[str, Load] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a part computes, how much, and where its model is kept."""
+    """Device, size, and folder of a part's model."""
 
     device: torch.device
     load: Load
     models: Path
 
     def model(self) -> Path:
-        """The checkpoint, made unless it is there."""
+        """Return the checkpoint, and write it if it is missing."""
         return random_model(self.load.model, self.models)
 
     def loaded(self) -> LoadedModel:
-        """It on the device."""
+        """Load the checkpoint on the device."""
         return load_path(self.model(), device=self.device, dtype=self.load.dtype)
 
     def token_rows(self, n: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Random prompts and responses, the same every time."""
+        """Return random prompts and responses, always the same."""
         generator = torch.Generator().manual_seed(0)
         widths = (n, self.load.prompt_tokens + self.load.response_tokens)
         ids = torch.randint(self.load.model.end_tokens + 1, self.load.model.vocabulary, widths, generator=generator)
@@ -78,7 +78,7 @@ class Place:
         return [(tuple(row[:split]), tuple(row[split:])) for row in ids.tolist()]
 
     def seconds(self, work: Callable[[], object]) -> float:
-        """Median of the turns, one more before them to warm up."""
+        """Return the median seconds of the turns, after one turn to warm up."""
         took = []
         for turn in range(TURNS + 1):
             self._wait()
@@ -93,12 +93,15 @@ class Place:
             torch.cuda.synchronize(self.device)
 
     def peak_gib(self) -> float | None:
-        """The most that torch has held on the device; None on a CPU."""
+        """Return torch's peak memory on the device; None on a CPU."""
         return digits(torch.cuda.max_memory_allocated() / 2**30) if self.device.type == "cuda" else None
 
 
 def training(place: Place) -> dict[str, Any]:
-    """Forward, backward and optimizer step over rows of one batch, products in bfloat16 on a GPU."""
+    """Measure forward, backward and optimizer step over the rows of one batch.
+
+    Products are in bfloat16 on a GPU.
+    """
     from oversharp.trainers.batch import RolloutBatch
     from oversharp.trainers.model.forward import ForwardSettings, token_logps
     from oversharp.trainers.model.network import find_network
@@ -136,7 +139,7 @@ def training(place: Place) -> dict[str, Any]:
 
 
 def scoring(place: Place) -> dict[str, Any]:
-    """Teacher forcing with entropies against a plain forward pass in as large batches."""
+    """Compare teacher forcing with entropies with a plain forward pass in equally large batches."""
     loaded, rows = place.loaded(), place.token_rows(place.load.rows)
     problems = [
         Problem(task="speed", prompt=" ".join(f"w{token}" for token in prompt), gold="", verifier="exact")
@@ -171,7 +174,7 @@ def scoring(place: Place) -> dict[str, Any]:
 
 
 def kernel(place: Place) -> dict[str, Any]:
-    """The gradient kernel with its certificate against one plain forward and backward pass of the same rows."""
+    """Compare the gradient kernel and its certificate with a plain forward and backward pass of the same rows."""
     loaded = place.loaded()
     rows = [
         KernelRow(prompt_ids=prompt, token_ids=response[: place.load.response_tokens // 4])
@@ -191,7 +194,10 @@ def kernel(place: Place) -> dict[str, Any]:
 
 
 def _plain_s(place: Place, model: Any, ids_BL: torch.Tensor) -> float:
-    """Seconds of a forward and backward pass; the model is let go of with this call."""
+    """Return seconds of a forward and backward pass.
+
+    The model is released when the call ends.
+    """
 
     def run() -> None:
         for batch_BL in ids_BL.split(4):
@@ -201,7 +207,7 @@ def _plain_s(place: Place, model: Any, ids_BL: torch.Tensor) -> float:
 
 
 def entropy(place: Place) -> dict[str, Any]:
-    """The entropies of one step of a sampler against the log-softmax that it makes anyway."""
+    """Compare the entropies of one sampling step with its log-softmax."""
     rows = 256 if place.device.type == "cuda" else 8
     logits_BV = torch.randn(rows, place.load.model.vocabulary, device=place.device)
     logp_BV = logits_BV.log_softmax(-1)
@@ -211,7 +217,10 @@ def entropy(place: Place) -> dict[str, Any]:
 
 
 def sampling(place: Place) -> dict[str, Any]:
-    """Tokens per second of transformers' sampler and of vLLM's, with the seconds of a swap; None without vLLM."""
+    """Return tokens per second of transformers' and vLLM's samplers, and the seconds of a swap.
+
+    Those of vLLM are None if it is not installed.
+    """
     from oversharp.diagnostics.models.holder import ModelHolder
     from oversharp.diagnostics.samplers import EngineSettings, SamplerContext, SampleRequest
     from oversharp.diagnostics.samplers.transformers import TransformersSampler
@@ -223,7 +232,7 @@ def sampling(place: Place) -> dict[str, Any]:
         for prompt, _ in place.token_rows(load.rows // 4)
     ]
     requests = [SampleRequest(problem=problem, sample_indices=tuple(range(8))) for problem in problems]
-    # the same weights under two names: a swap takes as long, and every draw is of the same model
+    # the same weights under two names: a swap takes equally long, and all samples are of the same model
     names = [Checkpoint(step=step, label=str(step), path=path, kind="full", weights_hash=str(step)) for step in (0, 1)]
     context = SamplerContext(
         models=ModelHolder(device=str(place.device), dtype=load.dtype), engine=EngineSettings(gpu_memory_share=0.5)
@@ -263,7 +272,7 @@ PARTS: Mapping[str, Callable[[Place], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure one part and print what was found."""
+    """Measure one part and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=list(PARTS))
     parser.add_argument("--device", default="cuda")

@@ -1,9 +1,9 @@
-"""The memory that grading takes: a store of long responses, graded in blocks, and the peer, which reads them all first.
+"""Measure the memory of grading a store of long responses in blocks, and of a peer that loads all texts first.
 
 ``python -m benchmarks.speed.grading_memory`` (minutes; ``--samples`` for fewer) writes ``results/grading_memory.json``.
-Every response is another one and ends in a box; each way of grading runs in a process of its own. The peer needs
-several times the texts, and so has a quarter of the samples. ``--folder`` keeps stores and measurements, and a run that
-was broken off goes on with those it finds there.
+All responses differ and end in a box. Each variant runs in a separate process. The peer needs several times the memory
+of the texts, so it gets a quarter of the samples. ``--folder`` keeps stores and measurements, and a stopped run
+continues with them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PER_PROBLEM = 1000
 
 
 def build(path: Path, n: int, characters: int) -> None:
-    """A store of ``n`` samples of the base, ``PER_PROBLEM`` of each problem, none of them graded."""
+    """Write a store of ``n`` ungraded samples of the base, ``PER_PROBLEM`` of each problem."""
     problems = [
         Problem(task="synthetic", prompt=f"Which number is {place}?", gold=str(place), verifier="math")
         for place in range(n // PER_PROBLEM)
@@ -82,7 +82,7 @@ KEY = AuditKey(
 
 
 def grade(path: Path) -> None:
-    """Grade the store as an audit, an import or a regrading does."""
+    """Grade the store in the same way as an audit, an import or a regrading."""
     with Store.open(path) as store:
         ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
         pending = find_ungraded(store, KEY)
@@ -90,7 +90,7 @@ def grade(path: Path) -> None:
 
 
 def grade_at_once(path: Path) -> None:
-    """The peer: all texts in one frame, then their grades."""
+    """Grade all texts from one DataFrame: the peer."""
     with Store.open(path) as store, Verifiers() as verifiers:
         ids = store.frame("SELECT problem_id FROM problems ORDER BY problem_id")["problem_id"].tolist()
         by_id = {problem.problem_id: problem for problem in stored_problems(store, ids)}
@@ -107,8 +107,8 @@ def grade_at_once(path: Path) -> None:
 
 
 def took(way: str, path: Path) -> dict[str, float]:
-    """One way of grading in a process of its own: seconds and its largest memory, without its workers'."""
-    with Store.open(path) as store:  # what a way that was broken off has graded
+    """Run one variant in a separate process. Return seconds and its peak memory, without its workers."""
+    with Store.open(path) as store:  # remove the grades of a stopped run
         Database.rows(store._database, "DELETE FROM grades")
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", __spec__.name, "--way", way, str(path)])
@@ -126,7 +126,7 @@ def took(way: str, path: Path) -> dict[str, float]:
 
 
 def kept(way: str, path: Path) -> dict[str, float]:
-    """The measurement that lies beside the store, else a new one."""
+    """Return the measurement that is stored next to the store, or a new one."""
     file = path.with_suffix(f".{way.replace(' ', '_')}.json")
     if not file.exists():
         file.write_text(json.dumps(took(way, path)))
@@ -135,7 +135,7 @@ def kept(way: str, path: Path) -> dict[str, float]:
 
 
 def measure(n: int, characters: int, folder: Path) -> dict[str, Any]:
-    """Ours on all samples, and both ways on as many as the peer has."""
+    """Measure ours on all samples, and both variants on the peer's samples."""
     found: dict[str, Any] = {"characters_of_each": characters}
     for name, size, ways in (("all", n, ("blocks",)), ("a quarter", n // 4, ("blocks", "at once"))):
         path = folder / f"{size}x{characters}.duckdb"
@@ -147,7 +147,7 @@ def measure(n: int, characters: int, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, write the result file and print it; with --way do one of the things that are measured."""
+    """Measure, write the result file and print it. With --way run one variant."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, default=300_000)
     parser.add_argument("--characters", type=int, default=8000)

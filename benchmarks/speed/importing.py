@@ -1,10 +1,10 @@
-"""What importing another tool's dump costs: one JSON Lines file of verl's layout, larger than the memory it may take.
+"""Measure the cost of importing a JSON Lines dump of verl that is larger than the allowed memory.
 
-``python -m benchmarks.speed.importing`` (ten minutes, ``--gib 1`` for three) writes ``results/importing.json``.
-Goals: 50,000 samples per second of CPU time on one core, from the file to graded samples in the store, and at most
-2 GiB resident. Beside it pandas reads the same file with ``read_json(lines=True)`` in chunks and keeps nothing: no
-store, no grades, no check of a field. Each runs in a process of its own on one core, in turns. Most of what a sample
-costs grows with its text, so there is a dump of long responses and one, a fifth as large, of short ones.
+``python -m benchmarks.speed.importing`` (ten minutes, ``--gib 1`` for three) writes ``results/importing.json``. Goals:
+50,000 samples per second of CPU time on one core, from the file to graded samples in the store, and at most 2 GiB
+resident. For comparison pandas reads the same file with ``read_json(lines=True)`` in chunks and drops them: no store,
+no grades, no checks. Each runs alternately in a separate process on one core. Most of the cost of a sample grows with
+its text, so there are a dump of long responses and a dump of short ones, a fifth as large.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ GOAL_SAMPLES_PER_S = 50_000
 GOAL_GIB = 2.0
 PROBLEMS, STEPS = 500, 10
 CHUNK = 100_000
-#: Words of a response, and the share of ``--gib`` that its dump takes.
+#: Name → (words per response, share of ``--gib`` for its dump).
 CASES = {"long responses": (110, 1.0), "short responses": (28, 0.2)}
 
 
 def write_dump(path: Path, gib: float, n_words: int, seed: int = 0) -> int:
-    """A dump of about ``gib`` GiB, responses of ``n_words`` words; returns how many samples it holds."""
+    """Write a dump of about ``gib`` GiB with responses of ``n_words`` words.
+
+    Returns the number of samples.
+    """
     rng = random.Random(seed)
     words = [f"word{number}" for number in range(2000)]
     texts = [" ".join(rng.choices(words, k=n_words)) for _ in range(500)]
@@ -61,7 +64,7 @@ def write_dump(path: Path, gib: float, n_words: int, seed: int = 0) -> int:
 
 
 def import_one(path: Path, store: Path) -> None:
-    """From the file to the store, without the audit."""
+    """Import the file into the store, without verdict and report."""
     from oversharp.diagnostics.ingest.config import ImportConfig
     from oversharp.diagnostics.ingest.plan import plan_import
     from oversharp.diagnostics.ingest.read import SeriesReader
@@ -76,7 +79,7 @@ def import_one(path: Path, store: Path) -> None:
 
 
 def read_with_pandas(path: Path) -> None:
-    """The same file, read and dropped."""
+    """Read the same file and drop it."""
     import pandas as pd
 
     with pd.read_json(path, lines=True, chunksize=CHUNK) as chunks:
@@ -85,7 +88,7 @@ def read_with_pandas(path: Path) -> None:
 
 
 def child(what: str, path: Path, store: Path) -> dict[str, float]:
-    """One turn in this process, on one core."""
+    """Run one turn in this process, on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     start, cpu_start = time.perf_counter(), time.process_time()
     if what == "oversharp":
@@ -100,7 +103,7 @@ def child(what: str, path: Path, store: Path) -> dict[str, float]:
 
 
 def turn(what: str, path: Path, store: Path) -> dict[str, float]:
-    """One turn in a fresh process."""
+    """Run one turn in a fresh process."""
     command = [sys.executable, "-m", __spec__.name, "--turn", what, str(path), str(store)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -110,7 +113,7 @@ def turn(what: str, path: Path, store: Path) -> dict[str, float]:
 
 
 def summary(turns: list[dict[str, float]], samples: int) -> dict[str, float]:
-    """Medians."""
+    """Return medians."""
     cpu_s = median(one["cpu_s"] for one in turns)
     return {
         "samples_per_cpu_s": digits(samples / cpu_s),
@@ -121,7 +124,7 @@ def summary(turns: list[dict[str, float]], samples: int) -> dict[str, float]:
 
 
 def measure(gib: float, n_words: int, n_turns: int) -> dict[str, Any]:
-    """One dump, read by both in turns."""
+    """Measure both on one dump, alternately."""
     told: dict[str, list[dict[str, float]]] = {"oversharp": [], "pandas": []}
     with tempfile.TemporaryDirectory(prefix="oversharp-importing-") as scratch:
         path = Path(scratch) / "dump.jsonl"

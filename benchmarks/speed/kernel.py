@@ -1,13 +1,13 @@
-"""Cost of the exact gradient kernel in units of one plain training step, beside other ways to the same numbers.
+"""Measure the cost of the exact gradient kernel relative to one plain training step, and to other methods.
 
-``python -m benchmarks.speed.kernel --peer-python PYTHON`` writes ``benchmarks/results/kernel.json``; with
-``--device cuda`` it measures larger models by CUDA events, peak memory too, and writes ``kernel_cuda.json``. PYTHON is
-an interpreter that has bergson, torch and transformers; by default the one that runs this.
+``python -m benchmarks.speed.kernel --peer-python PYTHON`` writes ``benchmarks/results/kernel.json``. With ``--device
+cuda`` it measures larger models by CUDA events, with peak memory, and writes ``kernel_cuda.json``. PYTHON is an
+interpreter with bergson, torch and transformers, by default the current one.
 
-Every case is a process of its own in that interpreter, where all take turns on the same rows of random tokens: a
-forward and backward pass over the padded batch, our kernel as it is, the same with its certificate taken out, and the
-peers of ``kernel_peers``, which certify nothing. The goal is one for the kernel; whether it is met with the certificate
-too stands beside it. The file is written anew after every case. On a CPU the unit is CPU seconds of one thread. Each
+Every case is a separate process of that interpreter. In it all methods alternate on the same rows of random tokens: a
+forward and backward pass over the padded batch, our kernel, our kernel without its certificate, and the peers of
+``kernel_peers``, which have no certificate. The goal is for the kernel without certificate. The result also has the
+ratio with certificate. The file is rewritten after every case. On a CPU the unit is CPU seconds of one thread. Each
 kernel is compared with float64 autograd. Models have random weights.
 """
 
@@ -57,20 +57,20 @@ ROOT = Path(__file__).parents[2]
 SEED = 0
 TURNS = 3
 PAD, END = 0, 1
-#: Rows that share a prompt, as the samples of a group do.
+#: Rows that share a prompt, like the samples of a group.
 GROUP = 8
 MIB, GIB = 1 << 20, 1 << 30
-#: Goals for ours: times one plain step over the same batch, and a share of √(K_ii·K_jj).
+#: Goals for our kernel: time relative to one plain step over the same batch, and error relative to √(K_ii·K_jj).
 GOAL_LONG, GOAL_SHORT = 1.4, 2.2
 GOAL_DIFFERENCE = 1e-5
 PEERS_FROM_ROWS = 16
 BARE = "ours_without_certificate"
 OURS = ("plain", "ours", BARE)
-#: Those that the goal names; bergson's hooks with products of ours stand beside them.
+#: Peers of the goal. bergson's hooks with our products are measured too.
 PEERS = ("row_by_row", "vmap", "bergson")
 PACKAGES = ("oversharp", "torch", "transformers", "bergson")
 
-#: vocabulary, hidden, feed-forward, layers, attention heads, key-value heads, head size; all tie the embedding.
+#: vocabulary, hidden, feed-forward, layers, attention heads, key-value heads, head size. All tie the embedding.
 SHAPES = {
     "tiny": (64, 128, 256, 4, 4, 2, 32),
     "mid": (8192, 384, 1152, 10, 6, 2, 64),
@@ -81,9 +81,9 @@ COVERED_BY_BERGSON = "linear layers; no embedding, no norm, no cross-term of the
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """``rows`` responses to prompts of ``prompt_tokens``; the longest has ``longest_tokens`` with its prompt.
+    """``rows`` responses to prompts of ``prompt_tokens``. The longest has ``longest_tokens`` with its prompt.
 
-    ``in_parts``: the memory is too little for all rows in one batch.
+    ``in_parts``: the memory is too small for all rows in one batch.
     """
 
     model: str
@@ -94,7 +94,7 @@ class Case:
     in_parts: bool = False
 
 
-#: One process each.
+#: Each case runs in a separate process.
 CASES = {
     "cpu": (
         *(Case(model="tiny", rows=16, longest_tokens=longest) for longest in (32, 64, 128)),
@@ -119,14 +119,17 @@ CASES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What one call took: CPU seconds of this process, or seconds on the GPU and the most bytes it took there."""
+    """Cost of one call: CPU seconds of this process, or seconds and peak bytes on the GPU."""
 
     seconds: float
     peak_bytes: int | None
 
 
 def make_model(name: str, device: torch.device) -> LoadedModel:
-    """A Qwen3 with random weights, norm scales too: at 1, where they start, a wrong gradient of one can hide."""
+    """Build a Qwen3 with random weights.
+
+    Norm scales are random too: at 1, their initial value, a wrong gradient may not be noticed.
+    """
     vocabulary, hidden, between, layers, heads, key_value_heads, head_dim = SHAPES[name]
     config = Qwen3Config(
         vocab_size=vocabulary,
@@ -162,7 +165,10 @@ def make_model(name: str, device: torch.device) -> LoadedModel:
 
 
 def make_rows(case: Case) -> list[KernelRow]:
-    """Random tokens, a prompt for each ``GROUP`` of rows; responses are of a quarter of the most tokens to the most."""
+    """Draw random tokens, with a prompt for each ``GROUP`` of rows.
+
+    Response lengths are between a quarter of the maximum and the maximum.
+    """
     rng = random.Random(SEED)
     vocabulary, most = SHAPES[case.model][0], case.longest_tokens - case.prompt_tokens
 
@@ -178,7 +184,9 @@ def make_rows(case: Case) -> list[KernelRow]:
 
 
 def goal_ratio(case: Case, mean_tokens: float) -> float | None:
-    """Most plain steps that ours may cost; None in parts, as the plain step is one batch.
+    """Return the largest allowed cost in plain steps.
+
+    None in parts, because the plain step is one batch.
 
     >>> goal_ratio(Case(model="tiny", rows=16, longest_tokens=32), 24)
     1.4
@@ -189,8 +197,8 @@ def goal_ratio(case: Case, mean_tokens: float) -> float | None:
 
 
 def take_turn(work: Callable[[], Any], device: torch.device) -> tuple[Any, Turn]:
-    """The result of ``work`` and what it took."""
-    gc.collect()  # hooks leave cycles, which hold memory
+    """Return the result of ``work`` and its cost."""
+    gc.collect()  # hooks leave reference cycles, which keep memory
     if device.type != "cuda":
         start = time.process_time()
         result = work()
@@ -211,7 +219,7 @@ def take_turn(work: Callable[[], Any], device: torch.device) -> tuple[Any, Turn]
 
 @dataclass(kw_only=True)
 class Turns:
-    """By name of what took turns: what each took, the largest differences of its kernel, why it did not run."""
+    """By name of the method: cost of each turn, largest errors of its kernel, and why it did not run."""
 
     took: dict[str, list[Turn]] = field(default_factory=dict)
     differences: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -225,10 +233,10 @@ def take_turns(
     device: torch.device,
     before: Callable[[], None],
 ) -> Turns:
-    """Let all work in turn, ``TURNS`` times after once to warm up, and compare every kernel with the right one.
+    """Run all methods alternately, ``TURNS`` times after a warm-up, and compare every kernel with the reference.
 
-    ``right`` gives, for a name, right kernels by what they are called; ``before`` is called outside the measured time.
-    A peer that fails is left out; the plain step and ours must not.
+    ``right`` returns, for a name, reference kernels by their names. ``before`` is called outside the measured time. A
+    peer that fails is left out. The plain step and ours must not fail.
     """
     turns = Turns()
     for turn in range(-1, TURNS):
@@ -236,7 +244,7 @@ def take_turns(
             before()
             try:
                 kernel_NN, took = take_turn(works[name], device)
-            except RuntimeError as error:  # out of memory, or what a peer cannot do with these releases
+            except RuntimeError as error:  # out of memory, or unsupported by these releases
                 if name in OURS:
                     raise
                 turns.did_not_run[name] = str(error).splitlines()[0][:200]
@@ -253,7 +261,7 @@ def take_turns(
 
 
 def measure(case: Case, device: torch.device) -> dict[str, Any]:
-    """One case in this process."""
+    """Measure one case in this process."""
     loaded, rows = make_model(case.model, device), make_rows(case)
     batch = padded(rows, pad_id=PAD, device=device)
     certificates: list[float] = []
@@ -311,7 +319,7 @@ def measure(case: Case, device: torch.device) -> dict[str, Any]:
 
 
 def forward_passes(model: Any, work: Callable[[], Any]) -> int:
-    """How often ``work`` runs the model's embedding."""
+    """Count how often ``work`` runs the model's embedding."""
     ran: list[None] = []
     hook = model.get_input_embeddings().register_forward_hook(lambda *_: ran.append(None))
     try:
@@ -322,7 +330,7 @@ def forward_passes(model: Any, work: Callable[[], Any]) -> int:
 
 
 def told_of(name: str, turns: Turns) -> dict[str, Any]:
-    """What the result file says of one that took turns, or why it did not."""
+    """Return a method's entry in the result file, or why it did not run."""
     if name in turns.did_not_run:
         return {"did_not_run": turns.did_not_run[name]}
     differences = {kind: digits(value) for kind, value in turns.differences.get(name, {}).items()}
@@ -331,7 +339,7 @@ def told_of(name: str, turns: Turns) -> dict[str, Any]:
 
 
 def costs(name: str, took: Mapping[str, Sequence[Turn]]) -> dict[str, Any]:
-    """Median over the turns, its ratio to that of the plain step and, of a peer, to that of ours.
+    """Return the median over the turns, its ratio to the plain step and, for a peer, to ours.
 
     >>> took = {name: [Turn(seconds=s, peak_bytes=None)] for name, s in (("plain", 1), ("ours", 1.2), ("vmap", 3))}
     >>> costs("vmap", took)
@@ -351,10 +359,10 @@ def costs(name: str, took: Mapping[str, Sequence[Turn]]) -> dict[str, Any]:
 
 
 def verdicts(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The goals beside what was found over all cases.
+    """Return the goals and the results over all cases.
 
-    A peer's ratio counts where it ran and ours had memory for one batch: no peer keeps within a budget. The work of the
-    peers is that of ours without the certificate.
+    A peer's ratio counts if it ran and ours had memory for one batch, because no peer works within a memory limit.
+    Peers are compared with our kernel without the certificate, which does the same work.
     """
     with_goal = [case for case in cases if case["goal_ratio_to_plain"] is not None]
     least = least_ratios(with_goal, BARE)
@@ -375,7 +383,7 @@ def verdicts(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def least_ratios(cases: Sequence[Mapping[str, Any]], mine: str) -> dict[str, float]:
-    """The least cost of every peer, over the cases with so many rows that a goal names it, in costs of ``mine``."""
+    """Return each peer's smallest cost relative to ``mine``, over cases with at least ``PEERS_FROM_ROWS`` rows."""
     least: dict[str, float] = {}
     for case in cases:
         for name, told in case.items():
@@ -385,7 +393,7 @@ def least_ratios(cases: Sequence[Mapping[str, Any]], mine: str) -> dict[str, flo
 
 
 def measured_apart(index: int, device: str, python: str) -> dict[str, Any]:
-    """What a process of its own says of a case."""
+    """Measure a case in a separate process."""
     environment = {
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",

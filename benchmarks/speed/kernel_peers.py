@@ -1,9 +1,9 @@
-"""What the gradient kernel is compared with: one training step, autograd row by row, ``torch.func``, bergson.
+"""Peers of the gradient kernel: one training step, autograd row by row, ``torch.func``, bergson.
 
-And with itself, the certificate taken out. All get the same rows in one batch that is padded on the right, and all but
-the step give the inner products of every pair of gradients of log π, summed over the response. bergson hooks linear
-layers: the head among them if it is asked to look there, but never an embedding or a norm, and a head that shares its
-matrix with the embedding counts alone.
+Our kernel without its certificate is here too. All get the same rows in one batch that is padded on the right. All but
+the step return the inner products of every pair of gradients of log π, summed over the response. bergson hooks linear
+layers, optionally the head, but never an embedding or a norm. A head that shares its matrix with the embedding counts
+alone.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ from torch.nn import functional
 from oversharp.diagnostics.kernel import certificate, exact, products
 from oversharp.diagnostics.kernel.contract import KernelRow
 
-#: Columns of the matrix of all gradients that a reference multiplies at a time, as float64.
+#: Columns of the gradient matrix that a reference multiplies at a time, as float64.
 CHUNK = 1 << 22
-#: What bergson takes for a position without a loss.
+#: bergson's label of a position without a loss.
 NO_LABEL = -100
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaddedRows:
-    """Prompts and responses as one rectangle, padded on the right; ``lengths`` are tokens without padding."""
+    """Prompts and responses as one rectangle, padded on the right.
+
+    ``lengths`` are tokens without padding.
+    """
 
     ids_BL: Int[Tensor, "row token"]
     is_response_BL: Bool[Tensor, "row token"]
     lengths: tuple[int, ...]
 
     def alone(self, row: int) -> PaddedRows:
-        """One row without its padding."""
+        """Return one row without its padding."""
         kept = slice(row, row + 1), slice(0, self.lengths[row])
         return PaddedRows(
             ids_BL=self.ids_BL[kept], is_response_BL=self.is_response_BL[kept], lengths=(self.lengths[row],)
@@ -50,7 +53,7 @@ class PaddedRows:
 
 
 def padded(rows: Sequence[KernelRow], *, pad_id: int, device: torch.device) -> PaddedRows:
-    """The rows in their order."""
+    """Pad the rows, in their order."""
     lengths = tuple(len(row.prompt_ids) + len(row.token_ids) for row in rows)
     ids_BL = torch.full((len(rows), max(lengths)), pad_id)
     is_response_BL = torch.zeros_like(ids_BL, dtype=torch.bool)
@@ -61,9 +64,10 @@ def padded(rows: Sequence[KernelRow], *, pad_id: int, device: torch.device) -> P
 
 
 def logp_sums(model: nn.Module, batch: PaddedRows) -> Float[Tensor, " row"]:
-    """log π of each response in nats, with logits at every position.
+    """Return log π of each response in nats, with logits at every position.
 
-    No mask: under causal attention no token sees the padding after it, and attention is faster without.
+    No mask is needed: under causal attention no token attends to the padding after it, and attention is faster without
+    a mask.
     """
     logits_BLV = model(input_ids=batch.ids_BL, use_cache=False).logits[:, :-1]
     target_BL = batch.ids_BL[:, 1:]
@@ -72,14 +76,14 @@ def logp_sums(model: nn.Module, batch: PaddedRows) -> Float[Tensor, " row"]:
 
 
 def forward_backward(model: nn.Module, batch: PaddedRows) -> None:
-    """One plain step without the optimiser: the gradient of every parameter, summed over the rows."""
+    """Run one plain step without the optimizer: the gradient of every parameter, summed over the rows."""
     model.zero_grad(set_to_none=True)
     logp_sums(model, batch).sum().backward()
 
 
 @contextmanager
 def certificate_taken_out() -> Iterator[None]:
-    """Inside, a kernel asks autograd for no weight gradient, runs no row alone and proves nothing."""
+    """Disable the certificate: no weight gradients by autograd, no row alone, no check."""
 
     @contextmanager
     def ask_for_nothing(_self: certificate.SignedGradients, _trained: Any) -> Iterator[list[Any]]:
@@ -93,26 +97,27 @@ def certificate_taken_out() -> Iterator[None]:
 
     with (
         mock.patch.object(certificate.SignedGradients, "collect_pass", ask_for_nothing),
-        mock.patch.object(exact, "check_certificate", prove_nothing),  # to make a mock takes time that is measured
+        # created here because creating a mock takes measured time
+        mock.patch.object(exact, "check_certificate", prove_nothing),
         mock.patch.object(products.KernelSum, "largest_row", no_row),
     ):
         yield
 
 
 def row_by_row(model: nn.Module, batch: PaddedRows) -> Float[Tensor, "row row"]:
-    """Autograd for each row without padding, all gradients in one matrix."""
+    """Run autograd for each row without padding, and multiply all gradients as one matrix."""
     gradient_ND = gradients(model, batch, list(model.parameters()))
     return gradient_ND @ gradient_ND.T
 
 
 def exact_kernel(model: nn.Module, batch: PaddedRows) -> Float[np.ndarray, "row row"]:
-    """The reference: autograd of a float64 copy, float64 products."""
+    """Return the reference: autograd of a float64 copy, with float64 products."""
     exact = deepcopy(model).double()
     return _product(gradients(exact, batch, list(exact.parameters())))
 
 
 def exact_kernel_of_linear_layers(model: nn.Module, batch: PaddedRows) -> Float[np.ndarray, "row row"]:
-    """The reference for bergson: over the matrices of linear layers, none of them shared with anything."""
+    """Return the reference for bergson: over the matrices of linear layers, none of them shared."""
     exact = deepcopy(model).double()
     matrices = []
     for module in exact.modules():
@@ -125,7 +130,7 @@ def exact_kernel_of_linear_layers(model: nn.Module, batch: PaddedRows) -> Float[
 def gradients(
     model: nn.Module, batch: PaddedRows, parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, "row parameter"]:
-    """∇ log π of each row over the parameters, kept as float32: then off by at most a relative 6e-8 each."""
+    """Return ∇ log π of each row over the parameters as float32, with a relative error of at most 6e-8 each."""
     n_parameters = sum(parameter.numel() for parameter in parameters)
     gradient_ND = torch.empty(len(batch.lengths), n_parameters, device=batch.ids_BL.device)
     for row in range(len(batch.lengths)):
@@ -142,7 +147,10 @@ def _product(gradient_ND: Float[Tensor, "row parameter"]) -> Float[np.ndarray, "
 
 
 def vmapped(model: Any, batch: PaddedRows) -> Float[Tensor, "row row"]:
-    """``vmap(grad)``. Attention is eager: the fused kind does not go through ``vmap``."""
+    """Compute the kernel by ``vmap(grad)``.
+
+    Attention is eager, because fused attention does not support ``vmap``.
+    """
     held = {name: parameter.detach() for name, parameter in model.named_parameters()}
 
     def logp_sum(weights: dict[str, Tensor], ids_L: Tensor, is_response_L: Tensor) -> Tensor:
@@ -160,7 +168,10 @@ def vmapped(model: Any, batch: PaddedRows) -> Float[Tensor, "row row"]:
 
 
 class Bergson:
-    """bergson without projection on some rows: the data set, which it wants, is made once and before."""
+    """bergson without projection on some rows.
+
+    Its data set is built once, before the measurement.
+    """
 
     def __init__(self, model: Any, rows: Sequence[KernelRow], folder: Path) -> None:
         from bergson import IndexConfig
@@ -174,7 +185,7 @@ class Bergson:
         self._config.partial_run_path.mkdir(parents=True)
 
     def in_memory(self) -> Float[Tensor, "row row"]:
-        """Its own collector, which keeps the matrix of all gradients in main memory, and one product of that."""
+        """Use its own collector, which keeps the matrix of all gradients in memory, and one product of it."""
         from bergson import InMemoryCollector
 
         collector = InMemoryCollector(model=self._model, data=self._data, cfg=self._config)
@@ -184,7 +195,7 @@ class Bergson:
         return gradient_ND @ gradient_ND.T
 
     def in_hooks(self) -> Float[Tensor, "row row"]:
-        """Its hooks with a collector of ours that multiplies each layer's gradients at once and keeps none."""
+        """Use its hooks with our collector, which multiplies each layer's gradients at once and keeps none."""
         from bergson.collector.collector import HookCollectorBase
 
         n_rows, device = len(self._data), self._model.device
@@ -194,10 +205,10 @@ class Bergson:
                 self.kernel_NN = torch.zeros(n_rows, n_rows, device=device)
 
             def teardown(self) -> None:
-                """Nothing is kept."""
+                """Do nothing: no gradients are kept."""
 
             def process_batch(self, indices: list[int], **kwargs: Any) -> None:
-                """All rows are one batch, and the hooks are done with it."""
+                """Do nothing: all rows are one batch, and the hooks have processed it."""
 
             def backward_hook(self, module: nn.Module, g: Tensor) -> None:
                 gradient_NM = self._compute_gradient(module, g)
@@ -222,7 +233,7 @@ class Bergson:
 
 
 def largest_difference(kernel_NN: Float[np.ndarray, "row row"], exact_NN: Float[np.ndarray, "row row"]) -> float:
-    """max |ΔK_ij| / √(K_ii·K_jj): 1 is a whole gradient.
+    """Return max |ΔK_ij| / √(K_ii·K_jj).
 
     >>> exact_NN = np.array([[4.0, 0.0], [0.0, 1.0]])
     >>> largest_difference(np.array([[4.0, 0.5], [0.0, 1.0]]), exact_NN)
@@ -244,7 +255,10 @@ def _eager_attention(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _only_the_embedding_trains(model: Any) -> Iterator[None]:
-    """As bergson's own worker does: the gradients of the weights themselves are not computed a second time."""
+    """Require gradients of the embedding only, as bergson's worker does.
+
+    The gradients of the weights themselves are not computed a second time.
+    """
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         model.requires_grad_(False)

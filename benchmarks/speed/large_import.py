@@ -1,9 +1,9 @@
-"""What a large import costs, and what is asked of its store then: 1,000 problems x 40 steps x 256 short responses.
+"""Measure a large import and commands on its store: 1,000 problems × 40 steps × 256 short responses.
 
 ``python -m benchmarks.speed.large_import`` (several minutes; ``--steps 10`` for a quarter) writes
 ``results/large_import.json``. Goals: an import of 120 CPU seconds and 2 GiB, up to verdict and report, with temporary
-files of at most three times the dump; a report of 20 CPU seconds. Every command runs in a process of its own. The
-import of a quarter of the steps beside it gives the slopes by which 100 million samples are estimated.
+files of at most three times the dump, and a report of 20 CPU seconds. Every command runs in a separate process. An
+import of a quarter of the steps gives the slopes of the estimate for 100 million samples.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ RUN = "from oversharp.diagnostics.app.cli import main; main()"
 FIELDS = "prompt=prompt,response=response,reward=correct,step=step,problem=question_id,index=sample"
 COUNTS = "SELECT step, sum(n) AS n, sum(n_correct) AS n_correct FROM problem_counts GROUP BY step ORDER BY step"
 IMPORT = ("import", "dump.parquet", "--map", FIELDS, "--store", "audit.duckdb")
-#: Often enough to see a temporary file that matters.
+#: Seconds between two measurements of the temporary files.
 POLL_S = 0.2
 
 
 def write_dump(path: Path, n_problems: int, n_steps: int, n: int, seed: int = 0) -> int:
-    """A Parquet file of so many samples; the chance of each problem grows from step to step.
+    """Write a Parquet dump in which each problem's success rate grows from step to step.
 
-    Returns the bytes of its rows in memory, as Arrow holds them.
+    Returns the bytes of its rows in Arrow's memory.
     """
     rng = np.random.default_rng(seed)
     chance_P = rng.beta(0.5, 0.8, size=n_problems)
@@ -66,7 +66,7 @@ def write_dump(path: Path, n_problems: int, n_steps: int, n: int, seed: int = 0)
 
 
 def took(folder: Path, *arguments: str) -> dict[str, float]:
-    """One command of ours: seconds, largest memory, and the largest temporary files beside the store."""
+    """Run one command. Return seconds, peak memory, and the largest temporary files next to the store."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", RUN, *arguments], cwd=folder, stdout=subprocess.DEVNULL)
     most_bytes = 0
@@ -98,7 +98,7 @@ def _bytes_beside(folder: Path) -> int:
 
 
 def measure(n_problems: int, n_steps: int, n: int) -> dict[str, Any]:
-    """Import, import again, and what is asked of a store."""
+    """Measure the import, the same import again, and commands on the store."""
     with tempfile.TemporaryDirectory(prefix="oversharp-large-import-") as scratch:
         folder = Path(scratch)
         rows_bytes = write_dump(folder / "dump.parquet", n_problems, n_steps, n)
@@ -129,7 +129,7 @@ def measure(n_problems: int, n_steps: int, n: int) -> dict[str, Any]:
 
 
 def measure_quarter(n_problems: int, n_steps: int, n: int) -> dict[str, float]:
-    """The import of a quarter of the steps."""
+    """Measure the import of a quarter of the steps."""
     with tempfile.TemporaryDirectory(prefix="oversharp-large-import-") as scratch:
         folder = Path(scratch)
         write_dump(folder / "dump.parquet", n_problems, n_steps // 4, n)
@@ -139,7 +139,7 @@ def measure_quarter(n_problems: int, n_steps: int, n: int) -> dict[str, float]:
 
 
 def estimated(quarter: dict[str, float], whole: dict[str, Any], samples: int = 100_000_000) -> dict[str, float]:
-    """What an import of so many samples would take, on the line through the two that were measured."""
+    """Extrapolate the cost of an import linearly from the two measured ones."""
     held = {**whole["stages"]["import"], "store_mb": whole["store_mb"]}
     share = (samples - whole["samples"]) / (whole["samples"] - quarter["samples"])
     return {

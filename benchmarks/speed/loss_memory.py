@@ -1,11 +1,9 @@
-"""Peak memory of the loss on a vocabulary of 150,000: chunked log-probabilities against materialised logits.
+"""Measure the peak memory of the loss with a vocabulary of 150,000: chunked or with all logits.
 
-``python -m benchmarks.speed.loss_memory`` writes ``benchmarks/results/loss_memory.json`` (five minutes). Every way
-runs forward and backward in a process of its own. On a CPU the peak is that of the process's resident memory over what
-it held before, on a GPU that of torch's allocator; the gradient of the head's weights, which all have, is counted.
-
-The peers: ``log_softmax`` with ``gather`` and entropies, which is what one writes; and ``gather`` less ``logsumexp``
-without entropies, the leaner one that TRL uses.
+``python -m benchmarks.speed.loss_memory`` writes ``benchmarks/results/loss_memory.json`` (five minutes). Every method
+runs forward and backward in a separate process. On a CPU the peak is the growth of the process's resident memory, on a
+GPU that of torch's allocator. Both include the gradient of the head's weights. The peers: ``log_softmax`` with
+``gather`` and entropies, and the leaner ``gather`` minus ``logsumexp`` without entropies, which TRL uses.
 """
 
 from __future__ import annotations
@@ -31,19 +29,19 @@ GOAL = 0.5
 
 
 def chunked(hidden_ND: Tensor, output: nn.Linear, target_N: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Ours."""
+    """Compute log-probabilities and entropies in chunks: ours."""
     head = ResponseHead(trunk=nn.Identity(), output=output, transform=LogitTransform())
     return chunked_logps(head, hidden_ND, target_N, temperature=1.0)
 
 
 def materialised(hidden_ND: Tensor, output: nn.Linear, target_N: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities and entropies of all logits at once."""
+    """Compute log-probabilities and entropies of all logits at once."""
     law_NV = output(hidden_ND).float().log_softmax(dim=-1)
     return law_NV.gather(1, target_N[:, None])[:, 0], -(law_NV.exp() * law_NV).sum(dim=-1)
 
 
 def selective(hidden_ND: Tensor, output: nn.Linear, target_N: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities alone, of all logits at once."""
+    """Compute only log-probabilities, of all logits at once."""
     logit_NV = output(hidden_ND).float()
     return logit_NV.gather(1, target_N[:, None])[:, 0] - logit_NV.logsumexp(dim=-1), None
 
@@ -56,20 +54,20 @@ WAYS: dict[str, Callable[[Tensor, nn.Linear, Tensor], tuple[Tensor, Tensor | Non
 
 
 def measure(way: str, *, positions: int, vocabulary: int) -> dict[str, float]:
-    """Peak bytes of one forward and backward pass, its seconds, and what it found, in this process."""
+    """Return peak bytes and seconds of one forward and backward pass, and its result, in this process."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(SEED)
     hidden_ND = torch.randn(positions, WIDTH, device=device, requires_grad=True)
     output = nn.Linear(WIDTH, vocabulary, bias=False, device=device)
     target_N = torch.randint(vocabulary, (positions,), device=device)
-    WAYS[way](hidden_ND[:2], output, target_N[:2])[0].sum().backward()  # libraries start up
+    WAYS[way](hidden_ND[:2], output, target_N[:2])[0].sum().backward()  # loads lazily initialised libraries
     output.zero_grad()
     before = resident_bytes(device)
     start = time.perf_counter()
     logp_N, entropy_N = WAYS[way](hidden_ND, output, target_N)
     logp_N.sum().backward()
     wall_s = time.perf_counter() - start
-    over_before = peak_bytes(device) - before  # before the sum below, which takes memory too
+    over_before = peak_bytes(device) - before  # before the sum below, which needs memory too
     gradient_sum = 0.0 if output.weight.grad is None else float(output.weight.grad.abs().sum(dtype=torch.float64))
     return {
         "peak_bytes": over_before,
@@ -81,16 +79,16 @@ def measure(way: str, *, positions: int, vocabulary: int) -> dict[str, float]:
 
 
 def resident_bytes(device: torch.device) -> float:
-    """What is held now; the peak is measured from here on."""
+    """Return the current memory. The peak is measured from here on."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return float(torch.cuda.memory_allocated())
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     return _status_bytes("VmRSS")
 
 
 def peak_bytes(device: torch.device) -> float:
-    """The most that was held since ``resident_bytes``."""
+    """Return the peak since ``resident_bytes``."""
     return float(torch.cuda.max_memory_allocated()) if device.type == "cuda" else _status_bytes("VmHWM")
 
 
@@ -100,7 +98,7 @@ def _status_bytes(name: str) -> float:
 
 
 def in_own_process(way: str, *, positions: int, vocabulary: int) -> dict[str, float]:
-    """``measure`` in a fresh process."""
+    """Call ``measure`` in a fresh process."""
     command = [sys.executable, "-m", __spec__.name, way, str(positions), str(vocabulary)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
@@ -108,7 +106,7 @@ def in_own_process(way: str, *, positions: int, vocabulary: int) -> dict[str, fl
 
 
 def main() -> None:
-    """Measure every way in turns and write the result."""
+    """Measure every method alternately and write the result."""
     turns = [
         {way: in_own_process(way, positions=POSITIONS, vocabulary=VOCABULARY) for way in WAYS} for _ in range(TURNS)
     ]

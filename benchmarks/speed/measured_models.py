@@ -1,8 +1,9 @@
-"""The models that the speed of vLLM and of scoring is measured with, made once and kept in ``runs/speed``.
+"""Models for the speed of vLLM and of scoring, written once to ``runs/speed``.
 
-A series of nine checkpoints of Countdown-mini, of a model with more heads and a longer context than the demo's. It is
-trained in the same way for fewer steps, and GRPO makes the series; that takes a minute. And a model with a vocabulary
-of 32,768 and random weights, as tiny vocabularies flatter whatever is computed over all of one.
+One is a series of nine checkpoints on Countdown-mini, of a model with more heads and a longer context than the demo's.
+It is trained in the same way for fewer steps, and GRPO makes the series, which takes a minute. The other has a
+vocabulary of 32,768 and random weights, because a tiny vocabulary hides the cost of operations over the whole
+vocabulary.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WIDE_VOCABULARY = 32_768
 
 
 def make_series(folder: Path) -> Path:
-    """The run directory in ``folder``, trained unless it is complete."""
+    """Return the run directory in ``folder``. Train it unless it is complete."""
     base, run = folder / "base", folder / "grpo"
     if not all(checkpointing.checkpoint_path(run, step).is_dir() for step in STEPS):
         if not base.is_dir():
@@ -79,7 +80,7 @@ def _train_base(folder: Path) -> None:
 
 
 def make_wide_model(folder: Path) -> Path:
-    """A checkpoint with random weights: 12 million parameters, 8 million of them in the tied embedding.
+    """Write a checkpoint with random weights: 12 million parameters, 8 million in the tied embedding.
 
     Its tokens are the words ``w2`` to ``w32767``, a padding and an end token.
     """
@@ -110,7 +111,7 @@ def make_wide_model(folder: Path) -> Path:
 
 
 def _countdown_model() -> Qwen3ForCausalLM:
-    """The demo's Qwen3 with more heads, and a context that holds the longest probe of the vLLM sampler."""
+    """Build the demo's Qwen3 with more heads, and a context for the longest probe of the vLLM sampler."""
     config = Qwen3Config(
         vocab_size=len(countdown_base.VOCABULARY),
         hidden_size=96,
@@ -132,7 +133,7 @@ def _initialised(config: Qwen3Config) -> Qwen3ForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         model = Qwen3ForCausalLM(config)
-    # spelled out because the library's own default truncates sampling to the 50 likeliest tokens
+    # explicit, because the library's default truncates sampling to the 50 most probable tokens
     model.generation_config = GenerationConfig(
         do_sample=True, top_k=0, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
     )

@@ -1,8 +1,8 @@
-"""How far the memory plan of a run lies from the peak that its first steps reach.
+"""Compare the memory plan of a training run with the peak of its first steps.
 
 ``python -m benchmarks.speed.memory_plan`` writes ``benchmarks/results/memory_plan.json`` (five minutes). The model has
-the layers of a 14-million-parameter Qwen3 with random weights; each case runs in a process of its own. The plan covers
-what comes on top of the weights: gradients, optimizer, activations, logits.
+the layers of a 14-million-parameter Qwen3 with random weights. Each case runs in a separate process. The plan covers
+the memory besides the weights: gradients, optimizer, activations, logits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from oversharp.trainers.model.forward import ForwardSettings, token_logps
 from oversharp.trainers.model.network import find_network
 
 SEED = 0
-#: The heap of a process grows for so many steps: what one frees, the next cannot all fill.
+#: Steps until a process's heap stops growing: later steps cannot reuse all freed memory.
 STEPS = 4
 PROMPTS, GROUP, PROMPT_TOKENS, RESPONSE_TOKENS = 4, 4, 64, 192
-#: Vocabulary, whether activations are recomputed, and the arithmetic.
+#: (vocabulary, whether activations are recomputed, precision)
 CASES = ((8_192, False, "float32"), (60_000, False, "float32"), (8_192, True, "float32"), (8_192, False, "bfloat16"))
 
 
 def planned_and_reached(vocabulary: int, recompute: bool, precision: str) -> tuple[float, float]:
-    """Bytes that the plan says, and that ``STEPS`` steps take, in this process."""
+    """Return the planned bytes and those that ``STEPS`` steps reach, in this process."""
     torch.manual_seed(SEED)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = Qwen3Config(

@@ -1,6 +1,6 @@
-"""What a command took, with every process that it started: CPU and wall seconds, memory, and CPU seconds per stage.
+"""Measure CPU and wall seconds and memory of a command with all its processes, and CPU seconds per stage.
 
-A stage ends with a line of output, as ``oversharp audit`` writes one behind each.
+A stage ends with a line of output, which ``oversharp audit`` prints after each.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Clock ticks of /proc.
+#: Clock ticks per second in /proc.
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A line of output, the CPU seconds taken until it came, and what the largest process had held at most by then."""
+    """A line of output, the CPU seconds up to it, and the peak memory of the largest process up to it."""
 
     text: str
     cpu_s: float
@@ -27,7 +27,11 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """``memory_gib`` is that of the largest process; ``load`` the machine's mean of the last minute at the end."""
+    """Cost of a command.
+
+    ``memory_gib`` is that of the largest process. ``load`` is the machine's load average of the last minute, at the
+    end.
+    """
 
     wall_s: float
     cpu_s: float
@@ -38,7 +42,7 @@ class Cost:
 
 
 def cost_of(command: Sequence[str], log: Path) -> Cost:
-    """Run a command to its end; what it says is added to ``log``."""
+    """Run a command and append its output to ``log``."""
     log.parent.mkdir(parents=True, exist_ok=True)
     start, lines = time.perf_counter(), list[Line]()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -49,7 +53,7 @@ def cost_of(command: Sequence[str], log: Path) -> Cost:
             kept.flush()
             cpu_s, memory_gib = tree_cost(process.pid)
             lines.append(Line(text=text.rstrip("\n"), cpu_s=cpu_s, memory_gib=memory_gib))
-        # wait4 alone tells what this one child took, with all that it waited for
+        # only wait4 returns the cost of this one child and the processes that it waited for
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return Cost(
@@ -63,18 +67,22 @@ def cost_of(command: Sequence[str], log: Path) -> Cost:
 
 
 def tree_cost(root: int) -> tuple[float, float]:
-    """CPU seconds of a process and all below it, ended ones included; GiB that the largest alive has held at most."""
+    """Return CPU seconds of a process and its descendants, and the largest peak of a live one in GiB.
+
+    Ended processes count in the CPU seconds.
+    """
     parents, ticks = dict[int, int](), dict[int, int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (stat := _stat(entry)) is not None:
             parents[int(entry.name)] = int(stat[1])
-            ticks[int(entry.name)] = sum(map(int, stat[11:15]))  # utime, stime, and those of children waited for
+            # utime, stime, and those of children that were waited for
+            ticks[int(entry.name)] = sum(map(int, stat[11:15]))
     below = [pid for pid in ticks if _is_below(pid, root, parents)]
     return sum(ticks[pid] for pid in below) / _TICKS, round(max(map(_peak_gib, below), default=0.0), 3)
 
 
 def _peak_gib(pid: int) -> float:
-    """The most that a process has held, 0 once it is gone."""
+    """Return the peak memory of a process, 0 after it ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -83,7 +91,10 @@ def _peak_gib(pid: int) -> float:
 
 
 def _stat(process: Path) -> list[str] | None:
-    """The fields of ``/proc/PID/stat`` behind the name, which may hold spaces; None once the process is gone."""
+    """Return the fields of ``/proc/PID/stat`` after the name, which may contain spaces.
+
+    None after the process ended.
+    """
     try:
         return (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

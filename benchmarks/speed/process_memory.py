@@ -1,8 +1,8 @@
-"""What the processes of a command hold at a time: the largest of them, and all together.
+"""Measure the memory of a command's processes: the largest one, and all together.
 
-Two numbers, because they answer two questions. The largest process is what ``ulimit`` and most tools speak of; the sum
-is what the machine must have. Pages that several processes share (libraries, files mapped by all) count once in the
-sum, as the proportional set size divides them, and in whole for each process by itself.
+The largest process is relevant for ``ulimit`` and most tools, the sum for the size of the machine. Pages that several
+processes share (libraries, mapped files) count once in the sum (proportional set size), and fully for each single
+process.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-#: Seconds between two looks: a look at a process of 4 GiB takes 20 ms.
+#: Seconds between two measurements. Measuring a process of 4 GiB takes 20 ms.
 INTERVAL_S = 0.4
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: What a process of an audit is, by a word of its command line; the first that fits.
+#: (word of the command line, kind of process). The first match counts.
 _KINDS = (("vllm_process", "engine"), ("math_worker", "graders"), ("resource_tracker", "graders"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """GiB that each kind of process held at one time, the largest one of a kind, and all processes together."""
+    """GiB at one time: the largest process of each kind, and all processes together."""
 
     at_s: float
     largest_gib: Mapping[str, float]
@@ -33,7 +33,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """A line of output and when it came, in seconds from the start."""
+    """A line of output and its time, in seconds from the start."""
 
     at_s: float
     text: str
@@ -41,7 +41,7 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A command that ended: what was seen of its processes, and what it said."""
+    """Measurements and output of a command that ended."""
 
     looks: tuple[Look, ...]
     lines: tuple[Said, ...]
@@ -50,7 +50,7 @@ class Held:
     wall_s: float
 
     def peaks(self, first_s: float = 0.0, last_s: float = float("inf")) -> dict[str, float]:
-        """The most that was held between two times: by kind of process, and by all of them together as ``sum``."""
+        """Return peaks between two times: by kind of process, and of the sum as ``sum``."""
         looks = [one for one in self.looks if first_s <= one.at_s < last_s]
         kinds = {kind for look in looks for kind in look.largest_gib}
         by_kind = {kind: max(look.largest_gib.get(kind, 0.0) for look in looks) for kind in sorted(kinds)}
@@ -58,7 +58,7 @@ class Held:
 
 
 def memory_of(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Held:
-    """Run a command to its end and look at its processes meanwhile; what it says is added to ``log``."""
+    """Run a command, measure its processes meanwhile, and append its output to ``log``."""
     log.parent.mkdir(parents=True, exist_ok=True)
     start, lines, looks, ended = time.perf_counter(), list[Said](), list[Look](), Event()
     process = subprocess.Popen(
@@ -91,14 +91,14 @@ def memory_of(command: Sequence[str], log: Path, environment: Mapping[str, str] 
 
 
 def look_at(root: int, at_s: float = 0.0) -> Look:
-    """What a process and all below it hold now."""
+    """Measure a process and its descendants now."""
     largest, total = dict[str, float](), 0.0
     for pid in [root, *_below(root)]:
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
             resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        except (OSError, IndexError):  # it has just ended
+        except (OSError, IndexError):  # the process has just ended
             continue
         kind = "audit" if pid == root else next((kind for word, kind in _KINDS if word in command), "others")
         largest[kind] = max(largest.get(kind, 0.0), resident / 2**30)
@@ -107,7 +107,7 @@ def look_at(root: int, at_s: float = 0.0) -> Look:
 
 
 def _below(root: int) -> list[int]:
-    """All processes that descend from ``root``."""
+    """Return all descendants of ``root``."""
     parents = dict[int, int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,13 +1,13 @@
-"""Sampling and scoring of a real chat model against what people write by hand, in CPU seconds of one core.
+"""Measure sampling and scoring of a real chat model against common scripts, in CPU seconds of one core.
 
     python -m benchmarks.speed.real_model_speed models/smollm2
 
-Sampling: word problems in the chat template, 64 responses at a time: vLLM through our sampler with entropies,
-log-probabilities and seeds; bare vLLM with none of them; transformers' ``generate``. Once 64 responses to a problem, as
-an audit draws them, and once 4 to each of 16 problems, where vLLM reads more of prompts. Scoring: teacher forcing with
-entropies against a plain forward pass with ``log_softmax`` and ``gather`` over batches of as many tokens. Loads, starts
-and warm-up are left out, the CPU seconds of an engine's process are counted. All in bfloat16, or in float32 on a CPU
-without products of bfloat16. Writes ``benchmarks/results/real_model_speed.json``.
+Sampling: word problems in the chat template, 64 responses at a time. Compared are vLLM through our sampler with
+entropies, log-probabilities and seeds, vLLM without these, and transformers' ``generate``. There are 64 responses to
+one problem, as in an audit, and 4 to each of 16 problems, with more prompt tokens. Scoring: teacher forcing with
+entropies against a plain forward pass with ``log_softmax`` and ``gather`` over batches of equally many tokens. Loading,
+starts and warm-up are not measured. The CPU seconds of an engine's process are. All in bfloat16, or in float32 on a CPU
+without bfloat16 instructions. Writes ``benchmarks/results/real_model_speed.json``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
 from oversharp.diagnostics.samplers.vllm import VllmSampler
 from oversharp.diagnostics.tasks import load_problems
 
-#: Problems and responses to each, in the order in which they are measured.
+#: (problems, responses to each), in the order of measurement.
 SHAPES = ((4, 64), (16, 4))
 ROWS, MAX_TOKENS = 64, 48
 TURNS = 3
@@ -65,13 +65,13 @@ if __name__ == "__main__":
 
 
 def cpu_s_of(process_id: int) -> float:
-    """CPU seconds that a process has taken, all its threads."""
+    """Return the CPU seconds of a process with all its threads."""
     stat = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / _TICKS
 
 
 def ours(path: Path, models: ModelHolder) -> tuple[list[list[float]], list[Sample]]:
-    """Tokens per CPU second of this process and the engine's together, turn by turn of each shape; the last samples."""
+    """Return tokens per CPU second of this process and the engine's, by shape and turn, and the last samples."""
     sampler = VllmSampler(SamplerContext(models=models, batch_size=ROWS))
     checkpoint = Checkpoint(step=0, label="model", path=path, kind="full", weights_hash="model")
     rates: list[list[float]] = []
@@ -93,12 +93,12 @@ def ours(path: Path, models: ModelHolder) -> tuple[list[list[float]], list[Sampl
 
 
 def problems_of(n_problems: int) -> list[Problem]:
-    """The first problems of the task."""
+    """Return the first problems of the task."""
     return list(load_problems(None, "word_problems", limit=n_problems, seed=0))
 
 
 def bare(path: Path, shapes: list[tuple[list[list[int]], int]], end_ids: tuple[int, ...]) -> list[list[float]]:
-    """Tokens per CPU second of a vLLM that does nothing else, turn by turn of each shape."""
+    """Return tokens per CPU second of vLLM alone, by shape and turn."""
     environment = {
         **os.environ,
         **{"HF_HUB_OFFLINE": "1", "TORCHDYNAMO_DISABLE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
@@ -112,7 +112,7 @@ def bare(path: Path, shapes: list[tuple[list[list[int]], int]], end_ids: tuple[i
 
 
 def generated(loaded: LoadedModel, prompts: list[list[int]], n: int) -> list[float]:
-    """Tokens per CPU second of transformers' ``generate``, ``ROWS`` responses in a batch."""
+    """Return tokens per CPU second of transformers' ``generate``, with ``ROWS`` responses in a batch."""
     rows = [ids for ids in prompts for _ in range(n)]
     batches = [rows[first : first + ROWS] for first in range(0, len(rows), ROWS)]
     rates = []
@@ -126,7 +126,7 @@ def generated(loaded: LoadedModel, prompts: list[list[int]], n: int) -> list[flo
 
 @torch.inference_mode()
 def n_generated(loaded: LoadedModel, rows: list[list[int]]) -> int:
-    """Tokens that ``generate`` made after these prompts, up to each one's end."""
+    """Count the tokens that ``generate`` made after these prompts, up to each one's end."""
     width = max(map(len, rows))
     ids_BL = torch.tensor([[loaded.pad_id] * (width - len(ids)) + ids for ids in rows])
     mask_BL = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in rows])
@@ -146,7 +146,7 @@ def n_generated(loaded: LoadedModel, rows: list[list[int]]) -> int:
 
 @torch.inference_mode()
 def plainly_scored_s(loaded: LoadedModel, rows: list[tuple[list[int], tuple[int, ...]]]) -> float:
-    """CPU seconds of a forward pass over rows by length, padded on the right."""
+    """Return CPU seconds of a forward pass over rows sorted by length, padded on the right."""
     start = time.process_time()
     rows = sorted(rows, key=lambda row: len(row[0]) + len(row[1]))
     width = max(len(prompt) + len(response) for prompt, response in rows)

@@ -1,13 +1,13 @@
-"""What `oversharp repair` costs: five points of a model of 135 million numbers, and one of tensors as in a 7B model.
+"""Measure the cost of `oversharp repair`: five points of a model of 135 million numbers, and one with 7B tensors.
 
 ``python -m benchmarks.speed.repair`` (some minutes, 13 GB of disk in ``--directory``) writes ``results/repair.json``.
-The weights are made up, in the shapes of SmolLM2-135M, and in those of Qwen2.5-7B with fewer layers: memory is that of
-what is read at a time, so layers add none. Goals: five points in 60 s on two cores, 4 GiB resident. Beside it the
-script that one writes: both models loaded by transformers, mixed, saved. Every call is a process of its own, with the
-files in the page cache.
+The weights are random, in the shapes of SmolLM2-135M, and in those of Qwen2.5-7B with fewer layers. Memory depends on
+what is read at a time, so layers do not add to it. Goals: five points in 60 s on two cores, 4 GiB resident. The peer is
+a simple script: load both models with transformers, mix, save. Every call is a separate process, with the files in the
+page cache.
 
-``python -m benchmarks.speed.repair --full`` mixes one point of a whole 7B instead, all 28 layers (31 GB of disk: its
-base is zeros, which take none), and adds that to what ``results/repair.json`` holds.
+``python -m benchmarks.speed.repair --full`` mixes one point of a whole 7B instead, with all 28 layers (31 GB of disk:
+its base is zeros, which need none), and adds it to ``results/repair.json``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ tell()
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """A Llama or Qwen2 by its sizes; ``shards`` files of about equal size."""
+    """Sizes of a Llama or Qwen2, in ``shards`` files of about equal size."""
 
     vocabulary: int
     hidden: int
@@ -75,7 +75,7 @@ class Shapes:
     shards: int
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor."""
+        """Return name and shape of every tensor."""
         h, i, kv = self.hidden, self.intermediate, self.key_values
         of_layer = {
             "self_attn.q_proj": (h, h), "self_attn.k_proj": (kv, h), "self_attn.v_proj": (kv, h),
@@ -89,7 +89,7 @@ class Shapes:
         return made if self.tied else made | {"lm_head.weight": (self.vocabulary, h)}
 
     def config(self) -> dict[str, Any]:
-        """Its config.json."""
+        """Return its config.json."""
         return {
             "model_type": "llama", "architectures": ["LlamaForCausalLM"], "dtype": "bfloat16",
             "vocab_size": self.vocabulary, "hidden_size": self.hidden, "intermediate_size": self.intermediate,
@@ -108,9 +108,9 @@ FULL = replace(LARGE, layers=28)
 
 
 def write_model(folder: Path, shapes: Shapes, *, moved: float, zeros: bool = False) -> int:
-    """A checkpoint of made-up bfloat16 numbers, ``moved`` of them in the mean from the base; its bytes.
+    """Write a checkpoint of random bfloat16 numbers and return its bytes.
 
-    ``zeros``: of nothing but zeros, in files of holes.
+    ``moved`` is the mean distance from the base. ``zeros``: all numbers are 0, in sparse files.
     """
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def write_model(folder: Path, shapes: Shapes, *, moved: float, zeros: bool = Fal
 
 
 def planned(name: str, shape: tuple[int, ...], block: bytes) -> PlannedTensor:
-    """A tensor that repeats ``block``."""
+    """Return a tensor that repeats ``block``."""
     n_bytes = 2 * prod(shape)
 
     def chunks() -> Iterator[bytes]:
@@ -152,14 +152,14 @@ def planned(name: str, shape: tuple[int, ...], block: bytes) -> PlannedTensor:
 
 
 def turn(code: str, arguments: Sequence[str], out: Path) -> dict[str, float]:
-    """One call in a process of its own; what it wrote is deleted."""
+    """Run one call in a separate process, and delete its output."""
     took = timed([sys.executable, "-c", code, *arguments])
     shutil.rmtree(out)
     return {"wall_s": took.wall_s, "cpu_s": took.cpu_s, "peak_gib": int(took.output.split()[-1]) / 2**20}
 
 
 def summary(turns: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The fastest turn, and the largest peak."""
+    """Return the fastest turn and the largest peak."""
     return {
         "wall_s": digits(min(one["wall_s"] for one in turns)),
         "cpu_s": digits(min(one["cpu_s"] for one in turns)),
@@ -170,7 +170,7 @@ def summary(turns: Sequence[dict[str, float]]) -> dict[str, float]:
 def measure(
     shapes: Shapes, lambdas: Sequence[str], folder: Path, *, peer: bool, n_turns: int = TURNS, zeros: bool = False
 ) -> dict[str, Any]:
-    """Both ways in turns, on one base and one checkpoint."""
+    """Measure both methods alternately, on one base and one checkpoint."""
     run, out = folder / "run", folder / "out"
     n_bytes = write_model(run / "checkpoint-0", shapes, moved=0.0, zeros=zeros)
     write_model(run / "checkpoint-100", shapes, moved=1e-3)

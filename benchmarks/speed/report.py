@@ -1,8 +1,8 @@
-"""How long a report takes and how large it is, from stores of made-up series (``synthetic_store.py``).
+"""Measure time and size of reports from stores of simulated series (``synthetic_store.py``).
 
 ``python -m benchmarks.speed.report`` (a few minutes, most of them for the stores) writes
-``benchmarks/results/report_speed.json``. Goals: 500 problems × 11 checkpoints in 20 s and 600 kB, 5,000 × 40 in 3 MB;
-two reports of one store are equal to the byte. Every report is built in a process of its own, from the command line.
+``benchmarks/results/report_speed.json``. Goals: 500 problems × 11 checkpoints in 20 s and 600 kB, 5,000 × 40 in 3 MB,
+and two reports of one store are equal to the byte. Every report is written by the command line in a separate process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ REPORT = "from oversharp.diagnostics.app.cli import main; main()"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A store, and what its report may take; ``most_wall_s`` is None where nothing is promised."""
+    """A store and the goals of its report.
+
+    ``most_wall_s`` is None without a goal.
+    """
 
     plan: Plan
     most_mb: float
@@ -43,7 +46,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
             most_mb=2.0,
             most_wall_s=None,
         ),
-        # problems that do not list their modes, as most of such sets
+        # problems without listed modes, as in most sets
         "5,000 problems x 40 checkpoints x n=8": Case(
             plan=Plan(n_problems=5000, n_checkpoints=40, n=8, lists_modes=False, panel=0),
             most_mb=3.0,
@@ -54,7 +57,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
 
 
 def measured(case: Case, directory: Path) -> dict[str, Any]:
-    """Build the store, then its report twice."""
+    """Write the store, then its report twice."""
     store = build_store(directory / "audit.duckdb", case.plan)
     reports = [directory / f"report-{turn}.html" for turn in range(2)]
     took = [timed([sys.executable, "-c", REPORT, "report", str(store), "--out", str(report)]) for report in reports]
@@ -72,7 +75,7 @@ def measured(case: Case, directory: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write the result file and print it. 1 if two reports of one store differ, else 0."""
+    """Measure, write the result file and print it. Return 1 if two reports of one store differ, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What every result file tells: the machine, the versions; how processes are timed and numbers rounded."""
+"""Common parts of result files: machine, versions, timing of processes, rounding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 @dataclass(frozen=True, kw_only=True)
 class Took:
-    """What a process took, with every one that it started and waited for: wall and CPU seconds."""
+    """Wall and CPU seconds of a process and all processes that it started and waited for."""
 
     wall_s: float
     cpu_s: float
@@ -27,7 +27,10 @@ class Took:
 
 
 def timed(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Took:
-    """Run a command, with these variables over our own. Raises ``CalledProcessError`` if it fails."""
+    """Run a command, with these variables added to the environment.
+
+    Raises ``CalledProcessError`` if it fails.
+    """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     own = {**os.environ, **(environment or {})}
@@ -39,7 +42,7 @@ def timed(command: Sequence[str], environment: Mapping[str, str] | None = None) 
 
 
 def circumstances(packages: Iterable[str]) -> dict[str, Any]:
-    """Machine and versions; a package that is not installed is left out."""
+    """Return machine and versions of the installed packages."""
     versions = {"python": platform.python_version()}
     for name in packages:
         try:
@@ -62,7 +65,7 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 
 def digits(number: float, significant: int = 3) -> float:
-    """``number`` to so many significant digits.
+    """Round ``number`` to significant digits.
 
     >>> digits(12345.678), digits(0.0123456)
     (12300.0, 0.0123)

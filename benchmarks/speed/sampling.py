@@ -1,9 +1,8 @@
-"""Speed and memory of the sampling stage with vLLM: one engine for a series against what people do without.
+"""Measure speed and memory of the sampling stage with vLLM: one engine for a series, against fresh processes.
 
 ``python -m benchmarks.speed.sampling --peer-python PYTHON`` writes ``benchmarks/results/sampling.json`` (about six
-minutes, and one more the first time, which trains the series). PYTHON is an interpreter that has lm-eval and the same
-vLLM; by default the one that runs this. ``--memory-samples 1024`` draws as much as the memory's goal names: five
-minutes more.
+minutes, and one more the first time, which trains the series). PYTHON is an interpreter with lm-eval and the same vLLM,
+by default the current one. ``--memory-samples 1024`` samples as many as the goal for memory names: five minutes more.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ STAGE = "benchmarks.speed.sampling_stage"
 N_SHORT, N_LONG = 16, 256
 LONG_CHECKPOINTS = 2
 MEMORY_PROBLEMS = 1000
-#: Two standard errors and a half: by chance outside it in one run of 80.
+#: Two and a half standard errors: exceeded by chance in one run of 80.
 Z_LIMIT = 2.5
 
 
 def stage(run: Path, *flags: str) -> tuple[Took, dict[str, Any]]:
-    """What a process that does our sampling stage took, and what it says of itself."""
+    """Run our sampling stage in a process. Return its cost and what it reports."""
     with tempfile.TemporaryDirectory(prefix="oversharp-speed-") as out:
         try:
             took = timed([sys.executable, "-m", STAGE, str(run), out, *flags])
@@ -49,7 +48,7 @@ def stage(run: Path, *flags: str) -> tuple[Took, dict[str, Any]]:
 
 
 def against_fresh_processes(run: Path, problems: tuple[Problem, ...]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The whole series with one engine, in the midst of a fresh process for each of its checkpoints."""
+    """Compare one engine for the whole series with a fresh process per checkpoint."""
 
     def fresh(step: int) -> Took:
         return fresh_vllm(checkpoint_path(run, step), problems, n=N_SHORT, max_tokens=RESPONSE_TOKENS)
@@ -77,7 +76,7 @@ def against_fresh_processes(run: Path, problems: tuple[Problem, ...]) -> tuple[d
 def with_many_samples(
     run: Path, problems: tuple[Problem, ...], peer_python: str
 ) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-    """At the n of an audit: fresh process, ours, and the harness on the same checkpoint, problems and n."""
+    """Compare fresh process, ours, and the harness at the n of an audit, on one checkpoint."""
     first = checkpoint_path(run, STEPS[0])
     fresh = fresh_vllm(first, problems, n=N_LONG, max_tokens=RESPONSE_TOKENS)
     ours, told = stage(run, "--n", str(N_LONG), "--checkpoints", str(LONG_CHECKPOINTS), "--grade")
@@ -104,7 +103,7 @@ def with_many_samples(
 
 
 def against_harness(run: HarnessRun, correct: dict[str, int], *, first_s: float, series_s: float) -> dict[str, Any]:
-    """Times and pass@1 of the harness and of ours, which grades its samples too."""
+    """Compare times and pass@1 with the harness. Ours grades its samples too."""
     ours = {prompt: count / N_LONG for prompt, count in correct.items()}
     difference, error = pass_at_1_difference(ours, run.pass_at_1, n=N_LONG)
     return {
@@ -125,7 +124,7 @@ def against_harness(run: HarnessRun, correct: dict[str, int], *, first_s: float,
 
 
 def swaps_and_probes(short: list[dict[str, Any]], long: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all checkpoints but the first, which needs no swap; shares are of the checkpoint's whole time."""
+    """Return times of swaps and probes of all checkpoints but the first, also as shares of the checkpoint's time."""
     swapped = [*short[1:], *long[1:]]
     return {
         "checkpoints": len(swapped),
@@ -145,7 +144,7 @@ def swaps_and_probes(short: list[dict[str, Any]], long: list[dict[str, Any]]) ->
 
 
 def entropy_hook(run: Path, problems: tuple[Problem, ...]) -> dict[str, Any]:
-    """On the series' vocabulary, and on a large one, where it costs most beside so small a model."""
+    """Measure the hook with the series' vocabulary, and with a large one, where it costs most."""
     rng = random.Random(0)
     texts = (" ".join(f"w{rng.randrange(2, WIDE_VOCABULARY)}" for _ in range(64)) for _ in range(8))
     wide_problems = [Problem(task="speed", prompt=text, gold="", verifier="exact") for text in texts]
@@ -170,7 +169,7 @@ def _hook(cost: HookCost) -> dict[str, Any]:
 
 
 def memory(run: Path, n: int) -> dict[str, Any]:
-    """Many problems and samples of one token into a store, and the memory on the way."""
+    """Sample many responses of one token into a store, and record memory meanwhile."""
     flags = ["--n", str(n), "--problems", str(MEMORY_PROBLEMS), "--checkpoints", "1", "--max-tokens", "1"]
     took, told = stage(run, *flags)
     rows = told["memory"]

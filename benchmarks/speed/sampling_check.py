@@ -1,9 +1,8 @@
-"""Does sampled pass@k agree with the exact value where every correct response is known?
+"""Compare sampled pass@k with the exact value on a task with listed responses.
 
-Two questions per checkpoint and k, asked of a finished audit's store:
-does the exact value lie in the reported 95 % interval (which is over problems), and is the difference no larger
-than sampling alone explains? For the second, the estimator's variance at fixed problems follows from the exact
-success probability p of each problem: its count is Binomial(n, p).
+There are two questions per checkpoint and k of a finished audit. Is the exact value in the reported 95 % interval,
+which is over problems? Is the difference within the sampling error? The sampling variance at fixed problems follows
+from the exact success probability p of each problem: its count is Binomial(n, p).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scipy.stats import binom
 from oversharp import open_store
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
-#: Of the two-sided normal law 6e-5 lies beyond; the rows of one checkpoint share their samples.
+#: Largest |z|: 6e-5 of the two-sided normal distribution are beyond. The rows of one checkpoint share their samples.
 Z_LIMIT = 4.0
 #: Root mean square of z over all rows, 1 in expectation.
 RMS_Z_LIMIT = 1.5
@@ -26,7 +25,10 @@ RMS_Z_LIMIT = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Sampled against exact pass@k of one checkpoint; ``z`` is the difference in standard errors of sampling."""
+    """Sampled and exact pass@k of one checkpoint.
+
+    ``z`` is the difference in standard errors of sampling.
+    """
 
     series: str
     step: int
@@ -39,17 +41,23 @@ class Agreement:
 
     @property
     def inside(self) -> bool:
-        """Whether the exact value lies in the reported interval; nearly always, as that is over problems."""
+        """Whether the exact value is in the reported interval.
+
+        It nearly always is, because the interval is over problems.
+        """
         return self.low <= self.exact <= self.high
 
     @property
     def explained(self) -> bool:
-        """Whether sampling alone explains the difference; a biased sampler or estimator fails here."""
+        """Whether sampling alone explains the difference.
+
+        A biased sampler or estimator fails this.
+        """
         return abs(self.z) <= Z_LIMIT
 
 
 def agreements(store_path: Path) -> list[Agreement]:
-    """One row per series, checkpoint and k ≤ n/2 that has both values, in that order."""
+    """Return one row per series, checkpoint and k ≤ n/2 with both values, in that order."""
     with open_store(store_path) as store:
         pairs = store.frame(
             """
@@ -93,17 +101,17 @@ def agreements(store_path: Path) -> list[Agreement]:
 
 
 def rms_z(rows: list[Agreement]) -> float:
-    """Root mean square of z."""
+    """Return the root mean square of z."""
     return math.sqrt(sum(row.z**2 for row in rows) / len(rows))
 
 
 def agree(rows: list[Agreement]) -> bool:
-    """Whether every exact value is inside its interval, and sampling explains the differences, each and together."""
+    """Return whether every exact value is in its interval, and sampling explains all differences."""
     return all(row.inside and row.explained for row in rows) and rms_z(rows) <= RMS_Z_LIMIT
 
 
 def print_agreements(rows: list[Agreement]) -> None:
-    """Base and last checkpoint of every series, then the share inside, the spread of z, and the worst row."""
+    """Print base and last checkpoint of every series, the share inside, the spread of z, and the worst row."""
     print(f"\n{'series':8}{'step':>6}{'k':>6}{'sampled':>10}   95 % interval{'exact':>12}{'z':>8}")
     last = {row.series: row.step for row in rows}
     for row in rows:

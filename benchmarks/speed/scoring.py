@@ -1,9 +1,9 @@
-"""Speed of teacher forcing against a plain batched forward pass of transformers over the same tokens.
+"""Measure teacher forcing against a plain batched forward pass of transformers over the same tokens.
 
-``python -m benchmarks.speed.scoring`` writes ``benchmarks/results/scoring.json`` (about three minutes). The peer is
-what people write by hand: rows sorted by length and padded on the right, batches of the same number of padded tokens,
-``log_softmax`` over all positions and ``gather``. It computes no entropies; ours does. Both take turns, with as many
-threads. The prompt log-probabilities of vLLM are measured once, in a process of their own.
+``python -m benchmarks.speed.scoring`` writes ``benchmarks/results/scoring.json`` (about three minutes). The peer is a
+common script: rows sorted by length and padded on the right, batches of the same number of padded tokens,
+``log_softmax`` over all positions and ``gather``. It computes no entropies; ours does. Both alternate, with equally
+many threads. The prompt log-probabilities of vLLM are measured once, in a separate process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SEED = 0
 TURNS = 3
 N_PROBLEMS, RESPONSES_PER_PROBLEM = 24, 4
 PROMPT_TOKENS = (30, 200)
-#: Responses are log-normal in length, like those of reasoning models: a few are many times as long as most.
+#: Response lengths are log-normal, as with reasoning models: a few are many times as long as most.
 MEDIAN_RESPONSE_TOKENS, SPREAD, MOST_RESPONSE_TOKENS = 120, 0.8, 800
 SETTINGS = SamplingSettings(sampler="transformers")
 
@@ -56,7 +56,10 @@ if __name__ == "__main__":
 
 
 def requests() -> list[ForcedRequest]:
-    """Random words and random responses to them; every response ends with the end token, id 1."""
+    """Return random prompts with random responses.
+
+    Every response ends with the end token, id 1.
+    """
     rng = random.Random(SEED)
     drawn: list[ForcedRequest] = []
     for _ in range(N_PROBLEMS):
@@ -71,7 +74,7 @@ def requests() -> list[ForcedRequest]:
 
 @torch.inference_mode()
 def plain_forward(loaded: LoadedModel, rows: Sequence[ForcedRequest]) -> dict[str, float]:
-    """Response id → log-probability in nats."""
+    """Return response id → log-probability in nats."""
     logp_sums: dict[str, float] = {}
     prompts = [loaded.tokenizer(row.problem.prompt)["input_ids"] for row in rows]
     both = sorted(zip(prompts, rows, strict=True), key=lambda pair: len(pair[0]) + len(pair[1].token_ids))
@@ -95,7 +98,7 @@ def plain_forward(loaded: LoadedModel, rows: Sequence[ForcedRequest]) -> dict[st
 def plain_batches(
     rows: Sequence[tuple[list[int], ForcedRequest]],
 ) -> Iterator[Sequence[tuple[list[int], ForcedRequest]]]:
-    """Consecutive rows, in ascending order of length, whose rectangle holds at most ``TOKEN_BUDGET`` tokens."""
+    """Split the rows, in ascending order of length, into batches of at most ``TOKEN_BUDGET`` padded tokens."""
     first = 0
     for place, (prompt, row) in enumerate(rows):
         if (place + 1 - first) * (len(prompt) + len(row.token_ids)) > TOKEN_BUDGET and place > first:
@@ -105,7 +108,7 @@ def plain_batches(
 
 
 def vllm_prompt_logprobs_s(model: Path, rows: Sequence[list[int]]) -> float | str:
-    """Seconds that a vLLM engine takes once it is up; the reason where it cannot."""
+    """Return the seconds of a running vLLM engine, or the reason why it cannot score."""
     command = [sys.executable, "-c", VLLM_PROMPT_LOGPROBS, str(model)]
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run(command, input=json.dumps(rows), capture_output=True, text=True, env=environment, check=False)
@@ -121,7 +124,7 @@ def main() -> None:
     ours_s, plain_s, differences = [], [], []
     threads = default_threads(loaded.model)
     with cpu_threads(threads):
-        for turn in range(-1, TURNS):  # the first warms up, on a few rows
+        for turn in range(-1, TURNS):  # the first turn warms up, on a few rows
             these = rows[:8] if turn < 0 else rows
             start = time.perf_counter()
             scores = {

@@ -1,4 +1,4 @@
-"""What is said to made-up problems, and how likely each response is while a series trains."""
+"""Responses to simulated problems, and their probabilities while a series trains."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from jaxtyping import Float, Int
 from benchmarks.calibration.planted import N_MODES, Kind, PlantedProblems, draw_problems, mass_at
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem, response_id
 
-#: What becomes of a series, by its name.
+#: Name of a series → its change by training.
 FATES: Mapping[str, Kind] = MappingProxyType(
     {"losing": "over_plain", "collapsing": "collapse_severe", "holding": "moderate", "idle": "no_change"}
 )
-#: Wrong responses of a problem: some sums, one without an answer, one that is cut off.
+#: Wrong responses of a problem: some sums, one without an answer, one that is truncated.
 N_WRONG = 6
-#: The least chance of a response: the log-probability of every one is finite.
+#: Smallest probability of a response, so that every log-probability is finite.
 LEAST_MASS = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How large a store to build. ``n_checkpoints`` counts the base, of which there are twice ``n`` samples.
+    """Size of a store.
 
-    ``panel``: responses per problem that every checkpoint scores, token by token; 0 for none. Problems that do not list
-    their modes have no exact measures, as most tasks.
+    Attributes:
+        n_checkpoints: Includes the base, which has twice ``n`` samples.
+        panel: Responses per problem that every checkpoint scores, token by token. 0 for none.
+        lists_modes: Whether problems list their modes. Otherwise there are no exact measures, as with most tasks.
     """
 
     n_problems: int
@@ -42,7 +44,7 @@ class Plan:
 
     @property
     def verifier(self) -> str:
-        """Who grades."""
+        """Name of the verifier."""
         return "modes" if self.lists_modes else "exact"
 
     @property
@@ -53,14 +55,14 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Responses:
-    """What can be said to the problems, one row per problem and response: correct ones first."""
+    """Possible responses, one row per problem and response, correct ones first."""
 
     problems: tuple[Problem, ...]
     rows: pd.DataFrame  # position, response, problem_id, response_id, text, answer, mode, correct, state, …
 
     @classmethod
     def made(cls, plan: Plan) -> Responses:
-        """Sums to a target that no other problem has."""
+        """Create sums to a target that no other problem has."""
         problems, rows = [], []
         for position in range(plan.n_problems):
             target = 101 + position
@@ -98,20 +100,23 @@ class Responses:
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseLaw:
-    """The correct responses follow ``planted``; the wrong ones divide what is left, ever less evenly."""
+    """Probabilities of the responses.
+
+    The correct ones follow ``planted``. The wrong ones divide the rest, less and less evenly.
+    """
 
     problems: PlantedProblems
     wrong_PR: Float[np.ndarray, "problem response"]
 
     @classmethod
     def planted(cls, n_problems: int, rng: np.random.Generator) -> ResponseLaw:
-        """The law of so many problems, at random."""
+        """Draw the probabilities of random problems."""
         problems = draw_problems(n_problems, rng)
-        # no answer, and cut off: rarely
+        # no answer, and truncated: rarely
         return cls(problems=problems, wrong_PR=rng.dirichlet([0.5] * (N_WRONG - 2) + [0.02, 0.02], n_problems))
 
     def at(self, kind: Kind, progress: float) -> Float[np.ndarray, "problem response"]:
-        """Chance of every response of every problem at ``progress`` 0 … 1, none of them 0."""
+        """Return the probability of every response of every problem at ``progress`` 0 … 1. None is 0."""
         mass_PJ = np.maximum(mass_at(kind, self.problems, progress), LEAST_MASS)
         wrong_PR = np.maximum(self.wrong_PR, LEAST_MASS) ** (1 + progress)
         wrong_PR *= (1 - mass_PJ.sum(axis=1, keepdims=True)) / wrong_PR.sum(axis=1, keepdims=True)
@@ -122,7 +127,7 @@ class ResponseLaw:
 def draw(
     law_PR: Float[np.ndarray, "problem response"], n: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "problem draw"]:
-    """``n`` responses to every problem, by their numbers."""
+    """Draw ``n`` responses to every problem, by their indices."""
     u_PD = rng.random((len(law_PR), n))
     drawn_PD = np.zeros((len(law_PR), n), dtype=np.int8)
     for edge_P in np.cumsum(law_PR, axis=1)[:, :-1].T:

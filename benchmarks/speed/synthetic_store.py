@@ -1,8 +1,9 @@
-"""A store as an audit leaves it, of any size, without a model: samples of a planted series, measured by the real stage.
+"""Write the store of an audit of any size, without a model.
 
-``python -m benchmarks.speed.synthetic_store --problems 500 --checkpoints 11 --n 64 OUT_DIR`` writes
-``OUT_DIR/audit.duckdb``. The responses are short sums; four of them are correct and listed as the problem's modes. What
-a model would have said of them, log-probabilities and entropies, follows from the planted law.
+It has samples of a simulated series, measured by the real stage. ``python -m benchmarks.speed.synthetic_store
+--problems 500 --checkpoints 11 --n 64 OUT_DIR`` writes ``OUT_DIR/audit.duckdb``. The responses are short sums. Four of
+them are correct and listed as the problem's modes. Log-probabilities and entropies follow from the simulated
+distribution.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from oversharp.diagnostics.verifiers import RULES
 SETTINGS = SamplingSettings(sampler="synthetic", max_tokens=16)
 PANEL_SETTINGS = replace(SETTINGS, temperature=0.9, seed=1)
 STEPS_BETWEEN = 20
-#: Problems whose panel responses are scored twice, with rounding errors of this size (nats).
+#: Problems whose panel responses are scored twice, and the size of the rounding errors (nats).
 REPEATED_PROBLEMS, ROUNDING_NATS = 16, 1e-6
 
 
 class _Builder:
-    """Draws and writes; one generator for everything, so that a plan is a store."""
+    """Draw and write everything with one generator, so that a plan determines the store."""
 
     def __init__(self, plan: Plan, database: Database) -> None:
         self.plan, self.database = plan, database
@@ -47,7 +48,7 @@ class _Builder:
         self.law = ResponseLaw.planted(plan.n_problems, self.rng)
 
     def stage_responses(self, responses: Responses) -> None:
-        """The responses as a table to join with, and their grades."""
+        """Create the responses and their grades as tables to join with."""
         run, insert = self.database.rows, self.database.insert
         columns = """position INTEGER, response TINYINT, problem_id VARCHAR, response_id VARCHAR, text VARCHAR,
                      token_ids INTEGER[], n_tokens INTEGER, finish_reason VARCHAR, correct BOOLEAN"""
@@ -70,7 +71,7 @@ class _Builder:
         )
 
     def add_checkpoint(self, checkpoint_id: str, law_PR: Float[np.ndarray, "problem response"], n: int) -> None:
-        """Samples, the greedy response, and the score of every response, in one transaction."""
+        """Add samples, the greedy response, and the score of every response, in one transaction."""
         self.database.rows("DELETE FROM law")
         logp_PR = np.log(law_PR)
         entropy_P = -(law_PR * logp_PR).sum(axis=1)
@@ -106,12 +107,15 @@ class _Builder:
         )
 
     def add_panel(self, checkpoint_id: str, law_PR: Float[np.ndarray, "problem response"]) -> None:
-        """What the base says for every checkpoint to score."""
+        """Add the panel: base responses that every checkpoint scores."""
         with self.database.transaction():
             self._add_samples(checkpoint_id, PANEL_SETTINGS, draw(law_PR, self.plan.panel, self.rng), greedy=False)
 
     def _add_scores(self, checkpoint_id: str) -> None:
-        """The modes' scores, and with a panel those of all responses, token by token: every token as likely."""
+        """Add the modes' scores and, with a panel, the scores of all responses.
+
+        All tokens of a response have equal probability.
+        """
         scored = "r.correct" if not self.plan.panel else "TRUE"
         bound = {"checkpoint_id": checkpoint_id, "settings_id": SETTINGS.settings_id}
         self.database.rows(
@@ -154,7 +158,10 @@ class _Builder:
 
 
 def build_store(path: Path, plan: Plan, *, measured: bool = True) -> Path:
-    """Write the store at ``path``, which must not exist; unmeasured it has samples and grades and no findings."""
+    """Write the store to ``path``, which must not exist.
+
+    Without measuring it has samples and grades and no findings.
+    """
     database = Database(path, read_only=False)
     with Store(database) as store:
         builder = _Builder(plan, database)
@@ -203,7 +210,7 @@ def _series(name: str, plan: Plan, base_id: str) -> Series:
 
 
 def audit_key(name: str, plan: Plan) -> AuditKey:
-    """What the audit of series ``name`` compares."""
+    """Return the audit key of series ``name``."""
     return AuditKey(
         audit_id=content_hash("synthetic", plan.seed, name, plan.n),
         series=name,
@@ -221,7 +228,7 @@ def audit_key(name: str, plan: Plan) -> AuditKey:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build one store and say where it lies. Always 0."""
+    """Write one store and print its path. Always returns 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--checkpoints", type=int, default=11, help="with the base")

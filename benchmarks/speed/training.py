@@ -1,13 +1,13 @@
-"""Training throughput, rollouts included: ``oversharp train`` against TRL's GRPOTrainer with its own generation.
+"""Measure training throughput with rollouts: ``oversharp train`` against TRL's GRPOTrainer with its own generation.
 
 ``python -m benchmarks.speed.training --peer-python PYTHON`` writes ``benchmarks/results/training.json`` (about ten
-minutes on a CPU). PYTHON is an interpreter that has TRL; without one our side is measured alone. Where there is a GPU
-a model of half a billion parameters joins in, with tokens per second, model FLOP utilisation and peak memory.
-``--chat-model CHECKPOINT`` measures that alone, by LoRA in bfloat16 on word problems in its chat template, and writes
-``training_chat_model.json``: our side with its engine of vLLM.
+minutes on a CPU). PYTHON is an interpreter with TRL. Without it only our side is measured. On a GPU a model of half a
+billion parameters is measured too, with tokens per second, model FLOP utilisation and peak memory. ``--chat-model
+CHECKPOINT`` measures only that model, by LoRA in bfloat16 on word problems in its chat template, and writes
+``training_chat_model.json``. Our side then uses vLLM.
 
 Both sides train the same model on the same prompts, with the same group size, longest response, optimizer, learning
-rate and reward, one generation per step and one thread on a CPU. They take turns, so that a busy machine slows both.
+rate and reward, one generation per step and one thread on a CPU. They alternate, so that a busy machine slows both.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ OURS, PEER = ("-m", "benchmarks.speed.training_ours"), ("-m", "benchmarks.speed.
 MODELS = ROOT / "runs" / "speed"
 DEMO_BASE = ROOT / "runs" / "demo" / "base"
 GOAL, GOAL_OF_LORA = 2.0, 1.5
-#: Dense bfloat16 peak of a GPU, FLOP/s, by a part of its name; from the makers' data sheets.
+#: Part of a GPU's name → its dense bfloat16 peak in FLOP/s, from data sheets.
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What both sides are given. ``micro_batch`` is ours and None for all at once, ``peer_micro_batch`` is TRL's."""
+    """Settings of both sides.
+
+    ``micro_batch`` is ours, None for all at once. ``peer_micro_batch`` is TRL's.
+    """
 
     what: str
     model: str
@@ -71,7 +74,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """One turn of one side: rates over the measured steps, the warm-up left out."""
+    """One turn of one side: rates over the measured steps, without the warm-up."""
 
     samples_per_s: float
     samples_per_cpu_s: float
@@ -82,7 +85,7 @@ class Speed:
 
 
 def speed(told: dict[str, Any], warm_up: int) -> Speed:
-    """The rates from a side's line of JSON.
+    """Compute the rates from a side's line of JSON.
 
     >>> told = {"wall_s": [1.0, 2.0, 4.0], "cpu_s": [0.0, 1.0, 2.0], "samples_per_step": 8, "n_tokens": [50, 40, 40],
     ...         "reward_mean": [0, 0, 1], "peak_gib": None}
@@ -106,7 +109,7 @@ def speed(told: dict[str, Any], warm_up: int) -> Speed:
 
 
 def turn(python: str, side: Sequence[str], case: Path, warm_up: int) -> Speed:
-    """One side's process on one case. Ends the benchmark where it fails."""
+    """Run one side's process on one case. Exit if it fails."""
     done = subprocess.run([python, *side, str(case)], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         sys.exit(f"{side[-1]} failed: {done.stderr.strip()[-2000:]}")
@@ -114,7 +117,7 @@ def turn(python: str, side: Sequence[str], case: Path, warm_up: int) -> Speed:
 
 
 def measure(case: Case, *, peer_python: str | None, turns: int) -> dict[str, Any]:
-    """Turns of both sides on one case, and the ratio of their medians."""
+    """Run both sides on one case, and return the ratio of their medians."""
     ours: list[Speed] = []
     peer: list[Speed] = []
     with tempfile.TemporaryDirectory(prefix="oversharp-training-") as scratch:
@@ -146,14 +149,14 @@ def measure(case: Case, *, peer_python: str | None, turns: int) -> dict[str, Any
 
 
 def ratio(ours: list[Speed], peer: list[Speed], name: str) -> dict[str, float]:
-    """Ratio of the medians, and the least and the greatest of the turns' own ratios."""
+    """Return the ratio of the medians, and the smallest and largest ratio of single turns."""
     pairs = [getattr(one, name) / getattr(other, name) for one, other in zip(ours, peer, strict=True)]
     of_medians = _median(ours, name) / _median(peer, name)
     return {"of_medians": digits(of_medians), "least": digits(min(pairs)), "greatest": digits(max(pairs))}
 
 
 def told(turns: list[Speed], case: Case, n_parameters: int) -> dict[str, Any]:
-    """Medians over the turns as the result file has them."""
+    """Return medians over the turns for the result file."""
     rows = case.batch_prompts * case.group_size
     tokens_per_s = _median(turns, "tokens_per_s")
     result: dict[str, Any] = {
@@ -176,10 +179,10 @@ def told(turns: list[Speed], case: Case, n_parameters: int) -> dict[str, Any]:
 
 
 def step_flops(n_parameters: int, rows: int, case: Case, response_tokens: float) -> float:
-    """Floating-point operations that one step needs: 2 per parameter and token forward, 4 more backward.
+    """Return the floating-point operations of one step: 2 per parameter and token forward, 4 more backward.
 
-    Prompts are read once per group, responses once when drawn and once when learned from; the attention's own part,
-    a few per cent at these lengths, is left out. What a trainer does beyond that is no use of the model.
+    Prompts count once per group, responses once when sampled and once when trained on. Attention is omitted, which is a
+    few per cent at these lengths. Further operations of a trainer do not count as utilisation.
 
     >>> case = Case(what="", model="", problems="", batch_prompts=1, group_size=2, prompt_tokens=10, max_tokens=5,
     ...             learning_rate=0.1, warm_up=1, steps=1, micro_batch=None, peer_micro_batch=2)
@@ -192,7 +195,7 @@ def step_flops(n_parameters: int, rows: int, case: Case, response_tokens: float)
 
 
 def cases(folder: Path) -> list[Case]:
-    """The demo's model, the one of 20 million parameters, and the large one where there is a GPU."""
+    """Yield the demo's model, the one of 20 million parameters, and on a GPU the large one."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     if torch.cuda.is_available():
@@ -250,7 +253,7 @@ def cases(folder: Path) -> list[Case]:
 
 
 def chat_cases(model: Path, folder: Path) -> list[Case]:
-    """The checkpoint of a chat model by LoRA, with rollouts of vLLM."""
+    """Yield the case of a chat model by LoRA, with vLLM rollouts."""
     folder.mkdir(parents=True, exist_ok=True)
     problems, prompt_tokens = chat_problems(model, folder / "chat.jsonl")
     return [

@@ -1,8 +1,8 @@
-"""The models and problems that training is measured with, made once and kept in ``runs/speed``.
+"""Models and problems for the speed of training, written once to ``runs/speed``.
 
-Beside the demo's model two with random weights and a word-level tokenizer: 20 million parameters for a CPU, 500
-million for a GPU. Their answers are judged by the toss of ``training_toss``. Random weights end a response with the
-share of end tokens in the vocabulary, so that share sets how long responses are.
+Besides the demo's model there are two with random weights and a word-level tokenizer: 20 million parameters for a CPU,
+500 million for a GPU. ``training_toss`` rewards their answers at random. Models with random weights end a response with
+the probability of end tokens in the vocabulary, so their share determines response lengths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ PAD, END = "<pad>", "<eos>"
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """A Qwen3 by its sizes. ``end_tokens`` of the vocabulary end a response."""
+    """Sizes of a Qwen3.
+
+    ``end_tokens`` of the vocabulary end a response.
+    """
 
     name: str
     vocabulary: int
@@ -44,7 +47,7 @@ class Size:
     end_tokens: int
 
 
-#: Responses of 64 tokens in the mean, if nothing cuts them.
+#: Responses have 64 tokens on average, if nothing truncates them.
 SMALL = Size(
     name="20m",
     vocabulary=8192,
@@ -57,7 +60,7 @@ SMALL = Size(
     context=512,
     end_tokens=128,
 )
-#: The sizes of Qwen2.5-0.5B. With one end token in 151,936 every response runs to its full length.
+#: The sizes of Qwen2.5-0.5B. With one end token in 151,936 every response has full length.
 HALF_BILLION = Size(
     name="500m",
     vocabulary=151_936,
@@ -73,7 +76,10 @@ HALF_BILLION = Size(
 
 
 def random_model(size: Size, folder: Path) -> Path:
-    """A checkpoint of this size in ``folder``, made unless it is there. Its words are ``w<number>``."""
+    """Return a checkpoint of this size in ``folder``, and write it if it is missing.
+
+    Its words are ``w<number>``.
+    """
     path = folder / size.name
     if path.is_dir():
         return path
@@ -98,7 +104,7 @@ def random_model(size: Size, folder: Path) -> Path:
         torch.manual_seed(SEED)
         model = Qwen3ForCausalLM(config)
     ends = list(range(1, 1 + size.end_tokens))
-    # spelled out because the library's own default truncates sampling to the 50 likeliest tokens
+    # explicit, because the library's default truncates sampling to the 50 most probable tokens
     model.generation_config = GenerationConfig(do_sample=True, top_k=0, eos_token_id=ends, pad_token_id=0)
     with checkpointing.atomic_folder(path) as temporary, quiet_transformers():
         model.eval().save_pretrained(temporary)
@@ -107,7 +113,7 @@ def random_model(size: Size, folder: Path) -> Path:
 
 
 def parameters(model: Path) -> int:
-    """Parameters of a checkpoint, tied ones once."""
+    """Count the parameters of a checkpoint, tied ones once."""
     from safetensors import safe_open
 
     with safe_open(model / "model.safetensors", framework="pt") as tensors:
@@ -116,7 +122,7 @@ def parameters(model: Path) -> int:
 
 
 def toss_problems(size: Size, path: Path, *, prompt_tokens: int, n: int = 256) -> Path:
-    """Problems of random words, all of one length; the toss judges them."""
+    """Write problems of random words, all of one length, with the toss as reward."""
     rng = random.Random(SEED)
     prompts = (" ".join(f"w{rng.randrange(200, size.vocabulary)}" for _ in range(prompt_tokens)) for _ in range(n))
     rows = [{"prompt": prompt, "answer": "toss", "verifier": NAME} for prompt in prompts]
@@ -125,7 +131,7 @@ def toss_problems(size: Size, path: Path, *, prompt_tokens: int, n: int = 256) -
 
 
 def countdown_problems(path: Path) -> Path:
-    """The training problems of the demo, with every correct answer listed."""
+    """Write the training problems of the demo, with every correct answer listed."""
     rows = [
         {"prompt": problem.prompt, "answer": problem.gold, "modes": list(problem.modes or ()), "verifier": "modes"}
         for problem in countdown.problems(split="train")
@@ -135,7 +141,10 @@ def countdown_problems(path: Path) -> Path:
 
 
 def chat_problems(model: Path, path: Path, n: int = 256) -> tuple[Path, int]:
-    """Arithmetic in words, written out in the chat template; the toss judges it. Returns how long one is at most."""
+    """Write arithmetic problems in words in the chat template, with the toss as reward.
+
+    Returns the length of the longest.
+    """
     tokenizer = AutoTokenizer.from_pretrained(model)
     asked = [one.prompt for one in load_problems(None, "word_problems:train", limit=n, seed=SEED)]
     prompts = [tokenizer.apply_chat_template(

@@ -1,7 +1,7 @@
-"""``oversharp train`` on one case: ``python -m benchmarks.speed.training_ours CASE.json``; prints what the peer prints.
+"""Run ``oversharp train`` on one case: ``python -m benchmarks.speed.training_ours CASE.json``.
 
-What it does beside training is left in: rollouts and metrics are kept, every response is graded by its verifier.
-Checkpoints are written outside the measured steps.
+It prints the same fields as the peer. Its other work is included: rollouts and metrics are stored, and every response
+is graded by its verifier. Checkpoints are written outside the measured steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oversharp.trainers.loop import train
 
 
 class Clock:
-    """A progress sink that reads the clocks at every step instead of showing anything."""
+    """A progress sink that records the clocks at every step."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -30,12 +30,12 @@ class Clock:
         self.cpu_s: list[float] = []
 
     def note(self, text: str) -> None:
-        """Passes the line on to stderr."""
+        """Print the line on stderr."""
         print(text, file=sys.stderr)
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A stage whose every step is clocked."""
+        """Time every step of a stage."""
         yield self._advance
 
     def _advance(self, count: int) -> None:
@@ -46,7 +46,7 @@ class Clock:
 
 
 def main() -> None:
-    """Train as the case says and tell what it took."""
+    """Train the case and print its cost."""
     case = json.loads(Path(sys.argv[1]).read_text())
     cuda = case["device"] != "cpu"
     with tempfile.TemporaryDirectory(prefix="oversharp-training-", dir=case["scratch"]) as folder:
@@ -56,7 +56,7 @@ def main() -> None:
             model=case["model"],
             output_dir=Path(folder) / "run",
             problems=Path(case["problems"]),
-            # one step more than are measured: the last one ends with a checkpoint
+            # one step more than measured, because the last one ends with a checkpoint
             max_steps=case["warm_up"] + case["steps"] + 1,
             save_every=10**6,
             batch_prompts=case["batch_prompts"],

@@ -1,9 +1,8 @@
-"""TRL's GRPOTrainer on one case: ``python -m benchmarks.speed.training_peer CASE.json``, in TRL's interpreter.
+"""Run TRL's GRPOTrainer on one case in TRL's interpreter: ``python -m benchmarks.speed.training_peer CASE.json``.
 
-Knows nothing of oversharp. Prints one line of JSON: the clock after each step, samples, tokens, rewards, peak memory.
-
-TRL is set up as fast as it goes with its own generation: no logging, saving or gradient checkpointing, one generation
-per optimizer step, no reference model, fused AdamW, prompts tokenised by its own means, cached answers as the reward.
+Does not import oversharp. Prints one line of JSON: the clock after each step, samples, tokens, rewards, peak memory.
+TRL has its fastest settings with its own generation: no logging, saving or gradient checkpointing, one generation per
+optimizer step, no reference model, fused AdamW, its own tokenization of prompts, cached answers as the reward.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Clock(TrainerCallback):
         self.cpu_s: list[float] = []
 
     def on_step_end(self, args: GRPOConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Reads the clocks once the device has caught up."""
+        """Record the clocks after the device has finished."""
         if self.device != "cpu":
             torch.cuda.synchronize()
         self.wall_s.append(time.perf_counter())
@@ -44,7 +43,7 @@ class Clock(TrainerCallback):
 
 
 class Reward:
-    """The case's reward, and what went through it: tokens and rewards by generation."""
+    """The case's reward, with a record of tokens and rewards by generation."""
 
     __name__ = "is_right"
 
@@ -56,7 +55,7 @@ class Reward:
     def __call__(
         self, prompts: list[str], completions: list[str], completion_ids: list[list[int]], **_: Any
     ) -> list[float]:
-        """1 for a listed answer; where none are listed, the toss."""
+        """Return 1 for a listed answer. Without listed answers use the toss."""
         pairs = zip(prompts, completions, strict=True)
         right = [
             float(text.strip() in self.modes[asked] if self.modes[asked] else is_even(text)) for asked, text in pairs
@@ -67,14 +66,14 @@ class Reward:
 
 
 def adapter(rank: int) -> Any:
-    """LoRA of all linear layers, as ours is."""
+    """Return a LoRA of all linear layers, as in ours."""
     from peft import LoraConfig
 
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", lora_dropout=0.0, task_type="CAUSAL_LM")
 
 
 def main() -> None:
-    """Train as the case says and tell what it took."""
+    """Train the case and print its cost."""
     case = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(case["threads"])
     disable_progress_bars()

@@ -1,7 +1,7 @@
-"""A reward that random text gets every second time: whether its characters' code points sum to an even number.
+"""A reward that half of random texts get: whether the sum of the characters' code points is even.
 
-Untrained models can be trained on it at full speed: nearly every group is mixed, so neither side skips anything, and
-no model learns it within the few steps of a benchmark.
+With it untrained models train at full speed: nearly every group is mixed, so neither side skips any, and no model
+learns it within the few steps of a benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "benchmark_toss"
 
 
 def is_even(text: str) -> bool:
-    """The toss.
+    """Return whether the sum of code points is even.
 
     >>> is_even("b"), is_even("a")
     (True, False)
@@ -31,17 +31,17 @@ class TossVerifier:
     name = NAME
 
     def check_gold(self, problem: Problem) -> None:
-        """Any gold will do."""
+        """Accept any gold."""
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """One grade per (problem, response text), in order."""
+        """Return one grade per (problem, response text), in order."""
         from oversharp.diagnostics.records.types import Grade
 
         return [Grade(answer="toss", mode="toss", reward=float(is_even(text))) for _, text in items]
 
 
 def announce(folder: Path) -> None:
-    """Write the metadata that lets oversharp find ``TossVerifier``, as an installed package would."""
+    """Write the metadata by which oversharp finds ``TossVerifier``, like that of an installed package."""
     record = folder / "oversharp_benchmark-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: oversharp-benchmark\nVersion: 1\n")

@@ -1,8 +1,8 @@
-"""Speed of the verifiers: repeated answers, one poisoned answer, and what the lenient second reader costs.
+"""Measure the speed of the verifiers: repeated answers, an answer that never ends, and the lenient reader.
 
-``python -m benchmarks.speed.verification`` prints the numbers and writes ``benchmarks/results/verification.json``.
-The peer is math-verify called in a plain loop, one call per sample, in the same process and run. "exact" and "choice"
-grade responses that are all different; they are timed with and without the lenient second reader.
+``python -m benchmarks.speed.verification`` prints the numbers and writes ``benchmarks/results/verification.json``. The
+peer is math-verify in a loop, one call per sample, in the same process and run. "exact" and "choice" grade responses
+that are all different, with and without the lenient reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULT = Path(__file__).parents[1] / "results" / "verification.json"
 SEED = 0
 N_PROBLEMS = 100
 N_SAMPLES = 200_000
-ANSWERS_PER_PROBLEM = 20  # distinct (gold, answer) pairs: 2,000
+ANSWERS_PER_PROBLEM = 20  # number of distinct (gold, answer) pairs: 2,000
 N_PEER_SAMPLES = 4_000
 TIMEOUT_S = 5.0
 POISON = r"\boxed{9^{9^{9^{9}}}}"
@@ -35,7 +35,7 @@ REASONING = "We square both sides, collect terms in $x$ and check the cases {1, 
 
 
 def samples() -> list[tuple[Problem, str]]:
-    """Rollouts as a policy gives them: a few answers often, many rarely."""
+    """Draw rollouts like those of a policy: a few frequent answers, many rare ones."""
     rng = random.Random(SEED)
     forms = ("{}", r"\frac{{{}}}{{7}}", r"{}\sqrt{{3}}", "{}x+1")
     weights = [1 / rank for rank in range(1, ANSWERS_PER_PROBLEM + 1)]
@@ -56,7 +56,7 @@ def samples() -> list[tuple[Problem, str]]:
 
 
 def plain_loop(items: list[tuple[Problem, str]]) -> tuple[float, list[bool]]:
-    """Seconds and verdicts of math-verify as its README calls it."""
+    """Return seconds and verdicts of math-verify as in its README."""
     from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -66,7 +66,7 @@ def plain_loop(items: list[tuple[Problem, str]]) -> tuple[float, list[bool]]:
 
 
 def plain_samples(answers: list[str]) -> list[tuple[Problem, str]]:
-    """Responses that are all different, in four answer styles; half of them are right."""
+    """Return responses that are all different, in four answer styles. Half of them are right."""
     rng = random.Random(SEED)
     items = []
     for number in range(N_PLAIN):
@@ -78,7 +78,7 @@ def plain_samples(answers: list[str]) -> list[tuple[Problem, str]]:
 
 
 def plain_speed(verifier: exact.ExactVerifier | choice.ChoiceVerifier, answers: list[str]) -> dict[str, float]:
-    """Microseconds of one response, and the share of it that the lenient second reader takes."""
+    """Return microseconds per response, and the share of the lenient reader."""
     module, reader = (exact, "accepts_text") if verifier.name == "exact" else (choice, "accepts_letter")
     items = plain_samples(answers)
     with_reader, without_reader = [], []
@@ -109,7 +109,7 @@ def main() -> None:
         warm_s = time.perf_counter() - start
 
     with MathVerifier(timeout_s=TIMEOUT_S) as verifier:
-        verifier.grade(items[:1000])  # workers are up, as in the middle of an audit
+        verifier.grade(items[:1000])  # start the workers, as in the middle of an audit
         start = time.perf_counter()
         verifier.grade(items[1000:3000])
         clean_s = time.perf_counter() - start

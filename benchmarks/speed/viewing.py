@@ -1,9 +1,9 @@
-"""How long ``oversharp view`` takes to answer, and its memory, at ten million samples: ``large_import.py``'s store.
+"""Measure response times and memory of ``oversharp view`` on ten million samples.
 
-``python -m benchmarks.speed.viewing`` (several minutes, most of them for the import; ``--store PATH`` takes one that is
-there) writes ``results/viewing.json``. Goals: 300 ms of the server's CPU time for any view, 1 GiB. The questions are
-asked over HTTP, as the page asks them, every problem, response and pair of steps for the first time unless it says
-"again".
+``python -m benchmarks.speed.viewing`` (several minutes, most of them for the import of ``large_import.py``; ``--store
+PATH`` uses an existing store) writes ``results/viewing.json``. Goals: 300 ms of the server's CPU time for any request,
+1 GiB. Requests are sent over HTTP like those of the page. Every problem, response and pair of steps is new unless the
+name says "again".
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from benchmarks.speed.large_import import IMPORT, took, write_dump
 from benchmarks.speed.results import circumstances, digits, write
 
 GOAL_MS, GOAL_GIB = 300.0, 1.0
-#: A rare text, a frequent one, and one that nobody says: for each all of both checkpoints are read.
+#: A rare text, a frequent one, and one that does not occur. Each search covers both checkpoints.
 TEXTS = ("after 77 steps it is \\boxed{10500", "it is \\boxed{10", "nobody says this")
 
 
 class Asker:
-    """Asks a running view, and notes how long each answer took by the kind of question: wall and CPU time, in ms."""
+    """Send requests to a running view, and record wall and CPU time in ms by kind of request."""
 
     def __init__(self, address: str, pid: int) -> None:
         self._address = address
@@ -50,12 +50,12 @@ class Asker:
         return json.loads(body)
 
     def _cpu_ms(self) -> float:
-        """What the server has used so far, all of its threads."""
+        """Return the CPU time of the server with all its threads."""
         fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """Kind → how many were asked, and the median and the slowest of both times."""
+        """Return, by kind, the number of requests, and the median and maximum of both times."""
         told = {}
         for kind, both_ms in self.took_ms.items():
             told[kind] = {"n": len(both_ms)}
@@ -68,7 +68,10 @@ class Asker:
 
 
 def ask_all(asker: Asker, n: int = 40) -> dict[str, float]:
-    """What a reader asks: lists, problems, responses, searches. Seconds of the whole searches by text."""
+    """Send all requests of a reader: lists, problems, responses, searches.
+
+    Returns the seconds of the complete searches by text.
+    """
     rng = np.random.default_rng(0)
     start = asker.ask("start", "start", {})
     chosen = start["selection"]
@@ -95,9 +98,9 @@ def search(asker: Asker, pair: Mapping[str, str], text: str) -> float:
 
 
 def measure(store: Path) -> dict[str, Any]:
-    """Start the command, ask, and stop it as Ctrl-C does."""
+    """Start the command, send the requests, and stop it as with Ctrl-C."""
     began = time.perf_counter()
-    # not -c: DuckDB takes that for a notebook, and draws its progress on stdout
+    # not -c: DuckDB would take that for a notebook and print its progress on stdout
     command = [sys.executable, "-m", "oversharp", "view", str(store), "--no-open"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None

@@ -1,8 +1,8 @@
-"""What reading the ways of an audit costs: the stage, and the counts that measures ask for, in a process of its own.
+"""Measure the cost of parsing the ways of an audit, and of their counts, in a separate process.
 
-``python -m benchmarks.speed.ways_stage`` (some minutes; ``--problems 50`` for a tenth) builds a store of 500 problems
+``python -m benchmarks.speed.ways_stage`` (some minutes; ``--problems 50`` for a tenth) writes a store of 500 problems
 at 11 checkpoints with 256 responses of 1.5 kB each, half of them correct, and writes ``results/ways_stage.json``.
-Goals: 2,000 texts a second, 60 CPU seconds for the whole stage, 1 GiB.
+Goals: 2,000 texts per second, 60 CPU seconds for the whole stage, 1 GiB.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ GOAL_CPU_S, GOAL_TEXTS_PER_S, GOAL_GIB = 60.0, 2_000.0, 1.0
 
 
 def build(path: Path, n_problems: int, n_checkpoints: int, n: int, different: int) -> None:
-    """Samples, grades and one audit; each problem has ``different`` correct texts, and one wrong one."""
+    """Write samples, grades and one audit.
+
+    Each problem has ``different`` correct texts, and one wrong one.
+    """
     rng = np.random.default_rng(0)
     database = Database(path, read_only=False)
     names = [f"step_{20 * step}" for step in range(n_checkpoints)]
