@@ -1,5 +1,5 @@
-"""Tries to hurt what oversharp keeps: kills, full disks, damaged files. ``python -m benchmarks.torture``.
+"""Try to damage oversharp's results by kills, full disks and damaged files: ``python -m benchmarks.torture``.
 
-Every trial is one command of ``stages``, one fault of ``faults`` and a number that all of its random choices come from.
-It holds where it ends as a run that nothing disturbed, by ``states``, or in one line that is true.
+Every trial is one command of ``stages``, one fault of ``faults`` and a number that seeds all of its random choices. It
+passes if it ends like an undisturbed run, by ``states``, or in one correct line.
 """

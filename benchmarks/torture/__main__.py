@@ -1,8 +1,8 @@
-"""``python -m benchmarks.torture``: all trials in turn; writes ``results/torture.json`` and ``torture.md``.
+"""``python -m benchmarks.torture``: run all trials and write ``results/torture.json`` and ``torture.md``.
 
-``--trial 17`` makes that one again and says what was done in it: everything random in a trial comes from its number.
-The moment of a kill is a share of the time that the undisturbed command takes: the same, up to the pace of the machine.
-``--first 400`` makes others, beside those on record.
+``--trial 17`` repeats one trial and prints its actions: everything random in a trial comes from its number. The time of
+a kill is a share of the undisturbed run time, so it varies with the speed of the machine. ``--first 400`` adds other
+trials to those on record.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MUTATED = "a damaged dump"
 
 
 def plan(*, with_disks: bool) -> list[tuple[str, str]]:
-    """(fault, command) of a round of trials; the next begins anew."""
+    """Return (fault, command) of one round of trials. The next round starts again."""
     faults = [(fault, stage) for fault, (_, names) in FAULTS.items() for stage in names]
     faults = [one for one in faults if with_disks or one[0] != "a full disk"]
     return faults + [(_MUTATED, name) for name in DUMPS]
 
 
 def outcome(bench: Bench, number: int, fault: str, stage: str, examples: int) -> Outcome:
-    """Make one trial."""
+    """Run one trial."""
     start = time.perf_counter()
     try:
         if fault == _MUTATED:
@@ -60,7 +60,7 @@ def _mutated(bench: Bench, name: str, number: int, examples: int) -> Found:
 
 
 def main() -> None:
-    """Parse the flags, make the trials, print what fails, write the results."""
+    """Parse the flags, run the trials, print failures, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.torture", description=__doc__)
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _scratch() -> Path | None:
-    """In memory where there is room: a store waits for the disk at every commit."""
+    """Return a folder in memory if there is room, because a store waits for the disk at every commit."""
     shared = Path("/dev/shm")
     return shared if shared.is_dir() and shutil.disk_usage(shared).free > 4e9 else None
 

@@ -1,4 +1,4 @@
-"""Commands as a user starts them, each in a process of its own that is forked from one that has imported all."""
+"""Run commands like a user, each in a process that is forked from one with all imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from tests.preloaded import OF_COMMANDS, Forked, ForkServer, RunningServer, require_end_of
 
 RUN_COMMAND = "benchmarks.torture.commands:run_command"
-#: Imported before the fork; signals are held from then on until the command has begun.
+#: Imported before the fork. From then on signals are blocked until the command has begun.
 PRELOADED = (
     *OF_COMMANDS,
     "oversharp.diagnostics.ingest.ingest",
@@ -25,21 +25,21 @@ PRELOADED = (
     "datasets",
     "benchmarks.torture.commands:hold_signals",
 )
-#: Commits as small beside a trial's samples as they are beside those of a large run.
+#: Commits that are as small relative to a trial as the usual ones are to a large run.
 SMALL_COMMITS = {
     "oversharp.diagnostics.engine.grading.GRADES_PER_COMMIT": 64,
     "oversharp.diagnostics.audit.stages.TOKENS_PER_COMMIT": 64,
     "oversharp.diagnostics.ingest.batch.SAMPLES_PER_COMMIT": 48,
     "oversharp.diagnostics.ingest.batch.SAMPLES_PER_BLOCK": 16,
 }
-#: A command that takes longer hangs.
+#: Seconds after which a command counts as hanging.
 MOST_S = 300.0
 _ANSWERED = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended: its exit code, or minus the signal; what it said; how long it took."""
+    """End of a command: its exit code or minus the signal, its output, and its time."""
 
     code: int
     said: str
@@ -47,13 +47,13 @@ class Ended:
 
     @property
     def line(self) -> str:
-        """The last line that it said."""
+        """The last line of the output."""
         return (self.said.strip().splitlines() or [""])[-1]
 
 
 @contextmanager
 def fork_server() -> Iterator[RunningServer]:
-    """The process that forks."""
+    """Start the process that forks."""
     server = ForkServer(PRELOADED)
     try:
         yield server
@@ -69,10 +69,10 @@ def ended(
     most_bytes: int | None = None,
     call: str = RUN_COMMAND,
 ) -> Ended:
-    """Run one command to its end; ``stop`` sends it a signal after so many seconds.
+    """Run one command to its end. ``stop`` sends it a signal after some seconds.
 
-    ``most_bytes``: no file that it writes may become longer. Raises ``AssertionError`` where it hangs, or leaves a
-    process behind.
+    ``most_bytes``: limit on the size of each file that it writes. Raises ``AssertionError`` if the command hangs, or
+    leaves a process behind.
     """
     with TemporaryFile("w+b") as output:
         start = time.monotonic()
@@ -101,12 +101,15 @@ def ended(
 
 
 def hold_signals() -> None:
-    """In the process that forks: what a forked one does before ``run_command`` lets signals in is no command yet."""
+    """Block signals in the process that forks, because a fork is no command until ``run_command`` unblocks them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ANSWERED)
 
 
 def run_command() -> None:
-    """In the forked process: MOST_BYTES COMMAND …. No report is drawn: to draw one takes as long as all the rest."""
+    """Run MOST_BYTES COMMAND … in the forked process.
+
+    No report is written, because that would take half of the time.
+    """
     import importlib
 
     most_bytes = int(sys.argv.pop(1))

@@ -1,4 +1,4 @@
-"""What becomes of a file on a bad disk, in a bad copy, under a careless hand. Each says what it did."""
+"""Damages of a file, as by a bad disk, a bad copy or a mistake. Each returns a description."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BLOCK = 1 << 12
 
 
 def cut(path: Path, rng: np.random.Generator) -> str:
-    """The end is gone."""
+    """Cut off the end."""
     n_bytes = path.stat().st_size
     left = int(rng.integers(0, max(1, n_bytes)))
     os.truncate(path, left)
@@ -20,7 +20,7 @@ def cut(path: Path, rng: np.random.Generator) -> str:
 
 
 def flip(path: Path, rng: np.random.Generator) -> str:
-    """One to eight bits are others."""
+    """Flip one to eight bits."""
     content = bytearray(path.read_bytes())
     places = rng.integers(0, max(1, len(content)), size=int(rng.integers(1, 9)))
     for place in places if content else ():
@@ -30,7 +30,7 @@ def flip(path: Path, rng: np.random.Generator) -> str:
 
 
 def blank(path: Path, rng: np.random.Generator) -> str:
-    """A block is zeros, as after a power cut."""
+    """Set a block to zeros, as after a power cut."""
     content = bytearray(path.read_bytes())
     start = int(rng.integers(0, max(1, len(content)))) // _BLOCK * _BLOCK
     content[start : start + _BLOCK] = bytes(len(content[start : start + _BLOCK]))
@@ -39,7 +39,7 @@ def blank(path: Path, rng: np.random.Generator) -> str:
 
 
 def swap(path: Path, rng: np.random.Generator) -> str:
-    """Two blocks change places."""
+    """Swap two blocks."""
     content = path.read_bytes()
     blocks = [content[start : start + _BLOCK] for start in range(0, len(content), _BLOCK)]
     one, other = (int(place) for place in rng.integers(0, max(1, len(blocks)), size=2))
@@ -50,7 +50,7 @@ def swap(path: Path, rng: np.random.Generator) -> str:
 
 
 def double(path: Path, rng: np.random.Generator) -> str:
-    """A part comes twice, as a copy that was taken up in the wrong place leaves it."""
+    """Duplicate a part, as if a copy had been resumed at the wrong place."""
     content = path.read_bytes()
     first, last = sorted(int(place) for place in rng.integers(0, len(content) + 1, size=2))
     path.write_bytes(content[:last] + content[first:last] + content[last:])
@@ -58,7 +58,7 @@ def double(path: Path, rng: np.random.Generator) -> str:
 
 
 def remove(path: Path, rng: np.random.Generator) -> str:
-    """The file is not there."""
+    """Remove the file."""
     path.unlink()
     return "removed"
 

@@ -1,4 +1,7 @@
-"""The faults, each with what must hold after it. A fault says what was wrong, or None where all held."""
+"""The faults, each with its requirements.
+
+A fault returns how the trial ended, and raises ``WrongError`` if a requirement is not met.
+"""
 
 from __future__ import annotations
 
@@ -18,32 +21,35 @@ from benchmarks.torture.stages import STAGES, Stage
 from benchmarks.torture.states import State, difference
 
 EQUAL, ONE_LINE = "equal", "one line"
-#: Of errors with a type: one per border of the house. 70 would be an error that nobody foresaw.
+#: Exit codes of errors with a type. 70 would be an unexpected error.
 _HOUSE = frozenset(range(1, 13)) - {3}
 _DONE = (0, 3)
-#: What a command says when all is done, where it is ended while it tidies up.
+#: Last output of a finished command that was killed while it cleaned up.
 _DONE_LINE = re.compile(r"^(store|report|verdict of|stopped: )|checkpoint-6$", re.MULTILINE)
 _SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-#: Less would keep what a command says from being written too.
+#: A smaller limit would also truncate the command's output.
 _LEAST_BYTES = 1 << 14
-#: A file system needs some room itself.
+#: Bytes that a file system needs itself.
 _LEAST_DISK = 1 << 18
 
 
 class WrongError(Exception):
-    """What did not hold."""
+    """A requirement that was not met."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """How a trial ended, ``EQUAL`` or ``ONE_LINE``, and what was done in it."""
+    """End of a trial, ``EQUAL`` or ``ONE_LINE``, and its actions."""
 
     ended: str
     done: str
 
 
 def killed(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) -> Found:
-    """One to three signals at moments that are shares of the undisturbed time; then the same command, undisturbed."""
+    """Send one to three signals at random times, then run the same command undisturbed.
+
+    The times are shares of the undisturbed run time.
+    """
     folder = bench.folder(stage, number)
     done = []
     for _ in range(int(rng.integers(1, 4))):
@@ -57,7 +63,7 @@ def killed(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) ->
 
 
 def short_files(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) -> Found:
-    """``ulimit -f``: no file becomes longer than a random size. Then the same command without it."""
+    """Limit the size of all files (``ulimit -f``), then run the same command without the limit."""
     folder = bench.folder(stage, number)
     largest = max(path.stat().st_size for path in (bench.root / "whole" / stage.name).rglob("*") if path.is_file())
     most = int(rng.integers(_LEAST_BYTES, largest))
@@ -70,7 +76,7 @@ def short_files(bench: Bench, stage: Stage, number: int, rng: np.random.Generato
 
 
 def full_disk(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) -> Found:
-    """A file system of a random size, too small for most; then the same command with room."""
+    """Run on a file system of a random size, mostly too small, then again with enough room."""
     plain = bench.folder(stage, number)
     folder = plain.with_name(f"{number}-disk")
     folder.mkdir(exist_ok=True)
@@ -93,7 +99,7 @@ def full_disk(bench: Bench, stage: Stage, number: int, rng: np.random.Generator)
 
 
 def can_mount(folder: Path) -> bool:
-    """Whether this machine lets us make a small file system."""
+    """Return whether this machine allows mounting a small file system."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _mount(folder, 1 << 20)
@@ -110,7 +116,7 @@ def _mount(folder: Path, size: int) -> None:
 
 
 def damaged_product(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) -> Found:
-    """A file of what a finished command left is damaged: it is read, and the same command is run again."""
+    """Damage a file of a finished command's output, then read it and run the same command again."""
     folder = bench.finished(stage, number)
     hurt = _hurt(folder, _files(folder / stage.product), rng)
     held = bench.state(stage, folder)
@@ -122,14 +128,14 @@ def damaged_product(bench: Bench, stage: Stage, number: int, rng: np.random.Gene
 
 
 def damaged_input(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) -> Found:
-    """A file that the command needs is damaged before it is run."""
+    """Damage an input file, then run the command."""
     folder = bench.folder(stage, number)
     files = [path for name in stage.needs.values() for path in _files(folder / name) if path.name != "problems.jsonl"]
     return _run_after(bench, stage, folder, _hurt(folder, files, rng))
 
 
 def damaged_while_stopped(bench: Bench, stage: Stage, number: int, rng: np.random.Generator) -> Found:
-    """A command is killed, and what it has written is damaged before it goes on."""
+    """Kill a command, damage a file that it has written, and run it again."""
     folder = bench.folder(stage, number)
     after_s = float(rng.uniform(0.4, 1.0)) * bench.whole[stage.name].wall_s
     bench.run(stage, folder, stop=(after_s, signal.SIGKILL))
@@ -142,20 +148,20 @@ def damaged_while_stopped(bench: Bench, stage: Stage, number: int, rng: np.rando
 
 @dataclass(frozen=True, kw_only=True)
 class _Hurt:
-    """A file that was damaged, and how."""
+    """A damaged file, and its damage."""
 
     path: Path
     done: str
 
     @property
     def checkpoint(self) -> str | None:
-        """Whose file it is, of a run that is audited."""
+        """The audited checkpoint that the file belongs to, if any."""
         name = self.path.parent.name
         return name if name.startswith("checkpoint-") else None
 
 
 def _files(product: Path) -> list[Path]:
-    """All that belongs to a store or a run."""
+    """Return all files of a store or a run."""
     below = product if product.suffix != ".duckdb" else product.parent
     return sorted(path for path in below.rglob("*") if path.is_file()) if below.is_dir() else []
 
@@ -180,7 +186,7 @@ def _run_after(bench: Bench, stage: Stage, folder: Path, hurt: _Hurt) -> Found:
 
 
 def _require_same(bench: Bench, stage: Stage, hurt: _Hurt, held: State, ended: Ended | None = None) -> None:
-    """Equal but for what was damaged: then that is named."""
+    """Require equal results except for the damaged part, which must be named."""
     expected = bench.whole[stage.name].state
     if stage.name == "audit" and hurt.checkpoint is not None:
         label = hurt.checkpoint
@@ -188,7 +194,7 @@ def _require_same(bench: Bench, stage: Stage, hurt: _Hurt, held: State, ended: E
             raise WrongError(f"{hurt.done}: {label} is left out without a word")
         differs = difference(held, expected, without=label, only=("samples", "counts"))
     elif hurt.path.suffix == ".parquet" and stage.name != "train":
-        # token scores that are gone are computed anew by an audit alone
+        # only an audit recomputes missing token scores
         differs = difference(held, expected, lacking=("n_lists", "notes"))
     else:
         differs = difference(held, expected, lacking=_told_gone(stage, hurt, ended))
@@ -197,14 +203,14 @@ def _require_same(bench: Bench, stage: Stage, hurt: _Hurt, held: State, ended: E
 
 
 def _told_gone(stage: Stage, hurt: _Hurt, ended: Ended | None) -> tuple[str, ...]:
-    """Tables of logs that are not there any more, which a training says and goes on without."""
+    """Return the tables of missing logs that a training reports and continues without."""
     if stage.name != "train" or ended is None or f"{hurt.path}: gone" not in ended.said:
         return ()
     return ("metrics",) if hurt.path.name == "metrics.jsonl" else ("rollouts",)
 
 
 def _require_equal_after(bench: Bench, stage: Stage, folder: Path, done: str) -> None:
-    """The same command, undisturbed, ends as if nothing had happened."""
+    """Require that the same command, undisturbed, ends like an undisturbed run."""
     ended = bench.run(stage, folder)
     if ended.code != bench.whole[stage.name].code:
         raise WrongError(f"{done}; then {ended.code}: {ended.said.strip()[-500:]}")
@@ -217,7 +223,10 @@ def _require_equal_after(bench: Bench, stage: Stage, folder: Path, done: str) ->
 
 
 def _require_stopped(ended: Ended, sent: signal.Signals) -> None:
-    """It was done before, or ended by the signal: by one that it can answer with one line, if it was at work."""
+    """Require that the command was done before, or was ended by the signal.
+
+    If it was at work, it must answer a signal that it can handle with one line.
+    """
     if "Traceback" in ended.said or "Exception ignored" in ended.said:
         raise WrongError(f"{sent.name}: {ended.said.strip()[-900:]}")
     not_begun_or_done = ended.code == -sent and (not ended.said or _DONE_LINE.search(ended.said) is not None)
@@ -228,7 +237,10 @@ def _require_stopped(ended: Ended, sent: signal.Signals) -> None:
 
 
 def _require_one_line(ended: Ended, folder: Path, *, named: Path | None = None) -> None:
-    """An error with a type, in one line at the end, that names the file; with a disk too small, any of ours."""
+    """Require an error with a type, in one last line that names the file.
+
+    With a full disk any of our files is enough.
+    """
     lines = [line for line in ended.said.splitlines() if line.startswith("error: ")]
     if "Traceback" in ended.said or ended.code not in _HOUSE or lines != [ended.line]:
         raise WrongError(f"{ended.code}: {ended.said.strip()[-900:]}")
@@ -237,7 +249,7 @@ def _require_one_line(ended: Ended, folder: Path, *, named: Path | None = None) 
         raise WrongError(f"names no file: {lines[0]}")
 
 
-#: By the name that results have, with the stages that each is tried on.
+#: Name in the results → the fault and the stages that it is tried on.
 FAULTS: Mapping[str, tuple[Callable[[Bench, Stage, int, np.random.Generator], Found], tuple[str, ...]]] = {
     "killed": (killed, tuple(STAGES)),
     "no file above a size": (short_files, tuple(STAGES)),

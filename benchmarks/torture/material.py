@@ -1,4 +1,4 @@
-"""What the trials are made on: tiny checkpoints, dumps and stores, and what each command leaves undisturbed."""
+"""Material of the trials: tiny checkpoints, dumps and stores, and the results of undisturbed commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conftest import write_checkpoint
 from tests.preloaded import RunningServer
 
 STEPS = (0, 20, 40)
-#: Accept most of what random weights say, so that samples are right and wrong.
+#: The answers accept much of the output of random weights, so that some samples are right and some wrong.
 _PROBLEMS = (
     ("often", "1 2 3 = 7 :", range(90)),
     ("other", "2 3 4 = 9 :", range(89, -1, -1)),
@@ -28,7 +28,7 @@ _N_PROBLEMS, _REPEATS = 12, 8
 
 @dataclass(frozen=True, kw_only=True)
 class Undisturbed:
-    """What a command leaves that nothing disturbs, how long it takes, and how many bytes that is."""
+    """Result of an undisturbed command, its time, and its size in bytes."""
 
     state: State
     wall_s: float
@@ -38,14 +38,14 @@ class Undisturbed:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Where trials are made: the material, the process that forks commands, and what every stage should come to."""
+    """Setup of the trials: the material, the process that forks commands, and the expected result of every stage."""
 
     server: RunningServer
     root: Path
     whole: Mapping[str, Undisturbed]
 
     def folder(self, stage: Stage, number: int) -> Path:
-        """A folder of the trial's own, with what its command needs."""
+        """Create the trial's folder, with the command's inputs."""
         folder = self.root / "trials" / str(number)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -53,18 +53,18 @@ class Bench:
         return folder
 
     def finished(self, stage: Stage, number: int) -> Path:
-        """The same, with what the undisturbed command leaves."""
+        """Create the trial's folder, with the results of the undisturbed command."""
         folder = self.root / "trials" / str(number)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.root / "whole" / stage.name, folder)
         return folder
 
     def run(self, stage: Stage, folder: Path, **disturbed: object) -> Ended:
-        """The stage's command in ``folder``."""
+        """Run the stage's command in ``folder``."""
         return ended(self.server, stage.arguments(self.root, folder), **disturbed)  # type: ignore[arg-type]
 
     def state(self, stage: Stage, folder: Path) -> State | Ended:
-        """What the command left in ``folder``, or how reading it ended."""
+        """Return the command's results in ``folder``, or how reading them ended."""
         return state_of(self.server, stage, folder)
 
 
@@ -91,13 +91,13 @@ def made(server: RunningServer, root: Path, names: tuple[str, ...] = tuple(STAGE
 
 
 def lay_out(root: Path, stage: Stage, folder: Path) -> None:
-    """What the stage's command finds: products of other stages, each a copy."""
+    """Copy the stage's inputs, the products of other stages."""
     for product, name in stage.needs.items():
         shutil.copytree(root / product, folder / name)
 
 
 def state_of(server: RunningServer, stage: Stage, folder: Path) -> State | Ended:
-    """Read in a process of its own, which a damaged file may bring down."""
+    """Read the results in a separate process, because a damaged file may crash it."""
     if stage.name == "train":
         return trained_state(folder / stage.product)
     target = folder / "state.pickle"
@@ -110,12 +110,15 @@ def state_of(server: RunningServer, stage: Stage, folder: Path) -> State | Ended
 
 
 def bytes_in(folder: Path) -> int:
-    """All files below."""
+    """Return the size of all files below."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _write_dump(folder: Path) -> None:
-    """In verl's layout: half of the problems are forgotten step by step, the others learned."""
+    """Write a dump in verl's layout.
+
+    Half of the problems are forgotten step by step, the others are learned.
+    """
     folder.mkdir(parents=True)
     for position, step in enumerate((0, 10, 20)):
         rows = []

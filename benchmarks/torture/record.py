@@ -1,4 +1,4 @@
-"""What the trials came to, as a table and as a plain record."""
+"""Results of the trials as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ FAILED = "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One trial: ``ended`` equal, in one line, or ``FAILED``; ``done``: what was done in it."""
+    """One trial.
+
+    ``ended``: equal, in one line, or ``FAILED``. ``done``: its actions.
+    """
 
     number: int
     fault: str
@@ -27,7 +30,7 @@ class Outcome:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Tried, held and failed, by fault and stage."""
+    """Return the numbers of tried, passed and failed trials, by fault and stage."""
     tried = Counter((one.fault, one.stage, one.ended) for one in outcomes)
     rows = ["| fault | command | tried | equal | one line | failed |", "|---|---|---|---|---|---|"]
     for fault, stage in dict.fromkeys((one.fault, one.stage) for one in outcomes):
@@ -37,13 +40,13 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """One line."""
+    """Return the summary in one line."""
     n = Counter(one.ended for one in outcomes)
     return f"{len(outcomes)} tried: {n['equal']} equal, {n['one line']} one line, {n[FAILED]} failed"
 
 
 def write_results(folder: Path, outcomes: Sequence[Outcome], *, left_out: Sequence[str]) -> None:
-    """``torture.json`` and ``torture.md``; trials that stand there and were not made again are kept."""
+    """Write ``torture.json`` and ``torture.md``. Earlier trials that were not repeated are kept."""
     held = {one.number: one for one in (*_recorded(folder), *outcomes)}
     ordered = sorted(held.values(), key=lambda one: (one.fault, one.stage, one.number))
     wall_s = sum(one.wall_s for one in ordered)

@@ -1,4 +1,4 @@
-"""The commands that are disturbed: what each needs, its arguments, and what it leaves."""
+"""The disturbed commands: inputs, arguments, and results."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _TRAINED = "--max-steps 6 --save-every 2 --batch-prompts 3 --group-size 6 --max-
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One command. ``needs``: product of the material → name in the trial's folder. ``product``: what it leaves.
+    """One command.
 
-    ``command`` is given the folders of the material and of the trial.
+    Attributes:
+        needs: Product of the material → name in the trial's folder.
+        product: The command's result.
+        command: Gets the folders of the material and of the trial.
     """
 
     name: str
@@ -24,7 +27,7 @@ class Stage:
     needs: Mapping[str, str] = field(default_factory=dict)
 
     def arguments(self, root: Path, folder: Path) -> list[str]:
-        """Of ``oversharp``."""
+        """Return the arguments of ``oversharp``."""
         return self.command(root, folder).split()
 
 
@@ -72,12 +75,12 @@ _ALL = (
         product="trained",
     ),
 )
-#: By name, in an order in which each finds what it needs.
+#: By name, in an order in which each finds its inputs.
 STAGES: Mapping[str, Stage] = {stage.name: stage for stage in _ALL}
 
 
 def with_needed(names: Iterable[str]) -> tuple[str, ...]:
-    """These and what they need, each after what it needs."""
+    """Return these stages and those that they need, each after its inputs."""
     wanted, todo = set(names), list(names)
     while todo:
         sources = [place.split("/")[1] for place in STAGES[todo.pop()].needs if place.startswith("whole/")]

@@ -1,9 +1,9 @@
-"""What two runs must have in common to be equal: every row that they keep, and nothing of where and when.
+"""Content of results by which two runs are compared: every stored row, without times and paths.
 
-Of a store these are samples, grades, teacher-forced scores with their tokens, kernels, findings, verdicts, looks,
-confirmations, and how far files were imported. Counts and texts are equal to the bit; numbers that rest on floating
-point may differ by ``ROUNDING`` where a fault left batches of another shape. Of a training these are the weights of all
-checkpoints, the metrics but for times, and the rollouts.
+For a store these are samples, grades, teacher-forced scores with their tokens, kernels, findings, verdicts, looks,
+confirmations, and the progress of imports. Counts and texts are equal to the bit. Floating-point results may differ by
+``ROUNDING``, if a fault changed the shape of batches. For a training these are the weights of all checkpoints, the
+metrics without times, and the rollouts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ State = Mapping[str, pd.DataFrame]
 
 
 def write_state() -> None:
-    """In a forked process: STORE TARGET. What of the store counts, or one line why it cannot be read."""
+    """Write the compared content of STORE to TARGET in a forked process, or one line why it cannot be read."""
     from oversharp.diagnostics.records.errors import OversharpError
     from oversharp.diagnostics.store import Store
 
@@ -64,13 +64,13 @@ def write_state() -> None:
             state["notes"] = pd.DataFrame({"note": store.notes})
     except OversharpError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        os._exit(error.exit_code)  # as the command ends: libraries may have a last word otherwise
+        os._exit(error.exit_code)  # exits like the command, because libraries may print something otherwise
     target.write_bytes(pickle.dumps(state))
     os._exit(0)
 
 
 def trained_state(run: Path) -> State:
-    """What of a training counts."""
+    """Return the compared content of a training."""
     files = sorted(run.glob("checkpoint-*/*.safetensors"))
     rollouts = [pd.read_parquet(path) for path in sorted((run / "rollouts").glob("*.parquet"))]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -98,10 +98,10 @@ def difference(
     only: Sequence[str] | None = None,
     lacking: Sequence[str] = (),
 ) -> str | None:
-    """Where the two differ, in words; None where they are equal.
+    """Return where two results differ, in words; None if they are equal.
 
-    Rows of the checkpoint ``without`` (its label) do not count, nor do tables that are not among ``only``, nor tables
-    and columns that are ``lacking``.
+    Ignored are rows of the checkpoint ``without`` (its label), tables that are not in ``only``, and tables and columns
+    in ``lacking``.
     """
     ids = _ids_of(held, without) | _ids_of(expected, without)
     for name in only or expected:

@@ -2,8 +2,8 @@
 
     run(cat_world(), ToyConfig(estimator="raw", group_size=8)) -> ToyRun
 
-``worlds`` holds the three worlds, ``config`` the settings, ``estimators`` the advantages, ``optimizers`` the update
-rules, ``simulation`` the loop, ``collapse`` the share of seeds that ended on one label. The tensors are small: one
+``worlds`` has the three worlds, ``config`` the settings, ``estimators`` the advantages, ``optimizers`` the update
+rules, ``simulation`` the loop, ``collapse`` the share of seeds that collapsed on one label. The tensors are small: one
 CPU thread is fastest.
 """
 

@@ -1,4 +1,4 @@
-"""Counts the seeds that collapsed, and when."""
+"""Count the seeds that collapsed, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.stats import norm
 from benchmarks.toy.simulation import ToyRun
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Largest probability from which on a policy counts as collapsed.
+#: Largest probability at which a policy counts as collapsed.
 COLLAPSED_FROM = 0.95
 
 
@@ -60,13 +60,13 @@ def wilson(count: int, n: int, *, confidence: float = 0.95) -> Share:
     z2 = float(norm.ppf(0.5 + confidence / 2)) ** 2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half_width = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    # rounding must not push the bounds past what was seen
+    # rounding must not move the bounds past the share
     low, high = max(0.0, min(share, middle - half_width)), min(1.0, max(share, middle + half_width))
     return Share(count=count, n=n, share=share, low=low, high=high)
 
 
 def collapsed_share(run: ToyRun, *, threshold: float = COLLAPSED_FROM, confidence: float = 0.95) -> ShareByStep:
-    """Share of seeds whose largest probability is at least ``threshold``, by recorded step.
+    """Return the share of seeds whose largest probability is at least ``threshold``, by recorded step.
 
     Seeds are the resampling unit. The bounds hold step by step, not for the whole path at once.
     """
@@ -83,7 +83,10 @@ def collapsed_share(run: ToyRun, *, threshold: float = COLLAPSED_FROM, confidenc
 
 
 def first_collapsed_step(run: ToyRun, *, threshold: float = COLLAPSED_FROM) -> tuple[int | None, ...]:
-    """For every seed the first recorded step whose largest probability is at least ``threshold``; None if never."""
+    """Return, for every seed, the first recorded step with a largest probability of at least ``threshold``.
+
+    None if there is none.
+    """
     collapsed_ST = run.prob_STK.max(axis=2) >= threshold
     return tuple(
         int(run.step_T[int(collapsed_T.argmax())]) if collapsed_T.any() else None for collapsed_T in collapsed_ST

@@ -14,7 +14,7 @@ Estimator = Literal[
 OptimizerName = Literal["sgd", "momentum", "adam", "adamw"]
 ImportanceWeights = Literal["none", "truncated", "exact"]
 
-#: Estimators that draw no sample: the gradient is exact and every seed takes the same path.
+#: Estimators without sampling: the gradient is exact and every seed takes the same path.
 EXACT_ESTIMATORS: frozenset[str] = frozenset({"expected", "mle"})
 
 
@@ -134,12 +134,12 @@ class ToyConfig:
 
     @property
     def samples(self) -> bool:
-        """Whether the estimator draws samples at all."""
+        """Whether the estimator samples."""
         return self.estimator not in EXACT_ESTIMATORS
 
     @property
     def memory_learning_rate(self) -> float:
-        """Learning rate of the memory, decided."""
+        """Learning rate of the memory, with its default applied."""
         return self.learning_rate if self.dlc_learning_rate is None else self.dlc_learning_rate
 
 

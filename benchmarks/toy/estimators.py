@@ -1,6 +1,6 @@
-"""From the rewards of a group to advantages, one group per seed. Shapes: S seeds, G samples.
+"""Advantages from the rewards of a group, one group per seed.
 
-``normalised`` is the trainers' own GRPO; the rest differs from it by its baseline and its scale.
+Shapes: S seeds, G samples. ``normalised`` is the trainer's GRPO. The others differ from it by baseline and scale.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def rloo(reward_SG: Float[Tensor, "seed group"]) -> Float[Tensor, "seed group"]:
 
 
 def reinforce_pp(reward_SG: Float[Tensor, "seed group"]) -> Float[Tensor, "seed group"]:
-    """Group-mean baseline, then the mean and population std of the whole batch (arXiv 2501.03262, "with baseline").
+    """Group-mean baseline, then mean and population std of the whole batch (arXiv 2501.03262, "with baseline").
 
     A batch of a world with one query is one group. Its mean is 0 after the first step, so the second is exactly
-    ``normalised``: the two estimators differ only where a batch holds several queries.
+    ``normalised``. The two estimators differ only if a batch has several queries.
     """
     return normalised(mean_shifted(reward_SG))
 
@@ -89,17 +89,16 @@ def calibrated(
     alpha: float,
     scale_matched: bool,
 ) -> Float[Tensor, "seed group"]:
-    """Inverse-success calibration of any estimator: A_i (G - |S+|)^alpha where a sample is correct and A_i > 0.
+    """Inverse-success calibration of any estimator: A_i (G - |S+|)^alpha for a correct sample with A_i > 0.
 
-    |S+| counts correct samples and 0^0 = 1. ``scale_matched`` gives each group its former mean |A| back; a group
-    that calibration sets to 0 (all correct) stays 0. This is ``objectives.iac`` with batches of one group.
-    Source: [A] 3.1.
+    |S+| counts correct samples and 0^0 = 1. ``scale_matched`` restores each group's mean |A|. A group that calibration
+    sets to 0 (all correct) stays 0. This is ``objectives.iac`` with batches of one group. Source: [A] 3.1.
 
     >>> group = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
     >>> calibrated(group, group > 0, alpha=1.0, scale_matched=False).tolist()
     [[3.0, 0.0, 0.0, 0.0]]
     """
-    # a table, because pow may round differently in vector lanes and in the rest: seeds would depend on their number
+    # a table, because pow may round differently in vector lanes: a seed's result would depend on the number of seeds
     factor_N = torch.tensor([float(n) ** alpha for n in range(advantage_SG.shape[1] + 1)], dtype=advantage_SG.dtype)
     factor_S1 = factor_N[(~correct_SG).sum(dim=1, keepdim=True)]
     calibrated_SG = torch.where(correct_SG & (advantage_SG > 0), advantage_SG * factor_S1, advantage_SG)

@@ -1,7 +1,7 @@
-"""Update rules over many seeds at once, written out in operations that are rounded exactly.
+"""Update rules over many seeds at once, in operations that round exactly.
 
-torch.optim's kernels fuse multiply and add, and may do so in vector lanes only; a seed's path would then depend on
-its place among the others. The tests hold these rules against torch.optim.
+torch.optim's kernels fuse multiply and add, and may do so in vector lanes only. A seed's path would then depend on its
+place among the others. The tests compare these rules with torch.optim.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OptimizerState:
-    """Updates done so far, and the running first and second moment of the gradient (None before the first)."""
+    """Number of updates, and running first and second moment of the gradient (None before the first)."""
 
     n_updates: int = 0
     first_SKD: Float[Tensor, "seed label feature"] | None = None
@@ -32,10 +32,10 @@ def ascend(
     state: OptimizerState,
     config: ToyConfig,
 ) -> tuple[Float[Tensor, "seed label feature"], OptimizerState]:
-    """Weights after one step uphill, and the state for the next; nothing is changed in place.
+    """Return the weights after one ascent step, and the next state. Nothing is changed in place.
 
-    Conventions are torch.optim's: momentum without dampening, Adam with bias correction, AdamW's decay before the
-    step. Sources: Kingma & Ba (arXiv 1412.6980); Loshchilov & Hutter (arXiv 1711.05101).
+    Conventions are torch.optim's: momentum without dampening, Adam with bias correction, AdamW's decay before the step.
+    Sources: Kingma & Ba (arXiv 1412.6980); Loshchilov & Hutter (arXiv 1711.05101).
     """
     rate, n_updates = config.learning_rate, state.n_updates + 1
     if config.optimizer == "sgd":

@@ -1,7 +1,7 @@
 """Train a softmax world over many seeds at once.
 
-Each seed has a generator of its own, and every operation works row by row, so a seed's path does not depend on how
-many others run beside it. Axes: S seeds, K labels, D features, G samples of a group, T recorded steps.
+Each seed has a separate generator, and every operation works row by row, so a seed's path does not depend on the number
+of seeds. Axes: S seeds, K labels, D features, G samples of a group, T recorded steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.toy.optimizers import OptimizerState, ascend
 from benchmarks.toy.worlds import World
 from oversharp.trainers.seeds import stream_seed
 
-#: Uniform numbers held at once, a bound on memory; where a stream is cut does not change it.
+#: Uniform numbers held at once, a bound on memory. The size of the blocks does not change the stream.
 _DRAWS_HELD = 2**20
 
 
@@ -105,12 +105,15 @@ def run(world: World, config: ToyConfig) -> ToyRun:
 
 
 def generator_of_seed(config: ToyConfig, position: int) -> np.random.Generator:
-    """The generator of one of the ``config.seeds`` runs, at its start; it yields G uniform numbers per step."""
+    """Return the generator of one of the ``config.seeds`` runs at its start.
+
+    It yields G uniform numbers per step.
+    """
     return np.random.default_rng(stream_seed(config.seed, "toy", position))
 
 
 class _Query:
-    """Features of one query: weights to logits, and the way back for gradients."""
+    """Features of one query: weights → logits, and gradients of logits → gradients of weights."""
 
     def __init__(self, feature_D: tuple[float, ...], temperature: float) -> None:
         self._feature_D = torch.tensor(feature_D, dtype=torch.float64)
@@ -146,12 +149,15 @@ def _sample(
     uniform_SG: Float[Tensor, "seed group"],
     config: ToyConfig,
 ) -> tuple[Int[Tensor, "seed group"], Float[Tensor, "seed group"] | None]:
-    """A group of labels per seed, by inverting the cumulative law, and importance weights (None: all are 1)."""
+    """Sample a group of labels per seed by inverting the cumulative distribution.
+
+    Returns importance weights too; None if all are 1.
+    """
     prob_SK = (logit_SK / config.temperature).softmax(dim=1)
     sampled_SK = prob_SK
     if memory_logit_SK is not None:
         sampled_SK = ((logit_SK - memory_logit_SK * config.dlc_mu) / config.temperature).softmax(dim=1)
-    # without its last entry, which rounding may leave below 1, no draw can fall past the last label
+    # the last entry is omitted, because rounding may leave it below 1: no draw may exceed the last label
     cumulative_SK = sampled_SK.cumsum(dim=1)[:, :-1].contiguous()
     label_SG = torch.searchsorted(cumulative_SK, uniform_SG.contiguous(), right=True)
     if config.importance_weights == "none":
@@ -169,7 +175,7 @@ def _sampled_gradient(
     reward_K: Float[Tensor, " label"],
     config: ToyConfig,
 ) -> Float[Tensor, "seed label"]:
-    """Gradient of 1/G * sum of w_i A_i log softmax(logits / temperature)[label_i] with respect to the logits."""
+    """Return the gradient of 1/G * sum of w_i A_i log softmax(logits / temperature)[label_i] by the logits."""
     reward_SG = reward_K[label_SG]
     advantage_SG = ESTIMATORS[config.estimator](reward_SG)
     if config.iac_alpha:
@@ -187,7 +193,7 @@ def _sampled_gradient(
 def _exact_gradient(
     logit_SK: Float[Tensor, "seed label"], reward_K: Float[Tensor, " label"], config: ToyConfig
 ) -> Float[Tensor, "seed label"]:
-    """Gradient of sum r_k pi_k (expected) or sum r_k log pi_k (mle) with respect to the logits ([C] Eq 19, 20)."""
+    """Return the gradient of sum r_k pi_k (expected) or sum r_k log pi_k (mle) by the logits ([C] Eq 19, 20)."""
     prob_SK = (logit_SK / config.temperature).softmax(dim=1)
     if config.estimator == "mle":
         return (reward_K - prob_SK * reward_K.sum()) / config.temperature

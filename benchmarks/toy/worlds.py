@@ -1,7 +1,7 @@
-"""The papers' softmax worlds: a law over labels, what each label earns, and where the policy starts.
+"""The papers' softmax worlds: rewards of the labels, and the initial policy.
 
-Every policy is linear: logit_k = sum over d of weight_kd * feature_d. A tabular policy is the case of one feature
-that is 1, where the weights are the logits.
+Every policy is linear: logit_k = sum over d of weight_kd * feature_d. A tabular policy has one feature that is 1, so
+its weights are the logits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Similarity = Literal["high", "mid", "low"]
 
 CAT, PERSIAN, DOG, SIAMESE = range(4)
 PERSIAN_FEATURES = (0.75, 0.5, 0.25, 0.1)
-#: Features of the held-out query; the more it shares with Persian's first feature, the more similar it is.
+#: Features of the held-out query. The more it shares with Persian's first feature, the more similar it is.
 SIAMESE_FEATURES = MappingProxyType(
     {"high": (0.25, 0.5, 0.75, 0.1), "mid": (0.1, 0.5, 0.9, 0.1), "low": (0.0, 0.5, 1.0, 0.1)}
 )
@@ -79,10 +79,10 @@ class World:
 
 
 def cat_world(siamese: Similarity | tuple[float, float, float, float] = "high") -> World:
-    """Persian images, for which Cat and Persian are both right; Siamese images are held out.
+    """Persian images, for which Cat and Persian are both right. Siamese images are held out.
 
-    Linear softmax from weights 0 over the labels Cat, Persian, Dog, Siamese. ``siamese`` names one of the three
-    similarities or gives the held-out features. Source: [A] (arXiv 2601.15609), 2.4.
+    Linear softmax from weights 0 over the labels Cat, Persian, Dog, Siamese. ``siamese`` is one of the three
+    similarities or the held-out features. Source: [A] (arXiv 2601.15609), 2.4.
 
     >>> cat_world("low").held_out_feature_D
     (0.0, 0.5, 1.0, 0.1)
@@ -109,7 +109,7 @@ def cat_world(siamese: Similarity | tuple[float, float, float, float] = "high") 
 def tabular_world(
     initial_prob_K: tuple[float, ...] = (0.5, 0.05, 0.45), reward_K: tuple[float, ...] = (1.0, 2.0, 0.0)
 ) -> World:
-    """A softmax over free logits; the defaults are the three actions of [B] (arXiv 2510.04028), 3.2.
+    """A softmax over free logits. The defaults are the three actions of [B] (arXiv 2510.04028), 3.2.
 
     a1 is explored and good, a2 unexplored and better, a3 explored and bad. Pass four values for [B] Fig 7.
 
@@ -136,13 +136,13 @@ def bandit_world(
     n_features: int = 5,
     world_seed: int = 0,
 ) -> World:
-    """One context, fifty labels, an initial law with or without peaks.
+    """One context and fifty labels, with an initial distribution with or without peaks.
 
-    Each of ``peaks`` is (label, initial probability); the mass that is left is spread over the other labels by a
-    softmax of N(0, 0.1²) logits. ``peaks=()`` is the nearly uniform case. ``rewarded`` labels earn 1, ``punished``
-    ones -1. The query's features are N(0, 1), both drawn from ``world_seed``; with plain SGD they matter only as the
-    factor ||x||² of the learning rate. Source: [C] App D.1, which leaves the height of the peaks open; the
-    defaults are ours.
+    Each of ``peaks`` is (label, initial probability). The rest of the probability is spread over the other labels by a
+    softmax of N(0, 0.1²) logits. ``peaks=()`` is the nearly uniform case. ``rewarded`` labels earn 1, ``punished`` ones
+    -1. The query's features are N(0, 1), both drawn from ``world_seed``. With plain SGD they matter only as the factor
+    ||x||² of the learning rate. Source: [C] App D.1, which does not state the height of the peaks. The defaults are
+    ours.
 
     >>> world = bandit_world(punished=(11,), rewarded=())
     >>> world.reward_K[11], sum(world.reward_K)
