@@ -30,8 +30,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Number of correct modes of a problem.
 N_MODES = 4
-#: How fast problems move apart, in logits per logit, and the chance of success above which they gain and below which
-#: they lose.
+#: (speed at which problems diverge, in logits per logit; success rate above which they gain and below which they lose)
 EXPANSION: Mapping[Kind, tuple[float, float]] = MappingProxyType(
     {"over_mild": (0.55, 0.025), "over_medium": (0.9, 0.025), "over_severe": (1.4, 0.025), "over_plain": (1.4, 0.3)}
 )
@@ -61,15 +60,15 @@ def draw_problems(n_problems: int, rng: np.random.Generator) -> PlantedProblems:
 
 
 def mass_at(kind: Kind, problems: PlantedProblems, progress: float) -> Float[np.ndarray, "problem mode"]:
-    """Chance of each correct mode at ``progress`` 0 … 1 of training.
+    """Return the probability of each correct mode at ``progress`` 0 … 1 of training.
 
     no_change        the base at every step
-    moderate         no mode of any problem loses (Definition 2.1 of [A]), and the likelier ones gain the most
-    late_moderate    nothing in the first half; then as much, all of it for each problem's dominant mode
-    churn            problems go up and down by chance, 0 on average in logits; some lose, so it is no null
-    over_…           the rich get richer from a quarter of the training on: the less likely problems lose
-                     (over_plain: so much that a few samples show it)
-    collapse_…       success rises everywhere while each problem's dominant mode takes over from the others
+    moderate         no mode loses (Definition 2.1 of [A]), and frequently solved problems gain most
+    late_moderate    no change in the first half, then the same gain, all of it for each problem's dominant mode
+    churn            problems rise and fall at random, 0 on average in logits; some lose, so it is no null
+    over_…           from a quarter of the training on, frequently solved problems gain and the others lose
+                     (over_plain: enough that a few samples show it)
+    collapse_…       success rises everywhere, while each problem's dominant mode replaces the others
     """
     success_P = problems.mass_PJ.sum(axis=1)
     share_PJ = problems.mass_PJ / np.maximum(success_P, 1e-300)[:, None]

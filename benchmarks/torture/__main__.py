@@ -43,7 +43,7 @@ def outcome(bench: Bench, number: int, fault: str, stage: str, examples: int) ->
             found = _mutated(bench, stage, number, examples)
         else:
             found = FAULTS[fault][0](bench, STAGES[stage], number, np.random.default_rng(number))
-    except Exception as error:  # noqa: BLE001 - whatever a trial meets is what it came to
+    except Exception as error:  # noqa: BLE001 - any error is the result of the trial
         ended, done = FAILED, str(error) if isinstance(error, WrongError) else f"{type(error).__name__}: {error}"
     else:
         ended, done = found.ended, found.done

@@ -20,12 +20,12 @@ EXACT_ESTIMATORS: frozenset[str] = frozenset({"expected", "mle"})
 
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig:
-    """How a softmax world is trained. The defaults are those of [A] 2.4 where it states one.
+    """Training settings of a softmax world. The defaults are those of [A] 2.4 where it states one.
 
     Attributes
     ----------
     estimator
-        What turns a group's rewards into advantages. Sampled: ``raw``, ``mean_shifted``, ``normalised``, ``rloo``,
+        Computes advantages from a group's rewards. Sampled: ``raw``, ``mean_shifted``, ``normalised``, ``rloo``,
         ``reinforce_pp``, ``grpo_n`` (normalised, negative advantages only), ``grpo_n_shifted`` (mean-shifted,
         negative only; the one that fits [B] Algorithm 1). Exact gradients, no sampling: ``expected`` (of
         sum r_k pi_k, REINFORCE in [C] Eq 19) and ``mle`` (of sum r_k log pi_k; negative rewards push down).

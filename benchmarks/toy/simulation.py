@@ -26,12 +26,12 @@ _DRAWS_HELD = 2**20
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToyRun:
-    """What a run left behind. Axes: S seeds, T recorded steps, K labels.
+    """Result of a run. Axes: S seeds, T recorded steps, K labels.
 
     Attributes
     ----------
     world, config
-        What was run.
+        Settings of the run.
     step_T
         Recorded steps, 0 first, ``config.steps`` last. Step t is the state after t updates.
     prob_STK

@@ -28,22 +28,22 @@ SIAMESE_FEATURES = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """One query, its labels and their rewards; perhaps a second query that is watched but never trained on.
+    """One query with labels and rewards, and optionally a held-out query that is never trained on.
 
     Attributes
     ----------
     name
-        What the world is called in results.
+        Name of the world in results.
     labels
         Names of the K labels (actions, modes).
     reward_K
-        What each label earns. A label is correct if its reward is above 0.
+        Reward of each label. A label is correct if its reward is above 0.
     feature_D
         Features of the query that is trained on.
     initial_logit_K
         Logits of that query at step 0. The initial weights are the smallest (in L2) that give them.
     held_out_feature_D
-        Features of the query that is only watched, or None.
+        Features of the held-out query, or None.
     held_out_label
         Position of the label that is right there, or None.
     """
