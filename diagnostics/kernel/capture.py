@@ -18,7 +18,7 @@ from oversharp.diagnostics.kernel.rows import KernelBatch
 
 @dataclass
 class _OpenSlice:
-    """A slice, its pieces so far, and the number of pieces that the current batch still lacks."""
+    """A slice, the pieces collected so far, and the number of pieces still expected from this batch."""
 
     slice: Slice
     pieces: list[Piece] = field(default_factory=list)
@@ -26,10 +26,10 @@ class _OpenSlice:
 
 
 class Capture:
-    """Collect the gradient slices of one group over all batches, and add their products.
+    """Collect the gradient slices of one group over all batches, and add their products to the kernel.
 
-    In the last batch, each slice is multiplied and dropped once backpropagation has completed it. With one batch,
-    about one slice is in memory at a time.
+    In the last batch, the products of a slice are added, and the slice is dropped, as soon as backpropagation has
+    completed it. With a single batch, only about one slice is in memory at a time.
     """
 
     def __init__(self, group: Sequence[Slice], kernel: KernelSum, *, workspace_bytes: int) -> None:
@@ -49,7 +49,7 @@ class Capture:
 
     @contextmanager
     def capture_batch(self, batch: KernelBatch, *, is_last: bool) -> Iterator[None]:
-        """Capture the passes inside the block, which must run on ``batch``."""
+        """Capture gradients of the forward and backward passes inside the block, which must run on ``batch``."""
         self._batch, self._is_last = batch, is_last
         hooks = [module.register_forward_hook(self._at_forward, with_kwargs=True) for module in self._uses]
         try:
@@ -64,10 +64,7 @@ class Capture:
                 self._finish(parameter)
 
     def find_missing(self) -> list[Trained]:
-        """Return the parameters that are missing in the kernel, because their rule is unknown.
-
-        Call after the last batch.
-        """
+        """Return the parameters whose gradients could not be captured. Call after the last batch."""
         return [open_slice.slice.trained for parameter, open_slice in self._open.items() if parameter not in self._done]
 
     def _at_forward(self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
@@ -84,7 +81,7 @@ class Capture:
         self, module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Tensor
     ) -> Callable[[Tensor], None]:
         rule, version = self._rules[module], output._version
-        kept = output.detach() if rule is norm else None  # shares the version counter of output
+        kept = output.detach() if rule is norm else None  # shares output's version counter, to detect in-place writes
 
         def collect(gradient: Tensor) -> None:
             assert self._batch is not None
@@ -110,7 +107,7 @@ class Capture:
         return collect
 
     def _cut(self, piece: Piece, wanted: Slice) -> Piece:
-        """Return the part of ``piece`` in the slice, in memory that may outlive the batch."""
+        """Return the part of ``piece`` in the slice. It is a copy if it must be kept for later batches."""
         if self._is_last or (wanted.is_whole and not wanted.dense):
             return piece if wanted.is_whole else piece.part(wanted.first, wanted.last, own_memory=False)
         if not isinstance(piece, Outer) or not wanted.dense:

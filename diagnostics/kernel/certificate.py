@@ -1,14 +1,15 @@
-"""Verify a kernel by ordinary backpropagation, independently of the kernel's products.
+"""Verify a kernel against the weight gradients that autograd computes.
 
-The kernel's backward pass runs on Σ c_i log π_i with a random sign c_i for every row. Rows do not depend on each other,
-so the products are K'_ij = c_i·c_j·K_ij. In the same pass autograd's own weight gradients sum to ∇ Σ c_i log π_i, whose
-square must be Σ_ij K'_ij. An omitted parameter, a missing cross-term and a dropped prompt change only one side.
+The kernel's backward pass runs on Σ c_i log π_i, with a random sign c_i for each row. Rows do not depend on each other,
+so the products of the rows' gradients are K'_ij = c_i·c_j·K_ij. In the same pass autograd computes the weight gradients
+∇ Σ c_i log π_i. Their squared norm must equal Σ_ij K'_ij. An omitted parameter, a missing cross-term or a dropped
+prompt changes only one of the two sides.
 
-A token that was added to another row of its batch changes neither side. To detect that, the row with the largest
-gradient runs again alone: its product with the sum must be that of the kernel.
+A token that was counted for another row of its batch changes neither side. To detect that, the row with the largest
+gradient runs again alone. The inner product of its gradient with ∇ Σ c_j log π_j must equal the sum of its kernel row.
 
-The certificate does not measure how float32 rounds the forward pass: both sides come from the same pass. On models with
-very low entropy this rounding would exceed all other errors, because 1 − π cancels.
+The certificate does not measure the rounding error of the float32 forward pass, because both sides come from the same
+pass. For models with very low entropy this error would exceed all others, because 1 − π cancels.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from oversharp.diagnostics.kernel.products import KernelSum
 from oversharp.diagnostics.kernel.rows import Segment
 from oversharp.diagnostics.records.errors import KernelError
 
-#: Largest accepted certificate.
+#: Largest accepted value of the certificate.
 MAX_CERTIFICATE = 1e-6
-#: Largest accepted difference of the row that runs alone. Another batch rounds its forward pass differently, by up to
-#: 6e-5 of the gradient on trained models; swapped rows differ by about the length of their gradients.
+#: Largest accepted relative difference of the row that runs alone. On trained models, rounding in another batch changes
+#: the gradient by up to 6e-5. Swapped rows would differ by about the length of their gradients.
 MAX_ROW_DIFFERENCE = 1e-3
-#: Numbers squared in float64 at a time.
+#: Size of the chunks that are converted to float64 and multiplied.
 _NUMBERS_PER_SUM = 1 << 24
 
 
@@ -41,14 +42,14 @@ def draw_signs(n_rows: int, *, rng: np.random.Generator) -> Float[np.ndarray, " 
 
 
 class SignedGradients:
-    """∇ Σ c_i log π_i of every trained parameter, by segment of rows, as summed by autograd."""
+    """Autograd's ∇ Σ c_i log π_i of each trained parameter, for each segment of rows."""
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[Segment, Tensor]] = {}
 
     @contextmanager
     def collect_pass(self, trained: Sequence[Trained]) -> Iterator[list[Trained]]:
-        """Require gradients inside the block of the parameters that have none yet, and yield these."""
+        """Enable autograd inside the block for the parameters without collected gradients, and yield these."""
         new = [parameter for parameter in trained if parameter.name not in self._sums]
         self._sums.update({parameter.name: {} for parameter in new})
         try:
@@ -61,7 +62,7 @@ class SignedGradients:
 
     @contextmanager
     def collect_batch(self, trained: Sequence[Trained], segment: Segment) -> Iterator[None]:
-        """Add autograd's gradients of these parameters inside the block to the sums of ``segment``."""
+        """Add the gradients that autograd computes inside the block to the sums of ``segment``."""
         for parameter in trained:
             parameter.tensor.grad = self._sums[parameter.name].pop(segment, None)
         try:
@@ -73,12 +74,12 @@ class SignedGradients:
                 parameter.tensor.grad = None
 
     def forget(self, trained: Sequence[Trained]) -> None:
-        """Drop the sums of these parameters, which ``add`` computes again."""
+        """Drop the sums of these parameters, so that ``add`` can compute them again."""
         for parameter in trained:
             self._sums[parameter.name] = {}
 
     def add(self, name: str, segment: Segment, gradient: Tensor) -> None:
-        """Add the signed gradient of a row of this segment."""
+        """Add the gradient of one row of ``segment``, times the row's sign."""
         sums = self._sums[name]
         sums[segment] = sums[segment].add_(gradient) if segment in sums else gradient.clone()
 
@@ -99,7 +100,7 @@ class SignedGradients:
 
 @contextmanager
 def gradients_set_aside(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Clear the gradients of these parameters inside the block, and restore them afterwards."""
+    """Clear the gradients of ``parameters`` inside the block, and restore them afterwards."""
     before = [(parameter, parameter.grad) for parameter in parameters]
     try:
         for parameter, _ in before:
@@ -111,10 +112,11 @@ def gradients_set_aside(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def check_certificate(kernel: KernelSum, trained: Sequence[Trained], gradients: SignedGradients) -> float:
-    """Return |Σ_ij K'_ij − ⟨∇ Σ c_i log π_i, ∇ Σ c_j log π_j⟩|, relative to the second or to its scale.
+    """Return the relative difference between Σ_ij K'_ij and ⟨∇ Σ c_i log π_i, ∇ Σ c_j log π_j⟩.
 
-    The larger of the two is used. The scale is the second for average signs: unlike the second, it cannot cancel to
-    nothing where rows resemble each other. Raises ``KernelError`` above ``MAX_CERTIFICATE``.
+    The absolute difference is divided by the second term or by its typical size for random signs (``KernelSum.scale``),
+    whichever is larger. The second term alone can cancel to almost 0 if rows resemble each other. Raises
+    ``KernelError`` above ``MAX_CERTIFICATE``.
     """
     expected = {parameter.name: gradients.product(parameter.name) for parameter in trained}
     off = {name: abs(kernel.sums.get(name, 0.0) - product) for name, product in expected.items()}
@@ -124,19 +126,20 @@ def check_certificate(kernel: KernelSum, trained: Sequence[Trained], gradients: 
     if not relative <= MAX_CERTIFICATE:
         worst = max(off, key=lambda name: off[name])
         raise KernelError(
-            f"the gradient kernel: its certificate is {relative:.1e}, above {MAX_CERTIFICATE:.0e}, most of it in "
-            f"{worst}; the kernel is wrong for this model: raise --kernel-memory-gib, or leave the kernel out"
+            f"the gradient kernel: its certificate is {relative:.1e}, above {MAX_CERTIFICATE:.0e}, mostly from "
+            f"{worst}; the kernel is wrong for this model: raise --kernel-memory-gib, or pass --kernel-problems 0"
         )
     return relative
 
 
 @contextmanager
 def product_with_columns(trained: Sequence[Trained], gradients: SignedGradients) -> Iterator[list[Tensor]]:
-    """Multiply gradients of a backward pass inside the block with ∇ Σ c_j log π_j over columns.
+    """Compute inner products of a backward pass's gradients with ∇ Σ c_j log π_j over the kernel's columns.
 
-    Yields the list of products, one number per parameter that has both. Each gradient is dropped after its product:
-    there is never a second set of all gradients, and reused memory costs half of what fresh memory does on a CPU.
-    Products are summed in float32 along the last axis, whose rounding is far below ``MAX_ROW_DIFFERENCE``.
+    The backward pass must run inside the block. Yields the list of products, with one number per parameter that has
+    both gradients. Each gradient is dropped after its product, so the gradients of all parameters are never in memory
+    together. On a CPU, reusing that memory costs half as much as allocating new memory. Products are summed in float32
+    along the last axis; the rounding error is far below ``MAX_ROW_DIFFERENCE``.
     """
     products: list[Tensor] = []
 
@@ -166,15 +169,16 @@ def product_with_columns(trained: Sequence[Trained], gradients: SignedGradients)
 
 
 def require_rows_apart(kernel: KernelSum, row: int, products: Sequence[Tensor]) -> None:
-    """Raise ``KernelError`` unless the gradient of ``row``, computed alone, has the kernel's products.
+    """Raise ``KernelError`` unless the row that ran alone agrees with the kernel.
 
-    ``products`` are those of ``product_with_columns``.
+    ``products`` are from ``product_with_columns`` around a backward pass of ``row`` alone. Their sum must equal the sum
+    of the kernel's row.
     """
     difference = abs(sum(map(float, products)) - float(kernel.kernel_RC[row].sum())) / kernel.scale_of_row(row)
     if not difference <= MAX_ROW_DIFFERENCE:
         raise KernelError(
-            f"the gradient kernel: a row that was run alone differs by {difference:.1e} of its gradient; this model "
-            "mixes the rows of a batch: leave the kernel out with --kernel-problems 0"
+            f"the gradient kernel: a row that ran alone differs by {difference:.1e} of its gradient from the same row "
+            "in its batch; this model mixes the rows of a batch: pass --kernel-problems 0"
         )
 
 

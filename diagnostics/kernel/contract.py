@@ -1,4 +1,4 @@
-"""Inputs and result of the gradient kernel."""
+"""Input rows and result record of the gradient kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelRow:
-    """Tokens of a prompt and of one response, its end token included."""
+    """Token ids of a prompt and of one response, including the response's end token."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
@@ -20,10 +20,12 @@ class KernelRow:
 class GradientKernel:
     """K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters, in nats² per squared parameter.
 
-    log π is the sum over response tokens; the kernel of the means is ``K_ij / (T_i·T_j)`` with T response tokens.
-    ``certificate`` is the relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖² for random signs c of all rows. The
-    second is autograd's sum in the same backward pass. An omitted parameter or a wrong product makes them differ; a
-    token that was added to another row of its batch does not.
+    log π is the sum over response tokens. The kernel of per-token means is ``K_ij / (T_i·T_j)``, where T_i is the
+    number of response tokens of row i.
+
+    ``certificate`` is the relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖², with a random sign c_i for each row.
+    Autograd computes the second term in the same backward pass. The certificate detects an omitted parameter and a
+    wrong product. It does not detect a token that was counted for another row of its batch.
     """
 
     kernel_NN: Float[np.ndarray, "row row"]

@@ -1,4 +1,4 @@
-"""Compute a gradient kernel: check rows, add products of all parameters, verify."""
+"""Compute a gradient kernel: validate the rows, sum the products over all parameters, verify the result."""
 
 from __future__ import annotations
 
@@ -39,24 +39,28 @@ def gradient_kernel(
 ) -> GradientKernel:
     """Return K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over the trained parameters.
 
-    Trained parameters are those that require a gradient. An adapter that was loaded for inference has none; its kernel
-    covers the active adapter's parameters. The model computes in float32 for any dtype, and is restored
-    afterwards. Sums over chunks of parameters are float64. log π is in nats and summed over the response; gradients
-    flow through the prompt. Repeated rows are computed once.
+    Trained parameters are those that require a gradient. If none does, because an adapter was loaded for inference, the
+    kernel covers the active adapter's parameters. The model computes in float32, whatever its dtype, and the weights
+    are restored afterwards. Sums over chunks of parameters are float64. log π is in nats and is summed over the
+    response. Gradients flow through the prompt. Repeated rows are computed once.
 
-    ``memory_bytes`` limits the stored gradients. The activations of one batch take about as much again, at most 1 GiB,
-    and at least one row. None: 1 GiB, or more where that saves time and is free. The result depends on it only by
-    rounding. ``seed`` draws the signs of the certificate. ``note`` gets a line if the computation will take long.
+    Args:
+        memory_bytes: limit of the memory for stored gradients. The activations of one batch need about as much again,
+            at most 1 GiB, but at least the memory for one row. None means 1 GiB, or more if more is free and saves
+            time. The limit changes the result only by rounding.
+        seed: seed of the certificate's random signs.
+        note: called with a line of text if the computation will take long.
 
-    Raises ``KernelError`` for fewer than two rows, an empty prompt or response, a token outside the embedding, a row
-    beyond the context, NaN or infinite numbers, and a certificate above 1e-6; ``KernelTooLargeError`` for more rows
-    than fit in the budget.
+    Raises:
+        KernelError: fewer than two rows, an empty prompt or response, a token outside the embedding, a row that exceeds
+            the context, NaN or infinite numbers, or a certificate above 1e-6.
+        KernelTooLargeError: more rows than fit in the budget.
 
     Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609) section 2.3; *The Reasoning Boundary Paradox*,
     section 3.1.
     """
     if len(rows) < 2:
-        raise KernelError(f"the gradient kernel: {plural(len(rows), 'row')} cannot make a pair; give at least two")
+        raise KernelError(f"the gradient kernel: needs at least two rows; got {plural(len(rows), 'row')}")
     require_computable(loaded, rows)
     pairs = pair_rows(rows, rows)
     kernel_NN, logp_sum_N, certificate = _compute(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=note)
@@ -78,17 +82,17 @@ def cross_kernel(
     memory_bytes: int,
     seed: int = 0,
 ) -> Float[np.ndarray, "row column"]:
-    """Return ⟨∇ log π(row), ∇ log π(column)⟩: the influence of a training batch (columns) on a panel (rows).
+    """Return ⟨∇ log π(row), ∇ log π(column)⟩: the influence of training on the columns, on the rows.
 
     To first order, a step of plain SGD with learning rate η on Σ_j A_j log π_j changes log π_i by η·Σ_j K_ij A_j.
-    Parameters, precision, memory, certificate and errors are those of ``gradient_kernel``, but one row per side is
-    enough.
+    Parameters, precision, memory, certificate and errors are as in ``gradient_kernel``, except that one row and one
+    column are enough.
 
     Source: *The Reasoning Boundary Paradox*, Proposition 3.1.
     """
     for side, given in (("row", rows), ("column", columns)):
         if not given:
-            raise KernelError(f"the gradient kernel: no {side}s; give at least one")
+            raise KernelError(f"the gradient kernel: no {side}s; pass at least one")
         require_computable(loaded, given, side=side)
     pairs = pair_rows(rows, columns)
     kernel_RC, _, _ = _compute(loaded, pairs, memory_bytes=memory_bytes, seed=seed, note=lambda line: None)
@@ -101,11 +105,11 @@ def cross_kernel(
 def _compute(
     loaded: LoadedModel, pairs: Pairs, *, memory_bytes: int | None, seed: int, note: Callable[[str], None]
 ) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, " row"], float]:
-    """Return the kernel of distinct rows, their log π, and the certificate."""
+    """Return the kernel of the distinct rows, each row's log π, and the certificate."""
     if loaded.room is not None:
         raise KernelError(
-            "the gradient kernel: the model does not fit one GPU, and gradients need all of it on one; leave the "
-            "kernel out with --kernel-problems 0"
+            "the gradient kernel: the model does not fit one GPU, and gradients need the whole model on one GPU; "
+            "pass --kernel-problems 0"
         )
     sign_N = torch.tensor(draw_signs(len(pairs.rows), rng=np.random.default_rng(seed)), device=loaded.device)
     with _kernel_settings(loaded):
@@ -122,10 +126,10 @@ def _compute(
                 with product_with_columns(trained, gradients) as products:
                     response_logps(loaded.model, single).backward(single.sign_T)
                 require_rows_apart(kernel, row, products)
-        except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or an unknown kind of model
+        except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or an unsupported kind of model
             raise KernelError(
-                f"the gradient kernel: the model cannot be run for it ({first_line(error)}); lower --kernel-problems "
-                "or --kernel-responses, or leave the kernel out with --kernel-problems 0"
+                f"the gradient kernel: running the model failed ({first_line(error)}); lower --kernel-problems or "
+                "--kernel-responses, or pass --kernel-problems 0"
             ) from error
     kernel_RC = kernel.kernel_RC * sign_N[: pairs.row_end, None] * sign_N[pairs.column_start :]
     return kernel_RC.cpu().numpy(), logp_sum_N.cpu().numpy(), certificate
@@ -136,7 +140,7 @@ def _kernel_settings(loaded: LoadedModel) -> Iterator[None]:
     parameters = list(loaded.model.parameters())
     is_float32 = all(parameter.dtype is torch.float32 for parameter in parameters)
     with (
-        gradients_set_aside(parameters),  # first: a float32 weight accepts no gradient of another dtype
+        gradients_set_aside(parameters),  # before in_float32: a float32 weight accepts no gradient of another dtype
         nullcontext() if is_float32 else in_float32(loaded.model),
         full_float32(),
         suitable_threads(loaded.model),

@@ -1,4 +1,4 @@
-"""Forward pass of the kernel: log π at response positions, frozen weights, full float32."""
+"""Forward pass of the kernel: log π of response tokens, frozen weights, full float32 precision."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from oversharp.diagnostics.records.errors import KernelError
 def response_logps(model: nn.Module, batch: KernelBatch) -> Float[Tensor, " response_token"]:
     """Return log π of every response token of the batch, row after row, in nats.
 
-    The head gets only the hidden states of these positions, as one row of tokens: under a large vocabulary, the logits
-    of prompts and padding would be most of the cost. Attention is faster without a mask, and needs none: padding comes
-    last, and no token of a causal model attends to later tokens.
+    The head is applied only to the hidden states that predict response tokens, as one row of tokens. With a large
+    vocabulary, the logits of prompts and padding would be most of the cost. No attention mask is passed, because
+    attention is faster without. None is needed: padding comes last, and tokens of a causal model do not attend to later
+    tokens.
     """
     inner = innermost(model)
     accepted = inspect.signature(inner.forward).parameters
     arguments: dict[str, Any] = {"input_ids": batch.ids_BL, "use_cache": False}
     if "position_ids" in accepted:
-        # with one shared row of positions, the position embedding would get one gradient for all rows
+        # one row of positions per row of tokens: a shared row would give the position embedding one gradient for all
         width = batch.ids_BL.shape[1]
         arguments["position_ids"] = torch.arange(width, device=batch.ids_BL.device).expand_as(batch.ids_BL)
     member_T, position_T = batch.member_T, batch.position_T
@@ -74,7 +75,7 @@ def frozen_parameters(model: nn.Module, parameters: Sequence[nn.Parameter]) -> I
     def require_grad(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
         if not torch.is_grad_enabled() or output.requires_grad:
             return output
-        return output.detach().requires_grad_().clone()  # a clone, because models write to it in place
+        return output.detach().requires_grad_().clone()  # models write to it in place, which a leaf tensor forbids
 
     hooks = [module.register_forward_hook(require_grad) for module in embeddings]
     try:
@@ -90,7 +91,7 @@ def frozen_parameters(model: nn.Module, parameters: Sequence[nn.Parameter]) -> I
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Disable TensorFloat32 inside the block: it keeps 10 of the 23 bits."""
+    """Disable TensorFloat32 inside the block, because it keeps only 10 of the 23 mantissa bits."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         torch.set_float32_matmul_precision("highest")

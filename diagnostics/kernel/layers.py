@@ -1,8 +1,9 @@
-"""Run one decoder layer at a time on all batches, so that gradients of all rows meet.
+"""Run one decoder layer at a time on all batches, so that one layer's gradients of all rows are in memory together.
 
-The inputs of all layers are kept for all rows. Each layer runs again from its inputs, from the last to the first, and
-returns the gradient at its input. Modules outside the layers (embeddings, last norm, head) run again with the layers
-replaced by their recorded outputs. This costs one forward pass more than a single batch, for any number of batches.
+A first forward pass records the inputs of each layer for all rows. Then each layer runs forward and backward from its
+recorded inputs, from the last layer to the first, and returns the gradient at its input. Modules outside the layers
+(embeddings, last norm, head) run again with the layers replaced by their recorded outputs. Compared with a single
+batch, this costs one additional forward pass, for any number of batches.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from oversharp.diagnostics.models.cached_passes import innermost
 
 @dataclass(frozen=True)
 class _Call:
-    """Inputs and outputs of a layer; ``others`` None: the output is no tuple."""
+    """Recorded inputs and outputs of one call of a layer.
+
+    ``others`` are the further elements of an output tuple, or None if the output is a single tensor.
+    """
 
     hidden_BLH: Tensor
     inputs: tuple[Any, ...]
@@ -33,7 +37,7 @@ class _Call:
     others: tuple[Any, ...] | None
 
     def wrap(self, hidden_BLH: Tensor) -> Any:
-        """Return ``hidden_BLH`` in the form of the layer's output."""
+        """Return ``hidden_BLH`` in the same structure as the layer's output: a tensor or a tuple."""
         return hidden_BLH if self.others is None else (hidden_BLH, *self.others)
 
 
@@ -46,11 +50,11 @@ class LayerStack:
     batches: Sequence[KernelBatch]
     calls: list[list[_Call]]
     logp_sums_B: list[Float[Tensor, " row"]]
-    #: Signed gradients at the output of the layer that runs next, for every batch.
+    #: Gradient of Σ c_i log π_i at the output of the layer that runs next, for each batch.
     upstream: list[Tensor] = field(default_factory=list)
 
     def start(self) -> None:
-        """Compute the gradients at the last layer's output."""
+        """Compute the gradients at the output of the last layer."""
         for number, batch in enumerate(self.batches):
             with self._replaced_layers(number) as (_, last_BLH):
                 response_logps(self.model, batch).backward(batch.sign_T)
@@ -67,14 +71,14 @@ class LayerStack:
         return hidden_BLH.grad
 
     def descend(self, below: list[Tensor], index: int) -> None:
-        """Continue with the next lower layer: ``below`` are the gradients at the input of this one."""
+        """Move on to the next lower layer. ``below`` are the gradients at the input of layer ``index``."""
         self.upstream = below
         for calls in self.calls:
-            if index + 1 < len(calls):  # only the last output is used again
+            if index + 1 < len(calls):  # run_rest needs the last layer's output
                 calls[index + 1] = _drop_tensors(calls[index + 1], keep_output=index + 2 == len(calls))
 
     def run_rest(self, number: int) -> None:
-        """Run the modules outside the layers on a batch, after all layers."""
+        """Run the modules outside the layers on a batch. Call after all layers have run."""
         with self._replaced_layers(number) as (first, _):
             batch = self.batches[number]
             total = response_logps(self.model, batch) @ batch.sign_T
@@ -83,9 +87,10 @@ class LayerStack:
 
     @contextmanager
     def _replaced_layers(self, number: int) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """Replace the layers inside the block by their recorded outputs.
+        """Replace the layers by their recorded outputs inside the block.
 
-        Yields a list that gets the first layer's input when it runs, and the last layer's output.
+        Yields two values: a list to which the first layer's input is appended when it runs, and the last layer's
+        output.
         """
         calls = self.calls[number]
         entered: list[Tensor] = []
@@ -110,7 +115,10 @@ class LayerStack:
 
 
 def find_layers(model: nn.Module) -> tuple[nn.Module, ...]:
-    """Return the model's longest list of modules with parameters; empty if none has at least two."""
+    """Return the decoder layers: the longest ``ModuleList`` whose modules all have parameters.
+
+    Returns an empty tuple if no such list has at least two modules.
+    """
     stacks = [tuple(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
     whole = [stack for stack in stacks if all(any(True for _ in layer.parameters()) for layer in stack)]
     longest = max(whole, key=len, default=())
@@ -118,7 +126,7 @@ def find_layers(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def kept_bytes(model: nn.Module, n_tokens: int) -> int:
-    """Return the bytes of all layers' inputs and one layer's gradients for ``n_tokens``."""
+    """Return the memory for the inputs of all layers and the gradients of one layer, for ``n_tokens``."""
     hidden_size = int(innermost(model).get_input_embeddings().weight.shape[1])
     return 4 * hidden_size * (len(find_layers(model)) + 3) * n_tokens
 
@@ -126,7 +134,8 @@ def kept_bytes(model: nn.Module, n_tokens: int) -> int:
 def record_layers(model: nn.Module, batches: Sequence[KernelBatch]) -> LayerStack | None:
     """Run the model once on every batch and record the inputs of each layer.
 
-    None unless each layer runs once, on the output of the layer before it: otherwise a layer cannot run alone.
+    Returns None unless each layer runs exactly once, on the output of the previous layer. Otherwise layers cannot run
+    one at a time.
     """
     layers = find_layers(model)
     stack = LayerStack(model, layers, batches, [], [])

@@ -1,4 +1,4 @@
-"""Plan a kernel's computation within the memory budget, from shapes alone."""
+"""Plan a kernel's computation within the memory budget. Plans depend only on the shapes of model and rows."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 from oversharp.diagnostics.records.memory import free_bytes
 
-#: Smallest default budget.
+#: Smallest default memory budget.
 LEAST_BYTES = 1 << 30
-#: Limit on the activations of one batch: larger batches are hardly faster.
+#: Limit on the activations of one batch. Larger batches are hardly faster.
 ACTIVATION_BYTES = 1 << 30
-#: The same on a CPU, for several batches through the whole model.
+#: Limit on the activations of one batch on a CPU, if several batches run through the whole model.
 ACTIVATION_BYTES_ON_A_CPU = 1 << 28
-#: Share of the free memory that is used; the rest is for other programs.
+#: Share of the free memory that the kernel may use. The rest is left to other programs.
 USED_SHARE = 0.8
-#: Largest number of runs of the whole model under the default budget; beyond it, fewer rows are computed.
+#: Largest number of runs of the whole model under the default budget. If more are needed, fewer rows are computed.
 MAX_RUNS = 4
 
 Kind = Literal["at once", "kept", "layer by layer", "whole model"]
@@ -40,9 +40,10 @@ Kind = Literal["at once", "kept", "layer by layer", "whole model"]
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Order of the computation; ``oversharp.diagnostics.kernel.streaming`` explains the kinds.
+    """Order of the computation. ``oversharp.diagnostics.kernel.streaming`` explains the kinds.
 
-    ``groups`` are slices that are computed together; empty for layer by layer. ``memory_bytes`` is the budget.
+    ``groups`` are the groups of slices that are computed together. They are empty for layer by layer.
+    ``memory_bytes`` is the budget.
     """
 
     kind: Kind
@@ -50,7 +51,7 @@ class MemoryPlan:
     memory_bytes: int
 
     def describe(self, extent: Extent) -> str | None:
-        """Return a line on a long computation; None for a short one."""
+        """Return a line that describes a long computation, None for a short one."""
         rows = f"{plural(extent.n_rows, 'row')} of {extent.n_tokens:,} tokens"
         if self.kind == "layer by layer":
             return f"{rows}, layer by layer, with {self.memory_bytes / 2**30:.3g} GiB for gradients"
@@ -62,12 +63,13 @@ class MemoryPlan:
 def find_plan(
     model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int | None, *, at_once: bool
 ) -> MemoryPlan:
-    """Return the plan for these rows within ``memory_bytes``, None: the free memory.
+    """Return the plan for these rows within ``memory_bytes``; None means a default budget within the free memory.
 
-    The default budget doubles from ``LEAST_BYTES`` until the plan is not ``whole model`` or needs few runs. On a CPU it
-    starts at half of that, for layer by layer only. There, running the whole model is faster but takes more memory
-    than its budget. It is chosen only if half of ``LEAST_BYTES`` keeps all factors, or twice the budget is too small
-    for layer by layer. Raises ``KernelTooLargeError`` with the share of the rows that would fit.
+    The default budget starts at ``LEAST_BYTES``. It doubles until the plan is not ``whole model``, or needs at most
+    ``MAX_RUNS`` runs. On a CPU it starts at half of ``LEAST_BYTES``. There, batches through the whole model are faster
+    than layer by layer, but take more memory than their budget. They are chosen only if half of ``LEAST_BYTES`` is
+    enough for all factors, or twice the budget is too small for layer by layer. Raises ``KernelTooLargeError`` with the
+    share of the rows that would fit.
     """
     if memory_bytes is not None:
         return _plan_within(model, trained, extent, memory_bytes, at_once=at_once)
@@ -93,7 +95,7 @@ def find_plan(
                 break
         budget = min(2 * budget, most)
     if not find_layers(model):
-        return plan  # fewer rows would hardly help, because the model has no layers to run alone
+        return plan  # the model has no layers that could run one at a time, so fewer rows would hardly help
     needed = 2 * kept_bytes(model, extent.n_tokens)
     raise make_budget_error(most, max(needed, most + 1))
 
@@ -126,15 +128,15 @@ def predict_shortage(
             return None
         share = most / (2 * kept_bytes(outline, extent.n_tokens))
     return (
-        f"{n_rows} rows of {row_tokens:,} tokens would not fit in {most / 2**30:.3g} GiB, about {int(n_rows * share)} "
-        "would: with responses of this length, kernels cover fewer problems"
+        f"{n_rows} rows of {row_tokens:,} tokens do not fit in {most / 2**30:.3g} GiB; about {int(n_rows * share)} "
+        "rows fit, so kernels cover fewer problems if responses are this long"
     )
 
 
 def max_budget(model: nn.Module, trained: Sequence[Trained], device: torch.device | None = None) -> int:
-    """Return the largest budget that leaves memory for activations and all weights' gradients.
+    """Return the largest budget that leaves memory for activations and for the gradients of all weights.
 
-    ``device``: where the model will be loaded, if it is not loaded yet.
+    ``device`` is the device on which the model will be loaded, or None if it is loaded already.
     """
     is_loaded = device is None
     device = device or next(model.parameters()).device

@@ -1,4 +1,4 @@
-"""Find the trained parameters and their uses, and group their gradients by available memory."""
+"""Find the trained parameters and the modules that use them, and group their gradients by available memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ from oversharp.diagnostics.kernel.rows import KernelBatch
 from oversharp.diagnostics.models.cached_passes import innermost
 from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 
-#: A budget that needs more passes over one part of a model is refused as too slow.
+#: Largest number of passes over one part of a model. A memory budget that needs more passes is rejected as too slow.
 MAX_PASSES = 64
-#: Share of the budget for computing products; the rest stores their factors.
+#: Share of the memory budget for computing products. The rest stores the gradients, or the factors of their outer
+#: products.
 WORKSPACE_SHARE = 0.25
-#: Launch overhead of one pass, in multiplications.
+#: Launch overhead of one pass on a CPU and on a GPU, in multiplications.
 _MULTIPLICATIONS_PER_PASS, _MULTIPLICATIONS_PER_PASS_ON_A_GPU = 1.5e8, 1.5e11
-#: Cost of reading the weights and updating their gradients in one pass, in tokens.
+#: Cost of reading the weights and updating their gradients in one pass, as the number of tokens of equal cost.
 _TOKENS_PER_PASS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained parameter with a gradient of ``n_out`` × ``n_in``. ``uses``: (module, attribute)."""
+    """A trained parameter, whose gradient is a matrix of ``n_out`` × ``n_in``.
+
+    ``uses`` are the modules that use the parameter, as pairs of module and attribute name.
+    """
 
     name: str
     tensor: nn.Parameter
@@ -40,18 +44,21 @@ class Trained:
 
     @property
     def n_in(self) -> int:
-        """Numbers for each entry of the first axis."""
+        """Product of the lengths of all other axes."""
         return math.prod(self.tensor.shape[1:])
 
     @property
     def is_known(self) -> bool:
-        """Whether ``pieces`` has a rule for every module that uses it."""
+        """Whether ``pieces`` has a rule for every module that uses the parameter."""
         return all(find_rule(module) is not None for module, _ in self.uses)
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Entries ``first`` to ``last`` of a parameter's first axis; ``dense``: store full gradients."""
+    """Entries ``first`` to ``last`` of a parameter's first axis.
+
+    ``dense``: the full gradient of each row is stored, instead of the factors of its outer products.
+    """
 
     trained: Trained
     first: int
@@ -71,7 +78,10 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """Size of the rows. ``n_tokens`` includes padding; ``head`` processes ``n_responses`` tokens."""
+    """Total size of the rows.
+
+    ``n_tokens`` includes padding. ``n_responses`` is the number of response tokens, which ``head`` processes.
+    """
 
     n_rows: int
     n_tokens: int
@@ -90,7 +100,7 @@ class Extent:
 
 
 def find_trained(model: nn.Module) -> list[Trained]:
-    """Return every trained parameter with its uses. Raises ``KernelError`` if there is none."""
+    """Return every trained parameter with the modules that use it. Raises ``KernelError`` if there is none."""
     uses: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     names: dict[nn.Parameter, str] = {}
     for prefix, module in model.named_modules():
@@ -110,7 +120,7 @@ def find_trained(model: nn.Module) -> list[Trained]:
 
 
 def activation_bytes(model: nn.Module) -> tuple[int, int]:
-    """Estimate the bytes of a pass: per token, and in addition per response token."""
+    """Estimate the activation memory of a pass, in bytes: per token, and in addition per response token."""
     head = innermost(model).get_output_embeddings()
     per_token = per_response_token = 0
     for module in model.modules():
@@ -125,7 +135,7 @@ def activation_bytes(model: nn.Module) -> tuple[int, int]:
 
 
 def least_tokens_saved(model: nn.Module) -> float:
-    """Return the tokens that a separate pass must save to be worth its overhead."""
+    """Return the number of padding tokens that an additional pass must save to be worth its overhead."""
     embeddings = innermost(model).get_input_embeddings(), innermost(model).get_output_embeddings()
     weights = [own_parameters(module).get("weight") for module in model.modules() if module not in embeddings]
     multiplications_per_token = sum(weight.numel() for weight in weights if weight is not None)
@@ -135,12 +145,12 @@ def least_tokens_saved(model: nn.Module) -> float:
 
 
 def workspace_bytes(memory_bytes: int) -> int:
-    """Return the part of the budget for computing products."""
+    """Return the part of the memory budget for computing products."""
     return int(memory_bytes * WORKSPACE_SHARE)
 
 
 def require_budget(trained: Iterable[Trained], n_rows: int, memory_bytes: int) -> None:
-    """Raise ``KernelError`` unless one entry of the widest parameter's first axis fits."""
+    """Raise ``KernelError`` if the budget is too small for one entry of the widest parameter's first axis."""
     block_bytes = 4 * n_rows * max(parameter.n_in for parameter in trained)
     share = min(WORKSPACE_SHARE, 1 - WORKSPACE_SHARE)
     if block_bytes > share * memory_bytes:
@@ -148,9 +158,9 @@ def require_budget(trained: Iterable[Trained], n_rows: int, memory_bytes: int) -
 
 
 def group_slices(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> list[list[Slice]]:
-    """Cut the parameters into slices, in groups that each fit in the budget.
+    """Cut the parameters into slices, and put these in groups that each fit in the memory budget.
 
-    Raises ``KernelError`` if that takes more than ``MAX_PASSES`` groups.
+    Raises ``KernelError`` if more than ``MAX_PASSES`` groups are needed.
     """
     room_bytes = memory_bytes - workspace_bytes(memory_bytes)
     groups: list[list[Slice]] = [[]]
@@ -175,7 +185,7 @@ def group_slices(trained: Iterable[Trained], extent: Extent, memory_bytes: int) 
 
 
 def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> bool:
-    """Return whether the factors of all gradients fit in the budget together."""
+    """Return whether the gradients of all parameters fit in the budget, as factors where they have factors."""
     kept_bytes = sum(
         _factor_bytes(parameter, parameter.n_out, extent) or _dense_bytes(parameter, parameter.n_out, extent)
         for parameter in trained
@@ -184,7 +194,7 @@ def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -
 
 
 def _stored_bytes(parameter: Trained, width: int, extent: Extent) -> tuple[int, bool]:
-    """Return the bytes of ``width`` entries, and whether full gradients are smaller than factors."""
+    """Return the bytes to store ``width`` entries, and whether these are full gradients (else factors)."""
     dense_bytes, factor_bytes = _dense_bytes(parameter, width, extent), _factor_bytes(parameter, width, extent)
     return (dense_bytes, True) if factor_bytes is None else min((factor_bytes, False), (dense_bytes, True))
 
@@ -194,7 +204,7 @@ def _dense_bytes(parameter: Trained, width: int, extent: Extent) -> int:
 
 
 def _factor_bytes(parameter: Trained, width: int, extent: Extent) -> int | None:
-    """Return the bytes of the outer products' factors; None if the gradient has none."""
+    """Return the bytes of the outer products' factors, None if the gradient is not a sum of outer products."""
     if not parameter.uses or not all(is_outer(module, attribute) for module, attribute in parameter.uses):
         return None
     factor_bytes = 0
@@ -205,7 +215,7 @@ def _factor_bytes(parameter: Trained, width: int, extent: Extent) -> int | None:
 
 
 def _max_width(parameter: Trained, limit: int, extent: Extent, free_bytes: int) -> int:
-    """Return the largest number of entries that fit, at most ``limit``."""
+    """Return the largest number of entries that fit in ``free_bytes``, at most ``limit``."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -235,6 +245,6 @@ def make_budget_error(memory_bytes: int, needed_bytes: float) -> KernelTooLargeE
     """Return the error for a budget that is too small for the rows."""
     return KernelTooLargeError(
         f"the gradient kernel: {memory_bytes / 2**30:.3g} GiB is too small for this model and these rows, which "
-        f"take {max(needed_bytes, 1) * 1.01 / 2**30:.3g} GiB or more; raise --kernel-memory-gib, or take fewer rows",
-        share=min(0.9, memory_bytes / max(needed_bytes, 1)),  # the estimate is too high if slices divide unevenly
+        f"need at least {max(needed_bytes, 1) * 1.01 / 2**30:.3g} GiB; raise --kernel-memory-gib, or pass fewer rows",
+        share=min(0.9, memory_bytes / max(needed_bytes, 1)),  # at most 0.9, because slices may divide unevenly
     )

@@ -1,7 +1,8 @@
-"""Rules that give per-row gradients of a module's parameters from one call, by module type.
+"""Rules, by module type, that compute the rows' gradients of a module's parameters from one call of the module.
 
-A parameter's gradient has two axes: its first (``O``) and all others flattened (``I``). Parameters of modules without
-a rule are computed row by row (``streaming``).
+A parameter's gradient is a matrix: ``O`` is the parameter's first axis, ``I`` all other axes, flattened. A *piece* is
+such a gradient for the rows of one call: a sum of outer products, a one-hot sum, or the full matrix. For modules
+without a rule, ``streaming`` computes gradients row by row.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from transformers.pytorch_utils import Conv1D
 
 from oversharp.diagnostics.kernel.rows import KernelBatch
 
-#: Smallest absolute scale that is divided by.
+#: Smallest absolute value of a norm's scale for which the gradient is computed by dividing by the scale.
 _LEAST_SCALE = 1e-20
 
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients as sums over tokens of outer products: Σ_t left_t ⊗ right_t for each row.
+    """Gradients as sums of outer products over tokens: Σ_t left_t ⊗ right_t for each row.
 
-    ``members`` are cut into bands of rows of similar length. A band's left is rows × tokens × O, its right rows ×
-    tokens × I. Padding is 0 on one side.
+    ``members`` are cut into bands of rows of similar length. Each band has a left factor of shape rows × tokens × O and
+    a right factor of shape rows × tokens × I. Padding is 0 in one of the factors.
     """
 
     members: tuple[int, ...]
@@ -36,16 +37,17 @@ class Outer:
     rights: tuple[Tensor, ...]
 
     def part(self, first: int, last: int, *, own_memory: bool) -> Outer:
-        """Return rows ``first`` to ``last`` of the gradient; ``own_memory``: as a copy."""
+        """Return entries ``first`` to ``last`` of axis ``O``; ``own_memory`` requests a copy."""
         if first == 0 and last == self.lefts[0].shape[2]:
             return self
         lefts = tuple(left[:, :, first:last] for left in self.lefts)
         return Outer(self.members, tuple(left.clone() for left in lefts) if own_memory else lefts, self.rights)
 
     def add_to(self, gradient_NOI: Float[Tensor, "row out in"], first: int, last: int, written: set[int]) -> None:
-        """Add rows ``first`` to ``last`` to the gradients of all kernel rows.
+        """Add entries ``first`` to ``last`` of axis ``O`` to the gradients of all kernel rows.
 
-        Only the members in ``written`` have values yet; the others are overwritten and added to it.
+        Rows in ``written`` have values already, to which the entries are added. Other rows are uninitialised: they are
+        overwritten and added to ``written``.
         """
         start = 0
         for left_BTO, right_BTI in zip(self.lefts, self.rights, strict=True):
@@ -69,12 +71,12 @@ class OneHot:
     right_TI: Float[Tensor, "token in"]
 
     def part(self, first: int, last: int, *, own_memory: bool) -> OneHot:
-        """Return rows ``first`` to ``last`` of the gradient, see ``Outer.part``."""
+        """Return entries ``first`` to ``last`` of axis ``O``, see ``Outer.part``."""
         kept = (self.token_T >= first) & (self.token_T < last)
         return OneHot(self.members, self.member_T[kept], self.token_T[kept] - first, self.right_TI[kept])
 
     def add_to(self, gradient_NOI: Float[Tensor, "row out in"], first: int, last: int, written: set[int]) -> None:
-        """Add rows ``first`` to ``last`` to the gradients of all kernel rows, see ``Outer.add_to``."""
+        """Add entries ``first`` to ``last`` of axis ``O`` to all kernel rows, see ``Outer.add_to``."""
         missing = sorted(set(self.members) - written)
         if missing:
             gradient_NOI[missing] = 0
@@ -86,18 +88,18 @@ class OneHot:
 
 @dataclass(frozen=True, eq=False)
 class Direct:
-    """Complete gradients, one per row."""
+    """Full gradient matrices, one per row."""
 
     members: tuple[int, ...]
     gradient_BOI: Float[Tensor, "row out in"]
 
     def part(self, first: int, last: int, *, own_memory: bool) -> Direct:
-        """Return rows ``first`` to ``last`` of the gradient, see ``Outer.part``."""
+        """Return entries ``first`` to ``last`` of axis ``O``, see ``Outer.part``."""
         gradient_BOI = self.gradient_BOI[:, first:last]
         return Direct(self.members, gradient_BOI.clone() if own_memory else gradient_BOI)
 
     def add_to(self, gradient_NOI: Float[Tensor, "row out in"], first: int, last: int, written: set[int]) -> None:
-        """Add rows ``first`` to ``last`` to the gradients of all kernel rows, see ``Outer.add_to``."""
+        """Add entries ``first`` to ``last`` of axis ``O`` to all kernel rows, see ``Outer.add_to``."""
         members = self.members
         if members[-1] - members[0] + 1 == len(members) and written.isdisjoint(members):
             gradient_NOI[members[0] : members[-1] + 1] = self.gradient_BOI[:, first:last]
@@ -116,7 +118,10 @@ Piece = Outer | OneHot | Direct
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerCall:
-    """One call of a module and the gradient at its output; ``output`` None: modified in place."""
+    """One call of a module, and the gradient at its output.
+
+    ``output`` is None if the module's rule does not need it, or if later code modified it in place.
+    """
 
     module: Any
     inputs: tuple[Any, ...]
@@ -124,18 +129,18 @@ class LayerCall:
     output: Tensor | None
     gradient: Tensor
     batch: KernelBatch
-    #: Cache of the constant that a norm of this type adds to its scale, None if unknown.
+    #: Cache by norm type: the constant that the norm adds to its scale, None if unknown.
     offsets: dict[type[nn.Module], float | None]
 
 
-#: Returns a piece for each parameter; None if it cannot be determined.
+#: Function that returns a piece for each parameter of a call's module, or None if the layout is unknown.
 Rule = Callable[[LayerCall], dict[str, Piece] | None]
 
 
 def find_rule(module: nn.Module) -> Rule | None:
-    """Return the rule for the module's gradients, None for an unknown type.
+    """Return the rule for the module's type, None if there is no rule.
 
-    Types are compared exactly, because a subclass may compute something else.
+    A subclass has no rule, because it may compute something else.
     """
     if type(module) in (nn.Linear, Conv1D):
         return _linear
@@ -150,7 +155,7 @@ def find_rule(module: nn.Module) -> Rule | None:
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the module's parameters without its children's, faster than ``named_parameters``."""
+    """Return the module's parameters without those of its children; faster than ``named_parameters``."""
     return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
 
 
@@ -160,7 +165,7 @@ def is_outer(module: nn.Module, attribute: str) -> bool:
 
 
 def split_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None:
-    """Split tokens into rows × tokens × features per band, None for an unknown layout.
+    """Split activations into one tensor of rows × tokens × features per band; None for an unknown layout.
 
     Known layouts are (row, token, …), (row, head, token, …), concatenated rows, and the head's response tokens.
     """
@@ -178,10 +183,10 @@ def split_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None
 
 
 def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: KernelBatch) -> bool:
-    """Return whether the first axis may not be the rows, because a later axis has its size.
+    """Return whether the first axis might not be the rows, because a later axis has the same size.
 
-    The rows are then identified by the positions without gradient: each row's last token, and padding. The
-    certificate does not detect swapped axes.
+    If a later axis has the same size, the positions without gradient decide: each row's last token and the padding. The
+    certificate would not detect swapped axes.
     """
     n_rows, width = batch.ids_BL.shape
     axes = gradient.shape[:-1]
@@ -206,7 +211,7 @@ def _embedding(call: LayerCall) -> dict[str, Piece] | None:
     if ids_BL.shape != batch.ids_BL.shape:
         return None
     kept_BL = batch.mask_BL
-    if call.module.padding_idx is not None:  # autograd gives it no gradient, even as the end of a response
+    if call.module.padding_idx is not None:  # autograd skips this token even if it ends a response
         kept_BL = kept_BL & (ids_BL != call.module.padding_idx)
     row_T, column_T = kept_BL.nonzero(as_tuple=True)
     members = torch.tensor(batch.members, device=ids_BL.device)
@@ -215,9 +220,10 @@ def _embedding(call: LayerCall) -> dict[str, Piece] | None:
 
 
 def norm(call: LayerCall) -> dict[str, Piece] | None:
-    """Return the pieces of a norm, whose output is affine in its scale, feature by feature.
+    """Return the pieces of a norm layer. Each feature of its output is affine in the scale parameter w.
 
-    The scale may be w, 1 + w or w times a gate. Without a bias, the output divided by the scale is the slope.
+    The scale may be w, 1 + w, or w times a gate. Without a bias, the derivative of the output by w is the output
+    divided by the scale.
     """
     module, gradient = call.module, call.gradient
     if type(module) not in call.offsets:
@@ -235,14 +241,14 @@ def norm(call: LayerCall) -> dict[str, Piece] | None:
 
 
 def _slope(call: LayerCall) -> Tensor:
-    """Return the derivative of the output by the scale."""
+    """Return the derivative of the output by the scale parameter w."""
     if type(call.module) is nn.LayerNorm:
         return functional.layer_norm(call.inputs[0], call.module.normalized_shape, eps=call.module.eps)
     return _at_scale(call, 1.0) - _at_scale(call, 0.0)
 
 
 def _offset(call: LayerCall) -> float | None:
-    """Return 0 if the output is proportional to w, 1 if to 1 + w, else None."""
+    """Return 0 if the output is proportional to w, 1 if it is proportional to 1 + w, else None."""
     if getattr(call.module, "bias", None) is not None:
         return None
     at_zero, at_one = _at_scale(call, 0.0), _at_scale(call, 1.0)
@@ -267,7 +273,7 @@ def _bias(call: LayerCall) -> dict[str, Piece]:
 
 
 def _sum_by_row(tokens: Tensor, batch: KernelBatch) -> Float[Tensor, "row feature one"] | None:
-    """Return sums over each row's tokens, None for an unknown layout. Padding adds 0."""
+    """Return sums over each row's tokens, None for an unknown layout. Padding contributes 0."""
     if tokens.ndim >= 3 and len(tokens) == len(batch.rows):
         return tokens.flatten(1, -2).sum(dim=1)[:, :, None]
     bands = split_bands(tokens, batch)

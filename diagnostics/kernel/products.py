@@ -1,8 +1,9 @@
-"""Inner products of per-row gradients of one parameter, within a memory limit.
+"""Inner products of the rows' gradients of one parameter, within a memory limit.
 
-Two methods with equal results. *Materialised*: compute the gradients of a few entries of the parameter at a time, add
-their products, drop them. *Tokens*: ⟨Σ_t l_t ⊗ r_t, Σ_s l_s ⊗ r_s⟩ = Σ_ts ⟨l_t, l_s⟩⟨r_t, r_s⟩, which computes no
-gradient; its cost grows with the square of the tokens, so it is cheaper for large matrices and short responses.
+Two methods give equal results. *Materialised* computes the gradients of a few entries of the parameter at a time, adds
+their products and drops the gradients. *Tokens* uses ⟨Σ_t l_t ⊗ r_t, Σ_s l_s ⊗ r_s⟩ = Σ_ts ⟨l_t, l_s⟩⟨r_t, r_s⟩ and
+computes no gradient. Its cost grows with the square of the number of tokens, so it is cheaper for large matrices and
+short responses.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ from torch import Tensor
 from oversharp.diagnostics.kernel.pieces import Direct, OneHot, Outer, Piece
 from oversharp.diagnostics.kernel.rows import Pairs
 
-#: Columns whose products are summed in float32 before float64: longer sums lose small products.
+#: Number of products that are summed in float32. These partial sums are added in float64, because longer float32 sums
+#: would lose small products.
 _COLUMNS_PER_SUM = 1 << 11
-#: Smallest number of kernel rows that are multiplied together.
+#: Smallest number of kernel rows in one matrix product.
 _LEAST_STRIPE = 16
-#: Gradients in memory at a time on a CPU, small enough to stay in its cache until they are multiplied.
+#: Bytes of gradients that are computed at a time on a CPU. They must stay in the CPU cache until they are multiplied.
 _GRADIENT_BYTES = 1 << 22
-#: Cost of processing one product of two tokens, in multiplications.
+#: Overhead of one product of two tokens in the tokens method, in multiplications.
 _MULTIPLICATIONS_PER_PASS = 60
-#: Cost of computing and reading one number of a gradient, in multiplications.
+#: Overhead of one number of a gradient in the materialised method, in multiplications.
 _MULTIPLICATIONS_PER_NUMBER = 30
 
 
 class KernelSum:
-    """Kernel summed over parameters in float64, and the sum of entries by parameter."""
+    """Running sum of the kernel over parameters, in float64.
+
+    ``sums`` has the sum of the kernel's entries for each parameter.
+    """
 
     def __init__(self, pairs: Pairs, device: torch.device) -> None:
         self._rows = slice(0, pairs.row_end)
@@ -39,29 +44,29 @@ class KernelSum:
         self.n_rows = len(pairs.rows)
         n_columns = self.n_rows - pairs.column_start
         self.kernel_RC = torch.zeros(pairs.row_end, n_columns, dtype=torch.float64, device=device)
-        #: ‖∇ log π‖² of every row, which a rectangular kernel does not contain.
+        #: ‖∇ log π‖² of every row. A rectangular kernel has no diagonal, so it is summed separately.
         self.square_N = self.kernel_RC.diagonal() if self._is_square else self.kernel_RC.new_zeros(self.n_rows)
         self.sums: dict[str, float] = {}
         self._total = 0.0
         self._buffer = torch.empty(0, device=device)
 
     def scale(self) -> float:
-        """Return the mean of ‖Σ_i c_i ∇ log π_i‖·‖Σ_j c_j ∇ log π_j‖ over random signs."""
+        """Return the typical ‖Σ_i c_i ∇ log π_i‖·‖Σ_j c_j ∇ log π_j‖ for random signs c: √(Σ_i K_ii Σ_j K_jj)."""
         return float((self.square_N[self._rows].sum() * self.square_N[self._columns].sum()).sqrt())
 
     def scale_of_row(self, row: int) -> float:
-        """Return the same for one row of the kernel and all of its columns."""
+        """Return ``scale`` for one row of the kernel and all columns."""
         return float((self.square_N[row] * self.square_N[self._columns].sum()).sqrt())
 
     def largest_row(self) -> int | None:
-        """Return the row of the kernel with the largest gradient; None if all gradients are 0."""
+        """Return the index of the row with the largest gradient, None if all gradients are 0."""
         square_R = self.square_N[self._rows]
         return int(square_R.argmax()) if bool(square_R.any()) else None
 
     def add(self, name: str, pieces: Sequence[Piece], shape: tuple[int, int], *, workspace_bytes: int) -> None:
         """Add the products of the gradients of parameter ``name``, or of a slice of it.
 
-        ``pieces`` sum to the gradients: a parameter that is used twice, such as a tied embedding, has pieces of both
+        The gradients are the sum of ``pieces``. A parameter with two uses, such as a tied embedding, has pieces of both
         uses.
         """
         pieces, shape = _drop_unused_tokens(pieces, shape)
@@ -82,7 +87,7 @@ class KernelSum:
             self._add_columns(_materialise(pieces, self._uninitialised(self.n_rows, last - first, n_in), first))
 
     def _uninitialised(self, n_rows: int, n_out: int, n_in: int) -> Float[Tensor, "row out in"]:
-        """Return reused uninitialised memory: fresh memory costs as much as the computation."""
+        """Return an uninitialised tensor from a reused buffer: new memory would cost as much as the products."""
         n_numbers = n_rows * n_out * n_in
         if n_numbers > len(self._buffer):
             self._buffer = torch.empty(n_numbers, device=self.kernel_RC.device)
@@ -93,7 +98,7 @@ class KernelSum:
             self.kernel_RC += _products(gradient_ND[self._rows], gradient_ND[self._columns])
             self.square_N += torch.linalg.vector_norm(gradient_ND, dim=1, dtype=torch.float64).square()
             return
-        # a square kernel is symmetric: stripes up to the diagonal save three eighths of the products
+        # a square kernel is symmetric, so each stripe ends at the diagonal; that saves three eighths of the products
         n_stripe = max(_LEAST_STRIPE, -(-self.n_rows // 4))
         for start in range(0, self.n_rows, n_stripe):
             end = min(start + n_stripe, self.n_rows)
@@ -130,10 +135,10 @@ class KernelSum:
 
 
 def _materialise(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> Float[Tensor, "row parameter"]:
-    """Write the sum of ``pieces`` to ``gradient_NOI``, from entry ``first`` on."""
+    """Write the sum of ``pieces`` to ``gradient_NOI``, starting at entry ``first`` of the parameter."""
     n_rows, n_out, _ = gradient_NOI.shape
     written: set[int] = set()
-    # one-hot pieces last: the others can write uninitialised gradients, these only add to them
+    # one-hot pieces come last: they add to existing gradients, while the other pieces can fill uninitialised memory
     for piece in sorted(pieces, key=lambda piece: isinstance(piece, OneHot)):
         piece.add_to(gradient_NOI, first, first + n_out, written)
     if len(written) < n_rows:
@@ -142,7 +147,7 @@ def _materialise(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> F
 
 
 def _products(row_RD: Tensor, column_CD: Tensor) -> Float[Tensor, "row column"]:
-    """Return inner products as float64 sums of ``_COLUMNS_PER_SUM`` products in float32."""
+    """Return inner products: float32 sums of ``_COLUMNS_PER_SUM`` products each, added in float64."""
     n_numbers = row_RD.shape[1]
     whole = n_numbers // _COLUMNS_PER_SUM * _COLUMNS_PER_SUM
     if not whole:
@@ -158,7 +163,7 @@ def _products(row_RD: Tensor, column_CD: Tensor) -> Float[Tensor, "row column"]:
 
 @dataclass(frozen=True, eq=False)
 class _Tokens:
-    """Tokens of all pieces of one type; ``left`` has vectors or token numbers."""
+    """Tokens of all pieces of one type; ``left`` contains vectors (``Outer``) or token ids (``OneHot``)."""
 
     left: Tensor
     right_TI: Float[Tensor, "token in"]
@@ -208,7 +213,7 @@ def _left_products(first: Tensor, second: Tensor) -> Callable[[slice], Float[Ten
 
 
 def _drop_unused_tokens(pieces: Sequence[Piece], shape: tuple[int, int]) -> tuple[Sequence[Piece], tuple[int, int]]:
-    """Restrict an untied embedding to the tokens that occur; the others have no gradient."""
+    """Restrict an untied embedding to the tokens that occur in the rows. Other tokens have gradient 0."""
     one_hots = [piece for piece in pieces if isinstance(piece, OneHot)]
     if len(one_hots) < len(pieces):
         return pieces, shape

@@ -1,4 +1,4 @@
-"""Check the rows of a kernel, and put them in batches, padded on the right."""
+"""Validate the rows of a kernel, and put them in right-padded batches."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from oversharp.diagnostics.kernel.contract import KernelRow
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.errors import KernelError
 
-#: Side of the kernel that a row is on.
+#: Whether a row of tokens is a row of the kernel, a column, or both.
 Segment = Literal["row", "both", "column"]
-#: Largest ratio of row lengths in a band, whose rows are padded to the longest.
+#: Largest ratio of row lengths in a band. The rows of a band are padded to the longest row.
 _LENGTHS_IN_A_BAND = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Distinct rows; the kernel pairs ``rows[:row_end]`` with ``rows[column_start:]``.
+    """Distinct rows of tokens: ``rows[:row_end]`` are the kernel's rows, ``rows[column_start:]`` its columns.
 
-    Rows on both sides are in the middle.
+    ``rows[column_start:row_end]`` are both.
     """
 
     rows: tuple[KernelRow, ...]
@@ -34,11 +34,11 @@ class Pairs:
 
     @property
     def is_square(self) -> bool:
-        """Whether every row is on both sides."""
+        """Whether rows and columns of the kernel are the same."""
         return self.row_end == len(self.rows) and self.column_start == 0
 
     def find_segment(self, member: int) -> Segment:
-        """Return the side that the row is on."""
+        """Return the segment of ``rows[member]``."""
         if member < self.column_start:
             return "row"
         return "both" if member < self.row_end else "column"
@@ -46,10 +46,14 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelBatch:
-    """Rows padded on the right; ``members`` are their positions among the distinct rows.
+    """Right-padded rows of one segment.
 
-    ``mask_BL`` is False for padding. For every response token, row after row, ``member_T`` is its row in this batch,
-    ``position_T`` the column whose logits predict it, and ``sign_T`` the certificate's sign of its row.
+    Attributes:
+        members: indices of the rows in ``Pairs.rows``.
+        mask_BL: False for padding.
+        member_T: row in this batch of each response token, row after row.
+        position_T: column whose logits predict the response token.
+        sign_T: the certificate's random sign of the token's row.
     """
 
     segment: Segment
@@ -63,17 +67,17 @@ class KernelBatch:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of each row, without padding."""
+        """Number of tokens of each row, without padding."""
         return tuple(map(count_tokens, self.rows))
 
     @cached_property
     def response_lengths(self) -> tuple[int, ...]:
-        """Response tokens of each row."""
+        """Number of response tokens of each row."""
         return tuple(len(row.token_ids) for row in self.rows)
 
     @cached_property
     def bands(self) -> tuple[tuple[int, int, int], ...]:
-        """Consecutive rows of similar length: first row, row after the last, longest length."""
+        """Bands of consecutive rows of similar length, as (first row, row after the last, longest length)."""
         bands, start = [], 0
         for end in range(1, len(self.rows) + 1):
             if end == len(self.rows) or self.lengths[end] > _LENGTHS_IN_A_BAND * self.lengths[start]:
@@ -83,12 +87,12 @@ class KernelBatch:
 
 
 def count_tokens(row: KernelRow) -> int:
-    """Return the tokens of prompt and response."""
+    """Return the number of tokens of prompt and response."""
     return len(row.prompt_ids) + len(row.token_ids)
 
 
 def require_computable(loaded: LoadedModel, rows: Sequence[KernelRow], *, side: str = "row") -> None:
-    """Raise ``KernelError`` for an empty row, or one that the model cannot process."""
+    """Raise ``KernelError`` for a row that is empty, exceeds the context, or has unknown tokens."""
     for number, row in enumerate(rows):
         where = f"{side} {number} of the gradient kernel"
         for part, ids in (("prompt", row.prompt_ids), ("response", row.token_ids)):
@@ -97,18 +101,18 @@ def require_computable(loaded: LoadedModel, rows: Sequence[KernelRow], *, side: 
             foreign = next((token for token in ids if not 0 <= token < loaded.vocabulary_size), None)
             if foreign is not None:
                 raise KernelError(
-                    f"{where}: token {foreign} of the {part} is outside the model's {loaded.vocabulary_size:,}; "
-                    "the tokenizer belongs to another model"
+                    f"{where}: token {foreign} of the {part} is outside the model's vocabulary of "
+                    f"{loaded.vocabulary_size:,}; the tokenizer belongs to another model"
                 )
         if loaded.context_tokens is not None and count_tokens(row) > loaded.context_tokens:
             raise KernelError(
-                f"{where}: {len(row.prompt_ids):,} tokens and {len(row.token_ids):,} of response exceed the model's "
-                f"context of {loaded.context_tokens:,}; leave the row out"
+                f"{where}: {len(row.prompt_ids):,} prompt tokens and {len(row.token_ids):,} response tokens exceed the "
+                f"model's context of {loaded.context_tokens:,}; leave the row out"
             )
 
 
 def pair_rows(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
-    """Return the distinct rows of both sides, in an order that does not depend on the given one."""
+    """Return the distinct rows of both sides, in an order that does not depend on the order of the input."""
     left, right = set(rows), set(columns)
     order = [sorted(part, key=_sort_key) for part in (left - right, left & right, right - left)]
     rows_in_order = tuple(row for part in order for row in part)
@@ -118,9 +122,10 @@ def pair_rows(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
 def cut_by_length(
     rows: Sequence[KernelRow], members: Iterable[int], *, activation_bytes: tuple[int, int], memory_bytes: int
 ) -> list[list[int]]:
-    """Return batches of rows of similar length with activations within ``memory_bytes``.
+    """Return batches of rows of similar length, whose activations fit in ``memory_bytes``.
 
-    A batch has at least one row. ``activation_bytes``: per token, and in addition per response token.
+    A batch has at least one row. ``activation_bytes`` are the bytes per token, and the additional bytes per response
+    token.
     """
     per_token, per_response_token = activation_bytes
     batches: list[list[int]] = [[]]
@@ -138,7 +143,7 @@ def cut_by_length(
 
 
 def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], members: Sequence[int]) -> KernelBatch:
-    """Return the rows at ``members``, all of one segment, as one rectangle on the model's device."""
+    """Return the rows at indices ``members``, all of one segment, as a padded batch on the model's device."""
     chosen = tuple(pairs.rows[member] for member in members)
     lengths = [count_tokens(row) for row in chosen]
     width = max(lengths)

@@ -1,15 +1,16 @@
-"""Run a model so that each parameter's gradients of all rows meet, within the budget.
+"""Run a model within the memory budget, so that each parameter's gradients of all rows are in memory together.
 
-The plan (``memory_plan``) depends only on the model, the rows and the budget:
+The plan (``memory_plan``) depends only on the model, the rows and the budget. There are four kinds of plans:
 
-1. At once: all rows fit one batch, with one forward and one backward pass. Products are computed as gradients arrive.
-   A rectangular kernel has separate batches for its two sides, and rows with much padding are split into batches.
-2. Kept: several batches, and the factors of all gradients fit in the budget. They are kept from batch to batch.
-3. Layer by layer (``layers``): each layer processes all rows before the next layer runs.
-4. Whole model: one run of the model for every group of parameters that fits. Used where layers cannot run alone, or
-   their inputs do not fit.
-
-Layer by layer is used instead of pairs of row blocks because its cost does not grow with the number of batches.
+1. At once: all rows fit in one batch, with one forward and one backward pass. The products of a parameter are computed
+   as soon as its gradients are complete. A rectangular kernel has separate batches for rows and columns. Rows with much
+   padding are split into several batches.
+2. Kept: there are several batches, and the factors of all gradients fit in the budget. The factors are kept until the
+   last batch.
+3. Layer by layer (``layers``): each layer processes all rows before the next layer runs. The cost does not grow with
+   the number of batches, unlike that of computing pairs of row blocks.
+4. Whole model: the model runs once for every group of parameters that fits. This plan is used if layers cannot run one
+   at a time, or if their inputs do not fit.
 
 Parameters of unknown modules get their gradients from one row at a time. This is exact for every parameter of every
 model: experts of a mixture, a bare ``nn.Parameter``, a weight shared by two layers. It costs about one more forward
@@ -52,7 +53,7 @@ from oversharp.diagnostics.kernel.rows import KernelBatch, Pairs, cut_by_length,
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.memory import trim_heap
 
-#: Runs a part of the model forward and backward on the batch of this number.
+#: Function that runs a part of the model forward and backward on one batch, given the batch's index.
 Run = Callable[[int], object]
 
 
@@ -61,7 +62,7 @@ def cut_in_batches(
 ) -> tuple[list[KernelBatch], bool]:
     """Cut the rows into batches whose activations take about ``memory_bytes`` each.
 
-    A batch has rows of one segment. Also returns whether one batch would hold all rows.
+    A batch contains only rows of the same segment. Also returns whether all rows would fit in one batch.
     """
     per_token = activation_bytes(loaded.model)
 
@@ -75,9 +76,9 @@ def cut_in_batches(
 
 
 def cut_padding(lengths: Sequence[int], *, least_saved: float) -> list[slice]:
-    """Cut rows of ascending length into batches with little padding.
+    """Cut rows, sorted by ascending length, into batches with little padding.
 
-    Each cut saves at least ``least_saved`` tokens.
+    Each cut saves at least ``least_saved`` padding tokens.
 
     >>> cut_padding([10] * 40 + [40] * 20, least_saved=1000), cut_padding([40] * 60, least_saved=1000)
     ([slice(0, 40, None), slice(40, 60, None)], [slice(0, 60, None)])
@@ -104,10 +105,11 @@ def add_all(
     memory_bytes: int | None,
     note: Callable[[str], None],
 ) -> Float[Tensor, " row"]:
-    """Add all trained parameters to ``kernel`` and ``gradients``; return the rows' log π in nats.
+    """Add all trained parameters to ``kernel`` and ``gradients``, and return each row's log π in nats.
 
-    Gradients of a row are multiplied by its sign in ``sign_N``. ``memory_bytes`` None: chosen from the free memory.
-    ``note`` gets a line if the computation will take long. Raises ``KernelError``.
+    The gradient of a row is multiplied by its sign in ``sign_N``. If ``memory_bytes`` is None, the budget is chosen
+    from the free memory. ``note`` is called with a line of text if the computation will take long. Raises
+    ``KernelError``.
     """
     model = loaded.model
     require_budget(trained, len(pairs.rows), max_budget(model, trained) if memory_bytes is None else memory_bytes)
@@ -117,7 +119,7 @@ def add_all(
     plan = find_plan(model, known, Extent.measure(model, batches), memory_bytes, at_once=at_once)
     memory_bytes = plan.memory_bytes
     if plan.kind in ("kept", "whole model") and loaded.device.type == "cpu" and len(batches) > 1:
-        # smaller batches have no more padding, so the plan stays valid
+        # smaller batches have at most as much padding, so the plan still fits
         batches, _ = cut_in_batches(loaded, pairs, sign_N, min(batch_bytes, ACTIVATION_BYTES_ON_A_CPU))
     if line := plan.describe(Extent.measure(model, batches)):
         note(line)
@@ -143,7 +145,7 @@ def add_all(
 
 
 class _Streams:
-    """Runs of the model over the batches, by the plan."""
+    """Runs the model over the batches, as the plan requires."""
 
     def __init__(
         self,
@@ -163,7 +165,7 @@ class _Streams:
         self._missing: list[Trained] = []
 
     def add(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
-        """Return log π of the rows of every batch, and the parameters that were not captured."""
+        """Add the products of ``trained``; return each batch's log π, and the parameters that were not captured."""
         groups = self._plan.groups
         if self._plan.kind == "layer by layer":
             stack = record_layers(self._model, self._batches)
@@ -203,7 +205,7 @@ class _Streams:
 
             self._run_groups(group_slices(parts.get(index, []), self._extent, self._memory_bytes), run_layer)
             stack.descend(below, index)
-        trim_heap()  # the head needs memory on top of all layers' gradients and of freed activations
+        trim_heap()  # return freed memory to the system: the head needs memory in addition to all layers' gradients
         self._run_groups(group_slices(parts.get(None, []), self._extent, self._memory_bytes), stack.run_rest)
         return stack.logp_sums_B
 
@@ -233,13 +235,14 @@ def _add_row_by_row(
     *,
     memory_bytes: int,
 ) -> None:
-    """Add these parameters to ``kernel`` and ``gradients``; ``rows`` are batches of one row each.
+    """Add the products of ``trained``, computed one row at a time; ``rows`` are batches of one row each.
 
-    The certificate sums the same gradients, so it only checks their products: gradients of another batch would differ
-    by the rounding of the forward pass, up to 6e-5 of their length on trained models. Raises ``KernelError``.
+    For these parameters the certificate sums the same gradients, so it checks only their products. It cannot use
+    gradients of a larger batch: their forward pass rounds differently, which changes gradients by up to 6e-5 of their
+    length on trained models. Raises ``KernelError``.
     """
     gradients.forget(trained)
-    # without uses, the budget counts complete gradients
+    # parameters without uses are budgeted as full gradients
     bare = [Trained(parameter.name, parameter.tensor, ()) for parameter in trained]
     extent = Extent(n_rows=len(rows), n_tokens=0, n_responses=0, head=None)
     for group in group_slices(bare, extent, memory_bytes):
@@ -254,14 +257,14 @@ def _add_row_by_row(
                 gradient_BOI = gradient.reshape(1, part.trained.n_out, part.trained.n_in)
                 collected.append(Direct(row.members, gradient_BOI).part(part.first, part.last, own_memory=True))
         for collected, part in zip(pieces, group, strict=True):
-            if collected:  # else no row uses it and its gradient is 0
+            if collected:  # otherwise no row uses the parameter, and its gradient is 0
                 kernel.add(part.trained.name, collected, part.shape, workspace_bytes=workspace_bytes(memory_bytes))
 
 
 def _row_gradients(
     model: nn.Module, row: KernelBatch, parameters: Sequence[nn.Parameter]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return ∇ log π of one row times its sign; None for a parameter that does not affect it."""
+    """Return ∇ log π of one row, times its sign; None for each parameter that does not affect the row."""
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     try:
         for parameter in before:

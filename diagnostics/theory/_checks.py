@@ -1,11 +1,11 @@
-"""Validation of the input of closed forms; all arrays become float64."""
+"""Input validation for the closed forms. Arrays are returned as float64."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-#: Tolerance of a sum of probabilities, which may come from float32 logits.
+#: Allowed deviation of a sum of probabilities from 1. The probabilities may come from float32 logits.
 SUM_TOLERANCE = 1e-6
 
 
@@ -13,14 +13,14 @@ def vector(values: ArrayLike, name: str, *, length: int | None = None) -> np.nda
     """Return a vector of ``length`` finite numbers. Raises ``ValueError`` otherwise."""
     array_X = np.asarray(values, dtype=np.float64)
     if array_X.ndim != 1 or not array_X.size or not np.isfinite(array_X).all():
-        raise ValueError(f"{name}: needs one axis of finite numbers, at least one; got shape {array_X.shape}")
+        raise ValueError(f"{name}: needs a non-empty vector of finite numbers; got shape {array_X.shape}")
     if length is not None and len(array_X) != length:
-        raise ValueError(f"{name}: needs {length} values, one for each of the others; got {len(array_X)}")
+        raise ValueError(f"{name}: needs {length} values, to match the other arrays; got {len(array_X)}")
     return array_X
 
 
 def distribution(values: ArrayLike, name: str, *, positive: bool = False, length: int | None = None) -> np.ndarray:
-    """Return probabilities that sum to 1, all above 0 if ``positive``."""
+    """Return a vector of probabilities that sum to 1; ``positive`` requires each to be above 0."""
     probability_X = vector(values, name, length=length)
     if probability_X.min() < 0.0 or abs(float(probability_X.sum()) - 1.0) > SUM_TOLERANCE:
         raise ValueError(f"{name}: needs probabilities that sum to 1; they sum to {float(probability_X.sum()):.6g}")
@@ -30,15 +30,15 @@ def distribution(values: ArrayLike, name: str, *, positive: bool = False, length
 
 
 def counts(values: ArrayLike, name: str, *, length: int | None = None) -> np.ndarray:
-    """Return integers of at least 0, not all of them 0."""
+    """Return a vector of integers ≥ 0, of which at least one is positive."""
     count_X = vector(values, name, length=length)
     if count_X.min() < 0.0 or (count_X != np.round(count_X)).any() or not count_X.any():
-        raise ValueError(f"{name}: needs integers from 0, not all 0; got {count_X.tolist()}")
+        raise ValueError(f"{name}: needs integers ≥ 0, at least one above 0; got {count_X.tolist()}")
     return count_X
 
 
 def flags(values: ArrayLike, name: str, *, length: int) -> np.ndarray:
-    """Return ``length`` booleans."""
+    """Return a vector of ``length`` booleans. Raises ``ValueError`` otherwise."""
     flag_X = np.asarray(values)
     if flag_X.dtype != np.bool_ or flag_X.shape != (length,):
         raise ValueError(f"{name}: needs {length} booleans; got {flag_X.dtype} of shape {flag_X.shape}")
@@ -46,7 +46,7 @@ def flags(values: ArrayLike, name: str, *, length: int) -> np.ndarray:
 
 
 def positive(value: float, name: str) -> float:
-    """Return ``value`` if it is above 0 and finite."""
+    """Return ``value`` as a float. Raises ``ValueError`` unless it is positive and finite."""
     if not (0.0 < value < np.inf):
         raise ValueError(f"{name}: needs a number above 0; got {value}")
     return float(value)

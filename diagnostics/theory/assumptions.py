@@ -1,4 +1,4 @@
-"""Assumptions of Theorem 2.4 of [A] (arXiv 2601.15609), checked on a real kernel."""
+"""Check the assumptions of Theorem 2.4 of [A] (arXiv 2601.15609) on a measured gradient kernel."""
 
 from __future__ import annotations
 
@@ -17,22 +17,29 @@ from oversharp.diagnostics.theory.coupling import (
     symmetric,
 )
 
-#: Relative to the larger diagonal entry. Entries of a float32 kernel are accurate to 4e-7 of √(K_ii K_jj) with random
-#: weights and to 6e-5 with trained ones, whose forward passes round more; repeats of a row in one batch round alike.
+#: Two rows count as equal if their squared distance is at most this share of the larger K_ii. Float32 kernel entries
+#: have errors of up to 4e-7 of √(K_ii K_jj) with random weights, and of up to 6e-5 with trained weights, whose forward
+#: passes round more. Repeats of a row in one batch have the same rounding error.
 SAME_ROW = 4e-5
+#: Rounding error of α, relative to its largest entry, and of eigenvalues, relative to λ_max times the number of rows.
 RELATIVE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class CouplingFlags:
-    """Which assumptions hold for the kernel of one batch.
+    """The assumptions of Theorem 2.4, and whether the kernel K of one batch satisfies them.
 
-    ``share_aligned`` is the share of pairs of different modes with K_ij ≥ 0; Assumption 2.1 requires all of them.
-    ``self_exceeds_cross`` is Assumption 2.3 (λ_min ≥ ρ_max). ``psd_order`` is K ⪰ M(λ_min, ρ_min), which the proof
-    uses; it requires the row with λ_min to be ρ_min elsewhere, which is rare with three rows or more.
-    ``denominator_positive`` is λ_min + (G−1)ρ_min > 0. ``n_negative_alpha`` counts negative entries of α = K⁺ y,
-    ``target_residual`` is ‖Kα − y‖/‖y‖, ``n_repeats`` counts rows that repeat an earlier one. ``condition_number`` is
-    None if K is singular at the cutoff.
+    Attributes:
+        extremes: smallest and largest λ and ρ of the batch.
+        share_aligned: share of the pairs of different modes with K_ij ≥ 0. Assumption 2.1 requires all pairs.
+        self_exceeds_cross: λ_min ≥ ρ_max, which is Assumption 2.3.
+        psd_order: K ⪰ M(λ_min, ρ_min), which the proof uses. M has λ_min on the diagonal and ρ_min elsewhere. The order
+            requires that the row of K with λ_min has ρ_min in all other entries. That is rare for three rows or more.
+        denominator_positive: λ_min + (G−1)ρ_min > 0.
+        n_negative_alpha: number of negative entries of α = K⁺ y.
+        target_residual: ‖Kα − y‖/‖y‖.
+        n_repeats: number of rows that repeat an earlier row.
+        condition_number: largest eigenvalue of K divided by the smallest. None if K is singular at the cutoff.
     """
 
     extremes: KernelExtremes
@@ -52,7 +59,7 @@ class CouplingFlags:
 
 
 def repeats(kernel_NN: ArrayLike) -> Int[np.ndarray, " row"]:
-    """Return the number of the first row with the same gradient, for each row.
+    """Return, for each row, the index of the first row with the same gradient.
 
     Rows are the same if ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is within 4e-5 of the larger diagonal entry.
 
@@ -73,9 +80,10 @@ def coupling_flags(
     *,
     relative_cutoff: float = RELATIVE_CUTOFF,
 ) -> CouplingFlags:
-    """Return all flags of one batch; by default rows with one gradient are one mode.
+    """Check the assumptions of Theorem 2.4 on one batch.
 
-    Raises ``ValueError`` if the batch has fewer than two modes.
+    ``mode_G`` is the mode of each sample. By default, samples with the same gradient are one mode. Raises
+    ``ValueError`` if the batch has fewer than two modes.
 
     >>> flags = coupling_flags([[2.0, 1.0], [1.0, 2.0]], [1.0, 0.1])
     >>> flags.gradients_aligned, flags.self_exceeds_cross, flags.psd_order, flags.n_negative_alpha
@@ -114,16 +122,17 @@ def _dominates(kernel_GG: np.ndarray, extremes: KernelExtremes) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecayFit:
-    """η of Assumption 2.2 by least squares, and the residual ‖k − ηK‖/‖k‖ (0 if exact)."""
+    """Least-squares estimate of η in Assumption 2.2, and its residual ‖k − ηK‖/‖k‖."""
 
     eta: float
     residual: float
 
 
 def fit_decay(cross_TG: Float[np.ndarray, "mode sample"], within_TG: Float[np.ndarray, "mode sample"]) -> DecayFit:
-    """Fit k((q′,o),(q,o_s)) ≈ η K((q,o),(q,o_s)) over modes o (rows), samples s (columns).
+    """Fit k((q′,o),(q,o_s)) ≈ η K((q,o),(q,o_s)) over modes o (rows) and samples s (columns).
 
-    Raises ``ValueError`` unless both have the same shape and a nonzero entry each. Source: [A] Assumption 2.2.
+    Raises ``ValueError`` unless the arrays have the same shape and each has a nonzero entry. Source: [A] Assumption
+    2.2.
 
     >>> fit_decay(np.array([[0.5, 1.0]]), np.array([[1.0, 2.0]]))
     DecayFit(eta=0.5, residual=0.0)
@@ -131,7 +140,8 @@ def fit_decay(cross_TG: Float[np.ndarray, "mode sample"], within_TG: Float[np.nd
     cross_TG, within_TG = np.asarray(cross_TG, dtype=np.float64), np.asarray(within_TG, dtype=np.float64)
     if cross_TG.shape != within_TG.shape or not cross_TG.any() or not within_TG.any():
         raise ValueError(
-            f"cross_TG and within_TG: need one shape and a nonzero entry; got {cross_TG.shape} and {within_TG.shape}"
+            "cross_TG and within_TG: need the same shape and a nonzero entry each; got "
+            f"{cross_TG.shape} and {within_TG.shape}"
         )
     eta = float(np.sum(cross_TG * within_TG) / np.sum(within_TG**2))
     residual = float(np.linalg.norm(cross_TG - eta * within_TG) / np.linalg.norm(cross_TG))

@@ -1,4 +1,4 @@
-"""Bound of a theorem, which may be undefined for a given case."""
+"""The value of a theorem's bound, or the reason why it is undefined for the input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
-    """``value`` of a bound, or None and ``why`` it is undefined.
+    """The ``value`` of a bound. If the bound is undefined, ``value`` is None and ``why`` is the reason.
 
     >>> Bound(why="the batch has no incorrect sample").value is None
     True

@@ -1,9 +1,11 @@
-"""[A] 2.3 and [C] 3: the effect of a step on one batch, from the gradient kernel.
+"""Effect of a training step on one batch, computed from the gradient kernel ([A] 2.3 and [C] 3).
 
-K_ij = ⟨∇f_i, ∇f_j⟩ with f the (log-)probability or logit of row i. ``kernel_GG`` is the kernel of a batch of G samples,
-``cross_TG`` that of T targets with them. Unit of a kernel: nats² per squared parameter. ``target_G`` (y) is the shift
-in nats that the batch requires of each of its samples. Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D; [C]
-(The Reasoning Boundary Paradox, OpenReview).
+K_ij = ⟨∇f_i, ∇f_j⟩, where f_i is the probability, log-probability or logit of row i. ``kernel_GG`` is the kernel of the
+G samples of a batch. ``cross_TG`` is the kernel of T other responses (targets) with these samples. The unit of a kernel
+is nats² per squared parameter. ``target_G`` (y) is the change in log-probability, in nats, that the batch requires of
+each of its samples.
+
+Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D; [C] (The Reasoning Boundary Paradox, OpenReview).
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from numpy.typing import ArrayLike
 
 from oversharp.diagnostics.theory._checks import counts, positive, vector
 
-#: Eigenvalues below this share of the largest are zero for the pseudo-inverse.
+#: The pseudo-inverse treats eigenvalues below this share of the largest one as zero.
 RELATIVE_CUTOFF = 1e-10
 
 
 def symmetric(kernel_NN: ArrayLike, name: str = "kernel") -> Float[np.ndarray, "row row"]:
-    """Return ``kernel_NN`` in float64 without the last-bit asymmetry of a matrix product.
+    """Return ``kernel_NN`` in float64, with the rounding asymmetry of a matrix product removed.
 
-    Raises ``ValueError`` unless it is a square, finite matrix, symmetric to 1e-6 of its largest diagonal entry, with
-    positive diagonal.
+    Raises ``ValueError`` unless ``kernel_NN`` is square and finite, has a positive diagonal, and is symmetric to within
+    1e-6 of its largest diagonal entry.
 
     >>> symmetric([[2.0, 1.0], [1.0, 2.0]]).tolist()
     [[2.0, 1.0], [1.0, 2.0]]
@@ -42,11 +44,12 @@ def symmetric(kernel_NN: ArrayLike, name: str = "kernel") -> Float[np.ndarray, "
 def target_shifts(
     mode_G: Int[np.ndarray, " sample"], advantage_G: ArrayLike, *, beta: float, signed: bool = False
 ) -> Float[np.ndarray, " sample"]:
-    """Return y_s = N_s |A_s| / (βG) in nats; N_s counts the mode of s in the batch.
+    """Return the target shift y_s = N_s |A_s| / (βG) of each sample, in nats.
 
-    ``mode_G`` has equal labels for samples of one mode. The paper takes the absolute value and moves the sign of A into
-    the gradient. For a kernel of plain gradients use ``signed``, N A/(βG); otherwise wrong answers count as rewarded.
-    Both give the same shift if rows and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
+    N_s is the number of samples in the batch that have the mode of s. ``mode_G`` has equal labels for samples of the
+    same mode. The paper uses |A| and moves the sign of A into the gradient. For a kernel of plain gradients, pass
+    ``signed`` to get N A/(βG); otherwise wrong answers count as rewarded. Both forms give the same shift if the rows
+    and columns of the kernel are multiplied by the signs. Source: [A] 2.3, Appendix E.
 
     >>> target_shifts(np.array([7, 7, 3, 5]), [1.0, 1.0, -1.0, -1.0], beta=0.5).tolist()
     [1.0, 1.0, 0.5, 0.5]
@@ -65,10 +68,10 @@ def target_shifts(
 def dual_coefficients(
     kernel_GG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " sample"]:
-    """Return α = K⁺ y, the smallest weights of gradients that move the batch by y.
+    """Return α = K⁺ y, the smallest gradient weights that shift the batch by y.
 
-    Uses the pseudo-inverse: K is singular if a mode repeats, and the paper's K⁻¹ does not exist. ``relative_cutoff``
-    must exceed the rounding error of the kernel: about 1e-6 for float32 gradients.
+    The function uses the pseudo-inverse, because K is singular if a mode repeats, and then the paper's K⁻¹ does not
+    exist. ``relative_cutoff`` must exceed the rounding error of the kernel, about 1e-6 for float32 gradients.
     Source: [A] 2.3 and Appendix D, corrected.
 
     >>> dual_coefficients([[2.0, 2.0], [2.0, 2.0]], [1.0, 1.0]).round(6).tolist()
@@ -82,9 +85,9 @@ def dual_coefficients(
 def induced_shift(
     kernel_GG: ArrayLike, cross_TG: ArrayLike, target_G: ArrayLike, *, relative_cutoff: float = RELATIVE_CUTOFF
 ) -> Float[np.ndarray, " target"]:
-    """Return Δf = k^T K⁺ y in nats per target: the exact first-order effect.
+    """Return the first-order shift Δf = k^T K⁺ y of each target, in nats.
 
-    A target in the batch moves by its own y, and a target whose cross kernel is η times such a row moves by η·y.
+    A target in the batch shifts by its own y. A target whose cross kernel is η times such a row shifts by η·y.
     Source: [A] 2.3, Appendix D.
 
     >>> induced_shift([[2.0, 0.0], [0.0, 4.0]], [[1.0, 1.0]], [2.0, 4.0]).round(6).tolist()
@@ -98,7 +101,7 @@ def induced_shift(
 
 
 def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """Return K_ij / √(K_ii K_jj), from −1 to 1, which corrects for the length of responses.
+    """Return K_ij / √(K_ii K_jj), from −1 to 1. The division corrects for the length of responses.
 
     >>> cosine_kernel([[4.0, 1.0], [1.0, 1.0]]).tolist()
     [[1.0, 0.5], [0.5, 1.0]]
@@ -124,11 +127,11 @@ def kernel_of_means(kernel_NN: ArrayLike, n_tokens_N: ArrayLike) -> Float[np.nda
 
 
 def effective_rank(kernel_NN: ArrayLike) -> float:
-    """Return exp(−Σ p log p), p the normalised eigenvalues: the number of directions.
+    """Return exp(−Σ p log p), where p are the eigenvalues of the kernel divided by their sum.
 
-    The effective rank of the gradient matrix, whose singular values are the square roots, is larger. Negative
-    eigenvalues are rounding and count as 0. Source: Roy and Vetterli 2007 (EUSIPCO), Definition 1; [C] C.2 refers to
-    the rank of this kernel.
+    It is the effective number of independent gradient directions. The gradient matrix has the square roots as singular
+    values, so its effective rank is larger. Negative eigenvalues are rounding errors and count as 0. Source: Roy and
+    Vetterli 2007 (EUSIPCO), Definition 1. [C] C.2 refers to the rank of this kernel.
 
     >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6), round(effective_rank([[1.0, 1.0], [1.0, 1.0]]), 6)
     (2.0, 1.0)
@@ -141,7 +144,7 @@ def effective_rank(kernel_NN: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelExtremes:
-    """Extremes of self-similarity λ = K_ii, and of ρ = K_ij between different modes."""
+    """Smallest and largest self-similarity λ = K_ii and cross-similarity ρ = K_ij of different modes."""
 
     lambda_min: float
     lambda_max: float
@@ -150,10 +153,10 @@ class KernelExtremes:
 
 
 def kernel_extremes(kernel_NN: ArrayLike, mode_N: Int[np.ndarray, " row"] | None = None) -> KernelExtremes:
-    """Return the extremes of λ, and of ρ over pairs of different modes (default: rows).
+    """Return the extremes of λ over rows, and of ρ over pairs of rows of different modes.
 
-    The paper takes ρ over all i ≠ j. Two samples of one mode then make ρ_max equal to a λ, and Assumption 2.3 is void.
-    Raises ``ValueError`` with fewer than two modes. Source: [A] 2.3.
+    By default each row is a separate mode. The paper takes ρ over all i ≠ j. Then two samples of one mode make ρ_max
+    equal to a λ, and Assumption 2.3 is void. Raises ``ValueError`` for fewer than two modes. Source: [A] 2.3.
 
     >>> kernel_extremes([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]], np.array([0, 0, 1]))
     KernelExtremes(lambda_min=2.0, lambda_max=3.0, rho_min=0.5, rho_max=0.5)
@@ -179,7 +182,8 @@ def first_order_influence(
 ) -> Float[np.ndarray, " response"]:
     """Return Δ log π(y′|x′) ≈ η Σ_b K(b, ·) A_b in nats, to first order in η.
 
-    The paper has one pair in the batch; steps add. Divide η by the batch size for a mean. The error is O(η²).
+    The paper states it for a batch of one pair. The effects of several pairs add up. If the loss is a mean over the
+    batch, divide η by the batch size. The error is O(η²).
     Source: [C] Proposition 3.1, Eq 3.
 
     >>> first_order_influence(np.array([[2.0, 1.0]]), [1.0, -1.0], learning_rate=0.1).round(6).tolist()
@@ -193,10 +197,11 @@ def first_order_influence(
 
 
 def group_advantages(reward_G: ArrayLike, *, ddof: int = 1) -> Float[np.ndarray, " sample"]:
-    """Return (r − mean)/std of a group, 0 if all rewards are equal.
+    """Return the advantages (r − mean)/std of a group, 0 if all rewards are equal.
 
-    With the rewards of [C] A.1 (1, wrong −0.5, no answer −1) a group of wrong answers still has advantages. That
-    contradicts its section 5 ("A = 0 if all sampled actions are incorrect"). Source: [C] Eq 10.
+    [C] A.1 gives a correct answer the reward 1, a wrong answer −0.5 and a missing answer −1. With these rewards a group
+    of incorrect responses can have nonzero advantages, which contradicts section 5 of [C] ("A = 0 if all sampled
+    actions are incorrect"). Source: [C] Eq 10.
 
     >>> group_advantages([1.0, 0.0, 0.0, 0.0]).tolist()
     [1.5, -0.5, -0.5, -0.5]
@@ -206,7 +211,7 @@ def group_advantages(reward_G: ArrayLike, *, ddof: int = 1) -> Float[np.ndarray,
     reward_G = vector(reward_G, "reward_G")
     if ddof not in (0, 1) or len(reward_G) < 2:
         raise ValueError(f"reward_G: needs at least 2 rewards and ddof 0 or 1; got {len(reward_G)} and {ddof}")
-    # Compare the extremes: the standard deviation of equal rewards is a rounding error, not 0.
+    # The computed standard deviation of equal rewards can be a rounding error instead of 0, so compare the extremes.
     if reward_G.max() == reward_G.min():
         return np.zeros_like(reward_G)
     return (reward_G - reward_G.mean()) / reward_G.std(ddof=ddof)

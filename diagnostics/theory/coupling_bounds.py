@@ -1,11 +1,11 @@
-"""[A] Theorem 2.4 and Corollary 2.2: bounds on an induced shift.
+"""Bounds on an induced shift: Theorem 2.4 and Corollary 2.2 of [A].
 
-Neither bound holds in general. Let Δf = k^T α with α = K⁺ y, and let M(λ, ρ) have λ on the diagonal and ρ elsewhere.
-The paper's step from K ⪰ M(λ_min, ρ_min) to Σα ≤ A_sum/(λ_min + (G−1)ρ_min) has two errors. First, the order does not
-follow from entrywise bounds: K − M has a 0 on the diagonal where K_ii = λ_min, so that row of K must be ρ_min
-throughout. Second, it bounds 1^T K⁻¹ y only for y ∝ 1. ``benchmarks/papers/theory/coupling_bounds`` checks conditions
-under which the bounds are proved. Under Assumption 2.2 a mode of the batch moves by exactly η·y. Source: [A] (arXiv
-2601.15609), 2.3, Appendices E to G.
+Neither bound of the theorem is valid in general. Let Δf = k^T α with α = K⁺ y. Let M(λ, ρ) be the matrix with λ on the
+diagonal and ρ elsewhere. The paper's step from K ⪰ M(λ_min, ρ_min) to Σα ≤ A_sum/(λ_min + (G−1)ρ_min) has two errors.
+First, the order K ⪰ M does not follow from bounds on the entries. K − M has a 0 on the diagonal where K_ii = λ_min, so
+the off-diagonal entries of that row of K must all be ρ_min. Second, the order bounds 1^T K⁻¹ y only for y ∝ 1.
+``benchmarks/papers/theory/coupling_bounds`` checks conditions under which the bounds are proved. Under Assumption 2.2 a
+mode of the batch shifts by exactly η·y. Source: [A] (arXiv 2601.15609), 2.3, Appendices E to G.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from oversharp.diagnostics.theory.coupling import KernelExtremes
 
 
 def unseen_shift_bound(extremes: KernelExtremes, *, group_size: int, target_sum: float, eta: float) -> Bound:
-    """Return the bound of Case 1, as printed: Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min).
+    """Return the printed upper bound Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min) for an unsampled mode.
 
-    It is for a mode outside the batch, and undefined unless the denominator is positive. It fails in a few per cent of
-    random instances. Source: [A] Theorem 2.4, Case 1.
+    The bound is undefined unless the denominator is positive. It is violated in a few per cent of random instances.
+    Source: [A] Theorem 2.4, Case 1.
 
     >>> extremes = KernelExtremes(lambda_min=2.0, lambda_max=2.0, rho_min=1.0, rho_max=1.0)
     >>> unseen_shift_bound(extremes, group_size=3, target_sum=4.0, eta=0.5).value
@@ -34,11 +34,11 @@ def unseen_shift_bound(extremes: KernelExtremes, *, group_size: int, target_sum:
 def seen_shift_bound(
     extremes: KernelExtremes, *, group_size: int, target_sum: float, eta: float, count: int, target: float
 ) -> Bound:
-    """Return the bound of Case 2, as printed, in nats, for a mode that is in the batch.
+    """Return the printed lower bound, in nats, for a mode that is in the batch.
 
     Δf ≥ ηN(λ_min−ρ_min)/(λ_max−ρ_max) · (y − ρ_max A_sum/(λ_max+(G−1)ρ_max)), with N = ``count`` and y = ``target``.
-    Under Assumption 2.2 the shift is exactly η·y, so with N ≥ 2 the bound can exceed the shift itself. Undefined unless
-    both denominators are positive. Source: [A] Theorem 2.4, Case 2.
+    Under Assumption 2.2 the shift is exactly η·y, so for N ≥ 2 the lower bound can exceed the shift. The bound is
+    undefined unless both denominators are positive. Source: [A] Theorem 2.4, Case 2.
 
     >>> extremes = KernelExtremes(lambda_min=2.0, lambda_max=2.0, rho_min=1.0, rho_max=1.0)
     >>> seen_shift_bound(extremes, group_size=3, target_sum=4.0, eta=0.5, count=2, target=3.0).value  # above η·y = 1.5
@@ -55,11 +55,11 @@ def seen_shift_bound(
 def seen_to_unseen_ratio(
     *, target: float, target_sum: float, count: int, lambda_over_rho: float, group_size: int, as_printed: bool = False
 ) -> float:
-    """Return R = N [ (y/A_sum)(λ/ρ + G − 1) − 1 ] for equal λ and equal ρ; no unit.
+    """Return R = N [ (y/A_sum)(λ/ρ + G − 1) − 1 ] for a kernel with equal λ and equal ρ.
 
-    R is the gain of a seen mode of the other query, divided by the largest gain of an unseen one; η cancels.
-    ``as_printed`` returns the form of the main text, N (y/A_sum)(λ/ρ + G − 1) − 1, in which N misses the last term.
-    Source: [A] Appendix F (right), Corollary 2.2.
+    R is the gain of a seen mode of the other query, divided by the largest gain of an unseen mode; η cancels. R has no
+    unit. ``as_printed`` returns N (y/A_sum)(λ/ρ + G − 1) − 1, as in the main text, where the last term lacks the
+    factor N. Source: [A] Appendix F (correct), Corollary 2.2 (as printed).
 
     >>> seen_to_unseen_ratio(target=1.0, target_sum=4.0, count=2, lambda_over_rho=2.0, group_size=7)
     2.0

@@ -1,9 +1,9 @@
-"""[A] 2.2: the effect of a batch of few samples on one query, in closed form.
+"""Closed forms for the effect of a small batch on one query ([A] 2.2).
 
 A query has M mutually exclusive modes (axis ``M``) with probabilities ``reference_M`` under the reference policy. A
-batch of G samples contains mode i ``count_M[i]`` times; ``advantage_M`` has one advantage per mode, unused for modes
-that were not sampled. β is the weight of the KL term. Probabilities and partition functions have no unit, logarithms
-are natural. Source: [A] (arXiv 2601.15609).
+batch of G samples contains mode i ``count_M[i]`` times. ``advantage_M`` has one advantage per mode; the advantages of
+unsampled modes have no effect. β is the weight of the KL term. Probabilities and partition functions have no unit.
+Logarithms are natural. Source: [A] (arXiv 2601.15609).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from numpy.typing import ArrayLike
 from oversharp.diagnostics.theory._checks import counts, distribution, flags, positive, softmax, vector
 from oversharp.diagnostics.theory.bound import Bound
 
-#: Sums of advantages below this share of their absolute sum are zero.
+#: Sums and differences of advantages up to this share of the sum of their absolute values count as zero.
 RELATIVE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tilted:
-    """The policy π_ref · exp(tilt) / Z, with the natural logarithm of its partition function Z."""
+    """The policy π_ref · exp(tilt) / Z, and the natural logarithm of its partition function Z."""
 
     policy_M: Float[np.ndarray, " mode"]
     log_partition: float
 
     @property
     def partition(self) -> float:
-        """Z; infinite above 1e308, so compare ``log_partition`` with 0 to test Z > 1."""
+        """Z, or infinity above about 1e308. To test Z > 1, compare ``log_partition`` with 0 instead."""
         return math.exp(self.log_partition) if self.log_partition < 709.0 else math.inf
 
 
@@ -46,13 +46,13 @@ def tilt(reference_M: np.ndarray, tilt_M: np.ndarray) -> Tilted:
 def batch_optimal_policy(reference_M: ArrayLike, count_M: ArrayLike, advantage_M: ArrayLike, *, beta: float) -> Tilted:
     """Return π̂ = π_ref · exp(N A/(βG)) / Z′(q), the optimal policy for a batch.
 
-    Unsampled modes are divided by Z′. π̂ maximises Σ (N/G) A π − β KL(π‖π_ref). The paper claims that it maximises Eq
-    3, which has no maximum once a sampled advantage is negative. Raises ``ValueError`` unless ``reference_M`` are
-    positive probabilities and β > 0, and for an empty batch.
+    The probabilities of unsampled modes are divided by Z′. π̂ maximises Σ (N/G) A π − β KL(π‖π_ref). The paper claims
+    that π̂ maximises Eq 3. But Eq 3 has no maximum if a sampled advantage is negative. Raises ``ValueError`` unless
+    ``reference_M`` are positive probabilities, β > 0, and the batch has samples.
     Source: [A] Theorem 2.2, Eq 4.
 
     >>> pulled = batch_optimal_policy([0.5, 0.3, 0.2], [1, 0, 1], [math.log(4.0), 9.0, 0.0], beta=1.0)
-    >>> round(pulled.partition, 4), pulled.policy_M.round(4).tolist()  # 0.5·2 + 0.3 + 0.2; mode 1 was not drawn
+    >>> round(pulled.partition, 4), pulled.policy_M.round(4).tolist()  # 0.5·2 + 0.3 + 0.2; mode 1 was not sampled
     (1.5, [0.6667, 0.2, 0.1333])
     """
     reference_M, count_M, advantage_M = check_batch(reference_M, count_M, advantage_M)
@@ -61,7 +61,11 @@ def batch_optimal_policy(reference_M: ArrayLike, count_M: ArrayLike, advantage_M
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionBounds:
-    """Lower bounds of Z′(q), and the gap Δ_π = π⁺_min − π⁻_max over sampled modes."""
+    """Two lower bounds of Z′(q), and the gap Δ_π.
+
+    Δ_π = π⁺_min − π⁻_max is the smallest reference probability of a sampled correct mode minus the largest of a sampled
+    incorrect mode.
+    """
 
     from_counts: float
     from_gap: Bound
@@ -78,11 +82,14 @@ def partition_bounds(
 ) -> PartitionBounds:
     """Return both lower bounds of Z′(q).
 
-    From the counts: 1 + Σ N A π_ref / (βG), valid for any advantages. From the gap: 1 + (p(1−p)/(βσ)) Δ_π, with p the
-    share of correct samples. The paper states the second bound for A₊ = (1−p)/σ and A₋ = −p/σ. Its proof needs less:
-    one advantage for all correct samples and one for all others, which average to zero. Otherwise the second bound is
-    undefined. It is also undefined if no correct (S⁺) or no incorrect (S⁻) mode was sampled, which the paper omits. Δ_π
-    > 0 implies Z′ > 1; Δ_π ≤ 0 does not exclude it. Source: [A] Theorem 2.3, Appendix C.
+    ``from_counts`` is 1 + Σ N A π_ref / (βG). It is valid for any advantages.
+
+    ``from_gap`` is 1 + (p(1−p)/(βσ)) Δ_π, where p is the share of correct samples. The paper states it for A₊ = (1−p)/σ
+    and A₋ = −p/σ. The proof requires only that all correct samples have one advantage, all incorrect samples another,
+    and the batch mean is zero. Otherwise this bound is undefined. It is also undefined if the batch has no correct or
+    no incorrect sample, a case that the paper omits. Δ_π > 0 implies Z′ > 1, but Z′ > 1 is possible for Δ_π ≤ 0.
+
+    Source: [A] Theorem 2.3, Appendix C.
 
     >>> bounds = partition_bounds([0.6, 0.2, 0.2], [2, 0, 2], [1.0, 1.0, -1.0], np.array([True, True, False]), beta=1.0)
     >>> round(bounds.from_counts, 4), round(bounds.from_gap.value, 4), round(bounds.gap.value, 4)
@@ -110,7 +117,7 @@ def _from_gap(
 ) -> Bound:
     scale = float(np.abs(total_M).sum())
     if np.ptp(plus_X) > RELATIVE_ROUNDING * scale or np.ptp(minus_Y) > RELATIVE_ROUNDING * scale:
-        return Bound(why="correct samples, or incorrect ones, have different advantages")
+        return Bound(why="the correct samples, or the incorrect samples, have unequal advantages")
     if abs(float(total_M.sum())) > RELATIVE_ROUNDING * scale:
         return Bound(why="the advantages of the batch do not average to zero")
     if plus_X[0] < 0.0:
@@ -121,7 +128,7 @@ def _from_gap(
 def check_batch(
     reference_M: ArrayLike, count_M: ArrayLike, advantage_M: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the three as float64 arrays. Raises ``ValueError`` for an empty batch."""
+    """Validate the three arrays and return them as float64. Raises ``ValueError`` for an empty batch."""
     reference_M = distribution(reference_M, "reference_M", positive=True)
     n_modes = len(reference_M)
     return reference_M, counts(count_M, "count_M", length=n_modes), vector(advantage_M, "advantage_M", length=n_modes)

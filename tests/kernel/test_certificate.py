@@ -16,7 +16,7 @@ from oversharp.diagnostics.kernel.rows import Pairs, make_batch
 from oversharp.diagnostics.records.errors import KernelError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
 
-REFUSED = r"its certificate is .* above 1e-06, most of it in "
+REFUSED = r"its certificate is .* above 1e-06, mostly from "
 
 
 def compute() -> None:
@@ -137,7 +137,7 @@ def test_swapped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return linear(replace(call, batch=rotated))
 
     monkeypatch.setattr(pieces, "_linear", shifted)
-    with pytest.raises(KernelError, match="a row that was run alone differs"):
+    with pytest.raises(KernelError, match="a row that ran alone differs"):
         compute()
 
 
@@ -146,5 +146,7 @@ def test_an_error_of_the_model_is_reported_in_one_line(monkeypatch: pytest.Monke
         raise RuntimeError("can't allocate memory\nwith a long tail")
 
     monkeypatch.setattr(exact, "add_all", out_of_memory)
-    with pytest.raises(KernelError, match=r"cannot be run for it \(can't allocate memory\); lower --kernel-problems"):
+    with pytest.raises(
+        KernelError, match=r"running the model failed \(can't allocate memory\); lower --kernel-problems"
+    ):
         compute()
