@@ -1,1 +1,1 @@
-"""Load language models, keep them, and encode problems as tokens."""
+"""Load language models, keep one loaded model in memory, and encode prompts as tokens."""

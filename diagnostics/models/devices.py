@@ -1,4 +1,4 @@
-"""Device, CPU threads and precision of a model."""
+"""Choose the device, the number of CPU threads and the precision of a model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import torch
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.memory import ONEDNN_CACHE_LIMIT
 
-#: Below this size the work per operation is too small to split: two threads were up to 14 times slower than one.
+#: Smaller models use one CPU thread, because their operations are too small to split: two threads were up to 14 times
+#: slower than one.
 ONE_THREAD_BELOW_PARAMETERS = 50_000_000
-#: Share of a GPU's memory that one chunk takes, twice in float32: smaller chunks are dominated by launch overhead.
+#: Share of a GPU's memory for one chunk, which needs two float32 tensors. Smaller chunks would be dominated by launch
+#: overhead.
 _SHARE_OF_A_GPU = 1 / 64
 
 
 def pick_device(wanted: str | None) -> torch.device:
-    """Return the requested device, by default a GPU if there is one. Raises ``ConfigError`` for a missing device.
+    """Return the requested device; if ``wanted`` is None, a GPU if there is one, else the CPU.
 
-    Also limits oneDNN's primitive cache in this process, unless the user has set it.
+    Also limits oneDNN's primitive cache in this process, unless the user has set a limit. Raises ``ConfigError`` for a
+    device that does not exist.
 
     >>> pick_device("cpu")
     device(type='cpu')
@@ -34,7 +37,7 @@ def pick_device(wanted: str | None) -> torch.device:
     except RuntimeError:
         raise ConfigError(f"--device {wanted}: not a device name; use cpu, cuda or cuda:0") from None
     if device.type == "meta":
-        raise ConfigError(f"--device {wanted}: this device has no data and cannot compute; use cpu, cuda or cuda:0")
+        raise ConfigError(f"--device {wanted}: the meta device cannot compute; use cpu, cuda or cuda:0")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"--device {wanted}: this machine has no such CUDA GPU; use --device cpu")
     return device
@@ -42,9 +45,10 @@ def pick_device(wanted: str | None) -> torch.device:
 
 @cache
 def elements_per_chunk(device: torch.device, on_a_cpu: int) -> int:
-    """Return the chunk size for a vocabulary table: 168 million elements on a GPU of 80 GB.
+    """Return how many entries of a (token, vocabulary) table are computed at a time: ``on_a_cpu``, or more on a GPU.
 
-    It depends on the total memory, not on the free part, so that results are reproducible to the last bit.
+    On a GPU of 80 GB it is 168 million. It depends on the total memory instead of the free memory, so that results are
+    reproducible to the last bit.
     """
     if device.type != "cuda":
         return on_a_cpu
@@ -58,7 +62,7 @@ def gpu_name(index: int) -> str:
 
 
 def has_products_of(dtype: str) -> bool:
-    """Return whether this CPU has matrix instructions for ``dtype``; if not, float32 is faster."""
+    """Return whether this CPU has matrix instructions for ``dtype``. If it has none, float32 is faster."""
     return dtype == "float32" or (dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported())
 
 
@@ -66,7 +70,7 @@ def slow_products_note(option: str, dtype: str, device: torch.device) -> str | N
     """Return a note if ``option`` requests a dtype without matrix instructions, else None."""
     if device.type != "cpu" or has_products_of(dtype):
         return None
-    why = f"this CPU has no matrix instructions for {dtype}, which takes many times as long as float32"
+    why = f"this CPU has no matrix instructions for {dtype}, so it takes many times as long as float32"
     return f"{option} {dtype}: {why}; {option} float32 is faster here"
 
 
@@ -76,7 +80,7 @@ def default_threads(model: torch.nn.Module) -> int:
 
 
 def default_threads_of(n_parameters: int) -> int:
-    """Return ``default_threads`` by model size."""
+    """Return ``default_threads`` for a model of ``n_parameters`` parameters."""
     return 1 if n_parameters < ONE_THREAD_BELOW_PARAMETERS else torch.get_num_threads()
 
 
@@ -98,7 +102,7 @@ def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def in_float32(model: torch.nn.Module) -> Iterator[None]:
-    """Compute in float32 inside the block; afterwards the weights are restored, bit for bit."""
+    """Convert the model to float32 inside the block. Afterwards the weights are restored, bit for bit."""
     before = {name: parameter.dtype for name, parameter in model.named_parameters()}
     parameters = dict(model.named_parameters())
     try:

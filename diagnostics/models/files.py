@@ -1,6 +1,6 @@
-"""Load weights, adapters and tokenizers, and find faults that transformers and peft ignore.
+"""Load weights, adapters and tokenizers, and raise errors for faults that transformers and peft ignore.
 
-``name`` is the model's name in errors.
+In all functions, ``name`` is the model's name in error messages.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 
 
 def is_local(path: str | Path) -> bool:
-    """Return whether ``path`` means a directory, existing or not; a hub name is OWNER/NAME or NAME.
+    """Return whether ``path`` is a directory path, and not a hub name (OWNER/NAME or NAME).
 
-    A name is a path if its parent is a local directory, or if it resembles a local directory, so that typing errors
-    are not looked up on the hub. A model in the hub's cache can still be loaded by name.
+    The directory need not exist. A string that could be a hub name counts as a path if its parent is a local directory
+    or if it resembles the name of a local directory. So a mistyped path is not looked up on the hub. A model in the
+    hub's cache can still be loaded by its name.
     """
     if isinstance(path, Path) or Path(path).exists():
         return True
@@ -66,7 +67,7 @@ def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
     """Raise ``CheckpointError`` unless ``path`` contains a model and ``tokenizer_path`` a tokenizer."""
     require_config(path)
     if tokenizer_file((tokenizer_path,)) is None:
-        raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the base model's")
+        raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the file from the base model")
 
 
 def require_weights(path: Path) -> None:
@@ -81,9 +82,10 @@ def require_weights(path: Path) -> None:
 
 
 def needs_code(path: str | Path) -> bool:
-    """Return whether transformers has no class for the model in ``path``.
+    """Return whether transformers has no class for the model in ``path``, so that it needs code from the folder.
 
-    Otherwise its class is used even if the folder contains code, so that all audits of the files use the same model.
+    If transformers has a class, it is used even if the folder contains code. So all audits of the same files use the
+    same model.
     """
     from transformers import PreTrainedConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -93,13 +95,13 @@ def needs_code(path: str | Path) -> bool:
 
 
 def load_outline(path: str | Path) -> PreTrainedModel:
-    """Return the model in ``path`` on torch's meta device, without weights. Raises the errors of transformers."""
+    """Return the model in ``path`` on the meta device, without weights. Errors of transformers are passed on."""
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     with torch.device("meta"):
         model = cast("PreTrainedModel", AutoModelForCausalLM.from_config(config, trust_remote_code=False))
-    with suppress(OSError):  # without this file, the configuration is used
+    with suppress(OSError):  # if the file is missing, transformers uses config.json
         model.generation_config = GenerationConfig.from_pretrained(path)
     return model
 
@@ -113,11 +115,11 @@ def load_weights(
     trust_remote_code: bool,
     room: Room | None = None,
 ) -> PreTrainedModel:
-    """Return the model in ``path``, on the CPU, or distributed over ``room``.
+    """Return the model in ``path``, on the CPU or distributed over ``room``.
 
-    Prefixes of a training run are removed from tensor names, and shards need no index. Raises ``CheckpointError`` if a
-    tensor is missing, differs in shape from config.json, or is a head that the model would ignore; other errors are
-    those of transformers.
+    Name prefixes that trainers add to tensors are removed, and shards need no index file. Raises ``CheckpointError`` if
+    a tensor is missing, if its shape differs from config.json, or if the files contain a separate head that the model
+    would ignore. Other errors of transformers are passed on.
     """
     from transformers import AutoModelForCausalLM
 
@@ -126,24 +128,24 @@ def load_weights(
             folder,
             dtype=dtype,
             local_files_only=local_files_only,
-            trust_remote_code=trust_remote_code,  # None would prompt on the terminal
+            trust_remote_code=trust_remote_code,  # None would ask the user on the terminal
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # reported below, by name
+            ignore_mismatched_sizes=True,  # raised below, with the tensor's name
             **_renaming(files),
             **({} if room is None else {"device_map": "auto", "max_memory": dict(room)}),
         )
     model, report = loaded
-    # transformers fills these with random numbers and continues
+    # transformers initialises mismatched and missing tensors with random numbers, without an error
     if mismatched := sorted(report["mismatched_keys"]):
         tensor, stored, expected = mismatched[0]
         others = f" ({len(mismatched)} tensors differ)" if len(mismatched) > 1 else ""
         raise CheckpointError(
-            f"{name}: {tensor} is {_shape_text(stored)} in {path}, and {_shape_text(expected)} by its config.json"
-            f"{others}; copy the config.json that belongs to these weights"
+            f"{name}: {tensor} is {_shape_text(stored)} in {path}, but {_shape_text(expected)} according to its "
+            f"config.json{others}; copy the config.json that belongs to these weights"
         )
     if missing := sorted(report["missing_keys"]):
         raise CheckpointError(
-            f"{name}: {len(missing)} tensors missing in {path}, such as {missing[0]}; save the checkpoint again"
+            f"{name}: {len(missing)} tensors are missing in {path}, such as {missing[0]}; save the checkpoint again"
         )
     try:
         refuse_untied_head(files, tied=bool(model.config.get_text_config().tie_word_embeddings))
@@ -154,7 +156,10 @@ def load_weights(
 
 @contextmanager
 def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]:
-    """Yield ``path``, or a folder of links with an index that transformers can load."""
+    """Yield the folder to load and its weight files.
+
+    The folder is ``path``, or a temporary folder of links with the index file that ``path`` lacks.
+    """
     folder = Path(path)
     if not folder.is_dir():
         yield path, ()  # a hub name
@@ -172,14 +177,14 @@ def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]
 
 
 def _renaming(files: Sequence[Path]) -> dict[str, Any]:
-    """Return the renaming that removes a training run's prefixes from tensor names."""
+    """Return the argument of ``from_pretrained`` that removes trainers' prefixes from tensor names."""
     is_pickle = any(file.suffix != ".safetensors" for file in files)
     return {"key_mapping": dict.fromkeys(MODEL_WRAPPERS, "")} if is_pickle or wrapper_of(files) else {}
 
 
 @contextmanager
 def _pickle_errors(files: Sequence[Path]) -> Iterator[None]:
-    """Replace torch's error for unsafe pickles, which recommends running their code."""
+    """Replace torch's error for an unsafe pickle, which would recommend running the pickle's code."""
     try:
         yield
     except (pickle.UnpicklingError, ValueError, RuntimeError) as error:
@@ -188,7 +193,7 @@ def _pickle_errors(files: Sequence[Path]) -> Iterator[None]:
             raise
         target = pickled.with_suffix(".safetensors").name.replace("pytorch_model", "model")
         raise CheckpointError(
-            f"{pickled}: a pickle with more than tensors, or damaged; not loaded, because it could run code; "
+            f"{pickled}: the pickle is damaged, or contains more than tensors and could run code; it was not loaded; "
             f"convert it to safetensors where it was created: model.save_pretrained(DIR) writes {target}"
         ) from error
 
@@ -200,9 +205,9 @@ def _shape_text(shape: Sequence[int]) -> str:
 def apply_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | None = None) -> Any:
     """Return ``model`` with the adapter applied in the model's precision, as in vLLM.
 
-    Adapters that multiply weights (DoRA, IA³) stay in float32, because they change weights by less than a step of half
-    precision. A distributed model is distributed again, and a vocabulary that was resized for training is resized here
-    too. Raises ``CheckpointError`` if the adapter belongs to another model.
+    Adapters that multiply weights (DoRA, IA³) stay in float32, because half precision would round away their small
+    changes. If ``room`` is given, the adapted model is distributed again. If the vocabulary was resized for training,
+    the model's embeddings are resized too. Raises ``CheckpointError`` if the adapter belongs to another model.
     """
     from peft import PeftModel
 
@@ -212,7 +217,7 @@ def apply_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | Non
         warnings.simplefilter("always")
         config = json.loads((adapter_path / "adapter_config.json").read_text(encoding="utf-8"))
         is_plain_lora = config.get("peft_type", "LORA") == "LORA" and not config.get("use_dora")
-        # float8 is too coarse for factors
+        # float8 is too coarse for LoRA factors
         can_cast = all(parameter.element_size() > 1 for parameter in model.parameters())
         placed: dict[str, Any] = {} if room is None else {"max_memory": dict(room)}
         try:
@@ -231,14 +236,14 @@ def apply_adapter(model: Any, adapter_path: Path, *, name: str, room: Room | Non
                     "base model; the adapter belongs to another model"
                 ) from error
             raise
-    # peft only warns, and keeps the adapter's random initialisation
+    # for missing adapter keys, peft only warns and keeps the random initialisation
     missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
     if missing:
         raise CheckpointError(f"{name}: {missing[0][:160]}; the adapter belongs to another model")
     return adapted
 
 
-#: torch's message on a tensor with two different shapes.
+#: torch's error message for a tensor whose shape differs between file and model.
 _SIZES = re.compile(
     r"size mismatch for (\S+): copying a param with shape \S*?\(?\[?([\d, ]+)\D+?.*?shape in current "
     r"model is \S*?\(?\[?([\d, ]+)"
@@ -250,9 +255,9 @@ def _sizes_text(listed: str) -> str:
 
 
 def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str) -> None:
-    """Resize the embeddings of ``model`` to the vocabulary of an adapter with all rows.
+    """Resize the embeddings of ``model`` to the vocabulary of an adapter that contains complete embeddings.
 
-    Raises ``CheckpointError`` if the vocabulary differs and the adapter lacks the new rows.
+    Raises ``CheckpointError`` if the adapter has another vocabulary but lacks the new rows.
     """
     model_size = int(model.get_input_embeddings().weight.shape[0])
     complete = {match[1]: tensor.shape[0] for tensor in tensors if (match := _EMBEDDED.search(tensor.name))}
@@ -263,20 +268,20 @@ def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str
     tied = bool(model.config.get_text_config().tie_word_embeddings)
     if sizes != {adapter_size} or not complete or not (tied or len(complete) > 1):
         raise CheckpointError(
-            f"{name}: the adapter has {adapter_size:,} tokens, its base model {model_size:,}, and the adapter lacks "
-            "the new rows of the embeddings or the head; save it with save_embedding_layers=True, or resize and save "
-            "the model"
+            f"{name}: the adapter has a vocabulary of {adapter_size:,} tokens, its base model {model_size:,}, and the "
+            "adapter lacks the new rows of the embeddings or the head; save the adapter with "
+            "save_embedding_layers=True, or resize and save the base model"
         )
     model.resize_token_embeddings(adapter_size, mean_resizing=False)
 
 
-#: Complete embeddings or head in an adapter, with and without peft's infix for complete modules.
+#: Tensor name of complete embeddings or of a complete head in an adapter, with or without peft's infix.
 _EMBEDDED = re.compile(r"(embed_tokens|wte|lm_head)(?:\.base_layer|\.modules_to_save(?:\.\w+)?)?\.weight$")
 
 
 @contextmanager
 def _plain_adapter(files: Sequence[Path]) -> Iterator[Path | None]:
-    """Yield a copy of an adapter with prefixes removed from its names; None if it has no prefix."""
+    """Yield a copy of an adapter without trainers' prefixes in tensor names, None if it has no prefix."""
     if not wrapper_of(files):
         yield None
         return
@@ -292,7 +297,7 @@ def _plain_adapter(files: Sequence[Path]) -> Iterator[Path | None]:
 
 
 def load_tokenizer(path: str | Path, *, local_files_only: bool, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in ``path``. Raises the errors of transformers."""
+    """Return the tokenizer in ``path``. Errors of transformers are passed on."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(path, local_files_only=local_files_only, trust_remote_code=trust_remote_code)

@@ -1,4 +1,4 @@
-"""Keep one loaded model at a time. Imports torch and transformers with the first model."""
+"""Keep one loaded model in memory. Imports torch and transformers when the first model is loaded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class ModelHolder:
-    """Load checkpoints for sampling and scoring, and keep the last one.
+    """Load checkpoints for sampling and scoring, and keep the last loaded model.
 
-    ``device_name`` is the user's setting; None means a GPU if there is one. ``trust_remote_code`` and ``engine_share``
-    are those of ``load_model``.
+    ``device`` is the user's setting; None means a GPU if there is one, else the CPU. ``trust_remote_code`` and
+    ``engine_share`` are passed to ``load_model``.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class ModelHolder:
 
     @cached_property
     def device(self) -> torch.device:
-        """Device of the models. Raises ``ConfigError`` for a missing one."""
+        """Device of the models. Raises ``ConfigError`` if it does not exist."""
         from oversharp.diagnostics.models.devices import pick_device
 
         return pick_device(self.device_name)
 
     def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """Return the model of ``checkpoint`` and release the previous model. Raises ``CheckpointError``.
+        """Return the model of ``checkpoint``, and release the previous model. Raises ``CheckpointError``.
 
-        If both have the same base weights, only the adapter is read.
+        If both checkpoints have the same base weights, only the adapter is loaded.
         """
         from oversharp.diagnostics.models.load import load_model, reload_adapter
 
@@ -69,7 +69,7 @@ class ModelHolder:
         return loaded
 
     def close(self) -> None:
-        """Release the model and its GPU memory; the next ``load`` reads the weights again."""
+        """Release the model and its GPU memory. The next ``load`` reads the weights again."""
         if self._current is None:
             return
         self._current = None
@@ -79,5 +79,5 @@ class ModelHolder:
         if self.device.type == "cuda":
             import torch
 
-            gc.collect()  # a distributed model has reference cycles
+            gc.collect()  # a distributed model has reference cycles, which keep its memory allocated
             torch.cuda.empty_cache()

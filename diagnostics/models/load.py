@@ -1,4 +1,4 @@
-"""Load causal language models with their tokenizers, from this machine or the hub."""
+"""Load causal language models with their tokenizers, from a directory or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -37,19 +37,22 @@ if TYPE_CHECKING:
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
-#: Adapter initialisations of peft that leave the base weights unchanged.
+#: Values of peft's ``init_lora_weights`` that leave the base weights unchanged.
 _PLAIN_INITS = (True, False, "gaussian")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A causal language model in evaluation mode with its tokenizer, ready on ``device``.
+    """A causal language model in evaluation mode on ``device``, and its tokenizer.
 
-    ``end_ids`` are the tokens that end a response, the tokenizer's first. ``pad_id`` fills masked positions.
-    ``context_tokens`` is the maximum sequence length, None without a limit. ``vocabulary_size`` counts the rows of the
-    embedding, which may exceed the tokenizer's vocabulary. ``stated_ends`` are the end tokens of the model's
-    configuration. ``room`` is None, or the devices of a distributed model, whose first GPU takes tokens and returns
-    logits: it supports only forward passes and cannot be moved.
+    Attributes:
+        end_ids: tokens that end a response. The tokenizer's end token comes first.
+        pad_id: token at masked positions.
+        context_tokens: maximum sequence length, None without a limit.
+        vocabulary_size: number of rows of the embedding. It may exceed the tokenizer's vocabulary.
+        stated_ends: end tokens in the model's generation config.
+        room: memory limits by device of a distributed model, None for a model on one device. A distributed model takes
+            tokens and returns logits on its first GPU. It supports only forward passes and cannot be moved.
     """
 
     model: PreTrainedModel
@@ -93,12 +96,12 @@ def load_model(
     trust_remote_code: bool = False,
     engine_share: float = 0.0,
 ) -> LoadedModel:
-    """Load a checkpoint for the audit (an adapter with its base model) from local files.
+    """Load a checkpoint for the audit from local files. An adapter is loaded with its base model.
 
-    The checkpoint's sampling defaults (temperature, repetition penalty, …) are dropped: only the audit's settings
-    apply. The router logits of a mixture are disabled: its balance loss is not needed, and fails when continuing from a
-    cache. A model that does not fit one GPU is distributed, leaving ``engine_share`` of every GPU free. Raises
-    ``CheckpointError`` as ``load_path``.
+    The checkpoint's sampling defaults (temperature, repetition penalty, …) are dropped, because only the audit's
+    settings apply. Router logits of a mixture of experts are disabled: its balance loss is not needed, and it fails if
+    a pass continues from a KV cache. A model that does not fit one GPU is distributed, and ``engine_share`` of every
+    GPU is kept free. Raises ``CheckpointError`` for the same reasons as ``load_path``.
     """
     from transformers import GenerationConfig
 
@@ -127,22 +130,23 @@ def load_model(
 def _copy_contiguous(_head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Copy the hidden states of selected positions to contiguous memory.
 
-    Without gradients, torch multiplies a slice row by row and copies the weights for every row: 2.1 GiB for 38
-    responses under an adapter on SmolLM2-135M.
+    Without gradients, torch multiplies a non-contiguous slice row by row, and copies the weights for every row. For 38
+    responses of SmolLM2-135M with an adapter, that took 2.1 GiB.
     """
     return (inputs[0].contiguous(), *inputs[1:])
 
 
 def reload_adapter(loaded: LoadedModel, previous: Checkpoint, checkpoint: Checkpoint) -> LoadedModel | None:
-    """Load ``checkpoint`` on the base weights that it shares with ``previous``.
+    """Load ``checkpoint`` on the base weights that it shares with ``previous``, so that these are read only once.
 
-    ``loaded`` is the model of ``previous``; it must not be used afterwards. Returns None, with ``loaded`` unchanged, if
-    the base weights differ: for full models, adapters of other models, and after an adapter that changed its base
-    weights. So the base of a series of adapters is read once. Raises ``CheckpointError`` as ``load_path``.
+    ``loaded`` is the model of ``previous``. It must not be used afterwards. If the base weights cannot be reused, the
+    function returns None and leaves ``loaded`` unchanged. This is the case for full models, for adapters of other
+    models, and after an adapter that changed its base weights. Raises ``CheckpointError`` for the same reasons as
+    ``load_path``.
     """
     under = (checkpoint.base_path or checkpoint.path).resolve()
     same = (previous.base_path or previous.path).resolve() == under and "lora" in (previous.kind, checkpoint.kind)
-    if loaded.room is not None:  # accelerate has hooks on its layers
+    if loaded.room is not None:  # the layers have accelerate's hooks
         return None
     if not same or not _keeps_base_weights(previous):
         return None
@@ -155,7 +159,7 @@ def reload_adapter(loaded: LoadedModel, previous: Checkpoint, checkpoint: Checkp
             require_files(under, tokenizer_source, name=checkpoint.label)
             base = apply_adapter(base, checkpoint.path, name=checkpoint.label)
         else:
-            for parameter in base.parameters():  # the adapter had frozen them
+            for parameter in base.parameters():  # peft froze them when the adapter was applied
                 parameter.requires_grad_(parameter.is_floating_point())
         base.to(loaded.device)
         base.eval()
@@ -169,8 +173,8 @@ def reload_adapter(loaded: LoadedModel, previous: Checkpoint, checkpoint: Checkp
 def _keeps_base_weights(checkpoint: Checkpoint) -> bool:
     """Return whether removing the checkpoint's adapter restores its base weights.
 
-    Trained biases and embeddings remain, and so do the changes of some initialisations (PiSSA, OLoRA, CorDA, LoftQ), so
-    only known adapters qualify.
+    Removing an adapter does not undo trained biases and embeddings, nor initialisations that change the base weights
+    (PiSSA, OLoRA, CorDA, LoftQ). So the function returns True only for full models and known LoRA adapters.
     """
     if checkpoint.kind != "lora":
         return True
@@ -211,14 +215,19 @@ def load_path(
 ) -> LoadedModel:
     """Load the model of a directory or hub name with its tokenizer and, if given, an adapter.
 
-    The generation config is kept, so ``save_pretrained`` writes it again. ``label`` is the model's name in errors
-    (default: ``path``); the tokenizer is read from ``path`` unless given. ``trust_remote_code`` runs code in the
-    model's folder if transformers does not know the model; without it, such a model is an error. ``reserved_share``: a
-    local model that does not fit one GPU is distributed over all memory except this share of each GPU; None: it must
-    fit.
+    The generation config is kept, so ``save_pretrained`` writes it again.
 
-    Raises ``CheckpointError`` in one line for a file that does not load, a tensor that is missing or not finite, a
-    tokenizer of another model, and a missing end token.
+    Args:
+        label: the model's name in error messages; default: ``path``.
+        tokenizer_path: folder of the tokenizer; default: ``path``.
+        trust_remote_code: run code from the model's folder if transformers has no class for the model. Without it, such
+            a model is an error.
+        reserved_share: a local model that does not fit one GPU is distributed over GPUs and CPU memory, and this share
+            of each GPU is kept free. If None, the model must fit on one device.
+
+    Raises:
+        CheckpointError: a file cannot be loaded, a tensor is missing or not finite, the tokenizer belongs to another
+            model, or there is no end token.
     """
     name = label or str(path)
     tokenizer_source = tokenizer_path or path
@@ -256,10 +265,10 @@ def load_path(
 
 
 def outline_path(path: str | Path) -> LoadedModel:
-    """Return ``load_path`` without weights, with a model on torch's meta device.
+    """Return the same as ``load_path``, but with a model on the meta device, without weights.
 
-    For a hub name, small files are fetched if they are not in the cache. Raises ``CheckpointError`` as ``load_path``,
-    except for the content of the weights.
+    For a hub name, configuration and tokenizer are downloaded if they are not in the cache. Raises ``CheckpointError``
+    as ``load_path``, except for faults in the content of the weights.
     """
     from huggingface_hub import is_offline_mode
 
@@ -270,14 +279,14 @@ def outline_path(path: str | Path) -> LoadedModel:
     with _load_errors(name, local=local):
         model = load_outline(path)
         tokenizer = load_tokenizer(path, local_files_only=False, trust_remote_code=False)
-    if local or is_offline_mode():  # else missing files are fetched later
+    if local or is_offline_mode():  # otherwise missing files can be downloaded later
         require_weights(model_folder(path))
     device = torch.device("meta")
     return _make_loaded(model, tokenizer, _stated_end_ids(model), device=device, name=name, tokenizer_source=path)
 
 
 def empty_model(path: str | Path) -> PreTrainedModel:
-    """Return the model of a config.json on torch's meta device. Raises ``CheckpointError`` as ``load_path``."""
+    """Return the model of a config.json on the meta device, without weights. Raises ``CheckpointError``."""
     local = is_local(path)
     if local:
         path = Path(path).expanduser()
@@ -287,19 +296,19 @@ def empty_model(path: str | Path) -> PreTrainedModel:
 
 
 def model_folder(path: str | Path) -> Path:
-    """Return the directory of an opened model; for a hub name, in the cache.
+    """Return the directory of a model. For a hub name, this is its directory in the hub's cache.
 
-    Raises ``CheckpointError`` if its files are not on this machine.
+    Raises ``CheckpointError`` if the model's files are not on this machine.
     """
     folder = Path(path).expanduser() if is_local(path) else locate_model(str(path))
     if folder is None:
-        raise CheckpointError(f"{path}: not in the hub's cache on this machine; pass the directory that contains it")
+        raise CheckpointError(f"{path}: not in the hub's cache on this machine; pass the model's directory")
     return folder
 
 
 @contextmanager
 def _load_errors(what: str, *, local: bool) -> Iterator[None]:
-    """Silence the libraries inside the block, and raise their errors as ``CheckpointError``."""
+    """Silence transformers inside the block, and raise errors of libraries as ``CheckpointError``."""
     try:
         with quiet_transformers():
             yield
@@ -307,14 +316,14 @@ def _load_errors(what: str, *, local: bool) -> Iterator[None]:
         raise
     except torch.OutOfMemoryError as error:
         raise CheckpointError(
-            f"{what} does not fit the GPU ({first_line(error)}); stop other programs on it, pass --dtype bfloat16, or "
-            "use a larger one"
+            f"{what} does not fit the GPU ({first_line(error)}); stop other programs on the GPU, pass --dtype "
+            "bfloat16, or use a larger GPU"
         ) from error
     except Exception as error:  # these libraries may raise any error for broken files
         if "trust_remote_code" in str(error):
             raise CheckpointError(
-                f"{what} needs separate modelling code, which only --trust-remote-code of `oversharp audit` and "
-                "`oversharp confirm` runs, with your rights on this machine: use it if you trust the author"
+                f"{what} needs separate modelling code; if you trust its author, pass --trust-remote-code to "
+                "`oversharp audit` or `oversharp confirm`: the code runs with your rights on this machine"
             ) from error
         hint = "check its files, or use another checkpoint" if local else "check the name, or pass a directory"
         raise CheckpointError(f"{what} cannot be loaded ({first_line(error)}); {hint}") from error
@@ -330,13 +339,16 @@ def _make_loaded(
     tokenizer_source: str | Path,
     room: Room | None = None,
 ) -> LoadedModel:
-    """Return the record of both. Raises ``CheckpointError`` for a tokenizer of another model, or no end token."""
+    """Return the ``LoadedModel`` of a model and its tokenizer.
+
+    Raises ``CheckpointError`` if the tokenizer belongs to another model, or if there is no end token.
+    """
     embedding: Any = model.get_input_embeddings()
     vocabulary_size = int(embedding.weight.shape[0])
     if tokenizer.vocab_size > vocabulary_size:
         raise CheckpointError(
             f"{name}: the tokenizer has {tokenizer.vocab_size:,} tokens, the model {vocabulary_size:,}; "
-            f"{tokenizer_source} contains the tokenizer of another model: copy the right one there"
+            f"{tokenizer_source} contains the tokenizer of another model: copy this model's tokenizer there"
         )
     end_ids = _end_ids(tokenizer, of_model, vocabulary_size, name=name)
     pad_id = tokenizer.pad_token_id
@@ -357,7 +369,7 @@ def _make_loaded(
 
 
 def _stated_end_ids(model: Any) -> list[Any]:
-    """Return the unvalidated end tokens of the generation config."""
+    """Return the end tokens of the generation config, without validation."""
     stated = model.generation_config.eos_token_id
     return [] if stated is None else list(stated) if isinstance(stated, list | tuple) else [stated]
 
@@ -365,9 +377,9 @@ def _stated_end_ids(model: Any) -> list[Any]:
 def _end_ids(
     tokenizer: PreTrainedTokenizerBase, of_model: Sequence[Any], vocabulary_size: int, *, name: str
 ) -> tuple[int, ...]:
-    """Return the end tokens of tokenizer and model, as generation engines use them.
+    """Return the end tokens of tokenizer and generation config, as generation engines use them.
 
-    A tokenizer without an end token gets the model's. Tokens outside the model's vocabulary are left out.
+    If the tokenizer has no end token, it is set to the model's. Tokens outside the model's vocabulary are left out.
     """
     for stated in of_model:
         if not isinstance(stated, int) or stated < 0:
@@ -379,5 +391,5 @@ def _end_ids(
     of_tokenizer = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     end_ids = tuple(dict.fromkeys(token for token in (*of_tokenizer, *of_model) if token < vocabulary_size))
     if not end_ids:
-        raise CheckpointError(f"{name}: no end token known; set eos_token_id in generation_config.json")
+        raise CheckpointError(f"{name}: the model has no end token; set eos_token_id in generation_config.json")
     return end_ids

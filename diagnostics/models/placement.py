@@ -1,7 +1,7 @@
-"""Distribute a model that does not fit one GPU over all GPUs and the machine's memory.
+"""Distribute a model that does not fit one GPU over all GPUs and the CPU memory.
 
-Layers are assigned in order to one device after the other, and activations move between them (accelerate's dispatch).
-Weights in the machine's memory are copied to a GPU for each use, which takes many times as long.
+accelerate assigns the layers in order to one device after the other, and moves activations between devices. Weights in
+CPU memory are copied to a GPU for each use, which takes many times as long.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.records.memory import free_bytes
 from oversharp.diagnostics.series.weights import stored_tensors, weight_files
 
-#: A model that takes at most this share of the free memory uses one GPU; batches are halved if little is left.
+#: A model uses one GPU if its weights take at most this share of the GPU's free memory. If little memory is left,
+#: batches are halved.
 FITS_SHARE = 0.95
-#: Share of the free memory for the weights of a distributed model: activations, logits and caches need the rest.
+#: Share of the free memory for the weights of a distributed model. Activations, logits and caches need the rest.
 WEIGHTS_SHARE = 0.8
-#: Share of a GPU for these, next to an engine and the weights.
+#: Share of each GPU's total memory that is kept for activations, logits and caches, in addition to an engine's share.
 _ACTIVATIONS_SHARE = 0.1
 
-#: Bytes for weights on each GPU, by its number, and in the machine's memory ("cpu").
+#: Maximum bytes of weights on each GPU, by its index, and in CPU memory (key "cpu").
 Room = Mapping[int | str, int]
 
 
 def find_room(
     path: str | Path, dtype: torch.dtype, device: torch.device, *, engine_share: float, name: str
 ) -> Room | None:
-    """Return the room for a model that does not fit ``device``; None if it fits, and on a CPU.
+    """Return the memory limits of each device for a model that does not fit ``device``.
 
-    A device with a number means only that GPU. ``engine_share`` of each GPU is reserved for another engine. Raises
-    ``CheckpointError`` if all memory together is too small.
+    Returns None if the model fits, or if ``device`` is a CPU. For a device with an index, such as cuda:1, only that GPU
+    is used. ``engine_share`` of each GPU is reserved for the sampling engine. Raises ``CheckpointError`` if all memory
+    together is too small.
     """
     if device.type != "cuda":
         return None
@@ -52,7 +54,9 @@ def plan_room(
     engine_share: float,
     name: str,
 ) -> Room | None:
-    """Return the room for a model from the (free, total) memory of each GPU and the machine.
+    """Return the memory limits of each device, or None if the model fits the first GPU.
+
+    ``memory`` is the free and total memory of each GPU in bytes, ``machine_free`` the free CPU memory.
 
     >>> two = {0: (100, 100), 1: (100, 100)}
     >>> plan_room(90, two, 500, engine_share=0.0, name="m") is None
@@ -67,14 +71,14 @@ def plan_room(
     room: dict[int | str, int] = {number: n_bytes for number, n_bytes in on_each.items() if n_bytes > 0}
     if not room:
         raise CheckpointError(
-            f"{name} does not fit the GPU, and vLLM's share of {engine_share:g} leaves no room for a part of "
-            "it; lower --gpu-memory-share"
+            f"{name} does not fit the GPU, and vLLM's share of {engine_share:g} leaves no memory for a part of "
+            "the model; lower --gpu-memory-share"
         )
     on_gpus = sum(room.values())
     room["cpu"] = int(WEIGHTS_SHARE * min(machine_free, 2.0**62))
     if model_bytes > on_gpus + room["cpu"]:
         raise CheckpointError(
-            f"{name} takes {model_bytes / 2**30:.0f} GiB, but only {on_gpus / 2**30:.0f} GiB are free on "
+            f"{name} needs {model_bytes / 2**30:.0f} GiB, but only {on_gpus / 2**30:.0f} GiB are free on "
             f"{'the GPU' if len(memory) == 1 else f'{len(memory)} GPUs'} and {room['cpu'] / 2**30:.0f} GiB in this "
             "machine's memory; stop other programs, pass --dtype bfloat16, or use a larger machine"
         )
@@ -82,22 +86,25 @@ def plan_room(
 
 
 def placement_note(room: Room) -> str:
-    """Return the note on a distributed model.
+    """Return a message to the user about a distributed model.
 
     >>> placement_note({0: 80, "cpu": 400})
     'the model does not fit one GPU: it is distributed over GPU 0 and the memory of the machine, which is many times
-    slower; no kernels'
+    slower; no kernels are computed'
     """
     gpus = [str(device) for device in room if device != "cpu"]
     where = f"GPU {gpus[0]}" if len(gpus) == 1 else f"GPUs {', '.join(gpus)}"
     return (
         f"the model does not fit one GPU: it is distributed over {where} and the memory of the machine, which is many "
-        "times slower; no kernels"
+        "times slower; no kernels are computed"
     )
 
 
 def numbers_of(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and parameters; in ``named_parameters`` offloaded parameters are empty."""
+    """Yield the names and values of all parameters.
+
+    Unlike ``named_parameters``, it yields the values of offloaded parameters too.
+    """
     for prefix, module in model.named_modules():
         offloaded = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
         for name, parameter in module.named_parameters(recurse=False):

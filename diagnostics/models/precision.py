@@ -21,26 +21,29 @@ _NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
     """Return the precision for a series with this base, and the reason.
 
-    This is the precision of the weights, in which they were trained and will be served. It is float32 for models below
-    ``ONE_THREAD_BELOW_PARAMETERS``, where lower precision gains nothing, and for dtypes without matrix instructions on
-    this CPU.
+    The default is the precision of the weight files, because models are trained and served in it. Exceptions, which
+    use float32: models below ``ONE_THREAD_BELOW_PARAMETERS`` parameters, for which a lower precision is not faster;
+    dtypes without matrix instructions on this CPU; and weight files without one known precision.
     """
     from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
 
     own, n_parameters = stored_dtype(base.base_path or base.path)
     if own is None:
-        return "float32", "the weight files have no single precision"
+        return "float32", "the precision of the weight files is unknown"
     if own == "float32":
-        return own, "the checkpoint's own"
+        return own, "the precision of the checkpoint"
     if n_parameters < ONE_THREAD_BELOW_PARAMETERS:
-        return "float32", f"more exact, and no slower at {n_parameters:,} parameters"
+        return "float32", f"more exact, and as fast at {n_parameters:,} parameters"
     if device.type == "cpu" and not has_products_of(own):
         return "float32", f"this CPU has no matrix instructions for {own}"
-    return own, "the checkpoint's own"
+    return own, "the precision of the checkpoint"
 
 
 def stored_dtype(folder: Path) -> tuple[Dtype | None, int]:
-    """Return the precision of most numbers (None for pickles and codes), and their count."""
+    """Return the precision of most of the stored numbers, and the count of all numbers.
+
+    The precision is None for pickle files and for integer codes of quantised weights.
+    """
     sizes: Counter[str] = Counter()
     for tensor in stored_tensors(weight_files(folder)):
         sizes[tensor.dtype] += math.prod(tensor.shape)

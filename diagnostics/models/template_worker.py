@@ -1,8 +1,8 @@
-"""Render one chat template under time and memory limits, and print the number of characters.
+"""Render one chat template under time and memory limits, and print the number of characters of its output.
 
-``templates`` starts this program with a JSON object on standard input. A template is a program of its author, and an
-endless loop in it cannot be stopped from within its process. The environment is that of transformers, so a template
-behaves the same here and there.
+``templates`` runs this script in a separate process, with a JSON object on standard input. A chat template can contain
+an endless loop, which cannot be stopped from within its process. The Jinja environment is the same as in transformers,
+so a template behaves in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Print the number of characters, "memory" if it ran out, or "error" if rendering fails."""
+    """Print the number of characters, "memory" if the limit is exceeded, or "error" if rendering fails."""
     job = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_s"], job["cpu_s"] + 1))
@@ -23,7 +23,7 @@ def main() -> None:
         print(len(_environment().from_string(job["template"]).render(**job["variables"])))
     except MemoryError:
         print("memory")
-    except Exception:  # noqa: BLE001  # transformers raises the same error in the caller, with a readable message
+    except Exception:  # noqa: BLE001  # the caller renders the template again and gets the same error
         print("error")
 
 
@@ -33,7 +33,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The block {% generation %}, which does not change the output."""
+        """Support for the block {% generation %}, which does not change the output."""
 
         tags = {"generation"}  # noqa: RUF012
 

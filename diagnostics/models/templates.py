@@ -1,8 +1,8 @@
-"""Render chat templates under limits of time, memory and output.
+"""Render chat templates under limits of time, memory and output length.
 
-Before a template is rendered in this process, another process renders it once under limits (``template_worker``), which
-takes a tenth of a second. A loop over a prompt may take longer for another prompt, so this process has a time limit
-too.
+Before this process renders a template for the first time, a separate process renders it once under limits
+(``template_worker``). That takes a tenth of a second. A template can loop over the prompt, so another prompt may take
+longer. Rendering in this process therefore has a time limit too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from oversharp.diagnostics.records.errors import SamplerError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-#: Limits of a template, in CPU seconds and in wakeups of one second each.
+#: Time limits for rendering: CPU seconds in the separate process, and wakeups (one per second) of a timer thread in
+#: this process.
 MAX_CPU_S, MAX_TICKS = 5, 10
 _MAX_WALL_S = 120.0
 _MAX_MEMORY_BYTES = 1 << 30
-#: Limit on the characters that a template may write: per character of its turns, and in addition.
+#: A template may write at most ``_MAX_TIMES`` characters per character of its turns, plus ``_MAX_CHARACTERS``.
 _MAX_TIMES, _MAX_CHARACTERS = 16, 1 << 20
 
 
@@ -37,10 +38,10 @@ class TemplateLimitError(SamplerError):
 
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, str]], more: Mapping[str, Any]) -> str:
-    """Render ``turns`` in the tokenizer's chat template, up to the start of the answer.
+    """Render ``turns`` with the tokenizer's chat template, up to the start of the assistant turn.
 
-    ``more`` are further variables of the template. Raises ``TemplateLimitError`` in one line with the template's file,
-    and the errors of transformers and the template.
+    ``more`` are additional variables for the template. Raises ``TemplateLimitError`` if a limit is exceeded; the
+    message contains the template's file. Errors of transformers and of the template are passed on.
     """
     n_given = sum(len(turn["content"]) for turn in turns)
     template = str(tokenizer.get_chat_template())
@@ -56,14 +57,14 @@ def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, st
                     tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True, **more)
                 )
         except _EndlessError:
-            fault = f"does not end within {MAX_TICKS} seconds"
+            fault = f"does not terminate within {MAX_TICKS} seconds"
         else:
             if len(written) <= _MAX_TIMES * n_given + _MAX_CHARACTERS:
                 return written
             fault = f"writes {len(written):,} characters for a prompt of {n_given:,}"
     raise TemplateLimitError(
-        f"--chat: {_place(tokenizer)}: the chat template {fault}; replace it with that of the model's authors, or pass "
-        "--no-chat and --prompt-template instead"
+        f"--chat: {_place(tokenizer)}: the chat template {fault}; replace it with the template of the model's authors, "
+        "or pass --no-chat and --prompt-template"
     )
 
 
@@ -73,11 +74,11 @@ def _place(tokenizer: PreTrainedTokenizerBase) -> str:
     return str(file if file.is_file() else folder)
 
 
-# ---------------------------------------------------------------- once in another process
+# ---------------------------------------------------------------- first rendering, in a separate process
 
 
 class _TemplateInput:
-    """A template and its variables; inputs that differ only in the turns' contents are equal."""
+    """A template and its variables, as a cache key. Inputs that differ only in the turns' contents are equal."""
 
     def __init__(self, template: str, variables: Mapping[str, Any]) -> None:
         self.template, self.variables = template, variables
@@ -94,7 +95,7 @@ class _TemplateInput:
 
 @cache
 def _find_fault(given: _TemplateInput) -> str | None:
-    """Return why the template exceeds the limits, None if it does not or fails for other reasons."""
+    """Return which limit the template exceeds, None if it exceeds no limit or fails for another reason."""
     job = {
         "template": given.template,
         "variables": given.variables,
@@ -111,29 +112,29 @@ def _find_fault(given: _TemplateInput) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"does not end within {_MAX_WALL_S:.0f} seconds"
+        return f"does not terminate within {_MAX_WALL_S:.0f} seconds"
     output = ended.stdout.decode(errors="replace").strip()
     if output == "memory":
-        return f"takes more than {_MAX_MEMORY_BYTES >> 30} GiB of memory"
-    if ended.returncode < 0:  # killed by the signal of its limit
-        return f"does not end within {MAX_CPU_S} seconds of computing"
+        return f"needs more than {_MAX_MEMORY_BYTES >> 30} GiB of memory"
+    if ended.returncode < 0:  # the system killed it at the limit of CPU time
+        return f"does not terminate within {MAX_CPU_S} CPU seconds"
     n_given = sum(len(turn["content"]) for turn in given.variables["messages"])
     if output.isdecimal() and int(output) > _MAX_TIMES * n_given + _MAX_CHARACTERS:
         return f"writes {int(output):,} characters for a prompt of {n_given:,}"
     return None
 
 
-# ---------------------------------------------------------------- each time in this process
+# ---------------------------------------------------------------- each further rendering, in this process
 
 
 class _EndlessError(BaseException):
-    """Raised in a template that takes too long; ``except Exception`` must not catch it."""
+    """A template takes too long. A ``BaseException``, so that ``except Exception`` does not catch it."""
 
 
 class _Watch:
-    """Interrupt the thread that renders a template for ``MAX_TICKS`` wakeups in a row.
+    """Timer thread that interrupts a rendering after ``MAX_TICKS`` wakeups, one per second.
 
-    Counts wakeups, not seconds, so that a process that was suspended is not interrupted.
+    It counts wakeups instead of seconds, because a suspended process must not be interrupted when it resumes.
     """
 
     def __init__(self) -> None:
@@ -143,7 +144,7 @@ class _Watch:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Raise ``_EndlessError`` inside the block once it takes too long."""
+        """Raise ``_EndlessError`` inside the block when it takes too long."""
         own = threading.get_ident()
         with self._lock:
             self._ticks[own] = 0

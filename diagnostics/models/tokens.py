@@ -1,4 +1,4 @@
-"""Encode problems and responses as tokens, and decode tokens."""
+"""Encode prompts and responses as tokens, and decode tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PromptFormat(Protocol):
-    """Settings that turn a prompt into model input, shared by audit and trainers."""
+    """Settings that convert a problem's prompt to model input. Audit and trainers share them."""
 
     @property
     def prompt_template(self) -> str:
@@ -28,7 +28,7 @@ class PromptFormat(Protocol):
 
     @property
     def system_prompt(self) -> str:
-        """System turn before the prompt, empty for none; unused without ``chat``."""
+        """System prompt, empty for none. It has no effect without ``chat``."""
 
     @property
     def chat(self) -> bool:
@@ -36,17 +36,17 @@ class PromptFormat(Protocol):
 
     @property
     def chat_args(self) -> str | None:
-        """Further arguments of the chat template, a JSON object; None for none."""
+        """Additional arguments of the chat template as a JSON object, None for none."""
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
-    """Return ``text`` as the user turn of the chat template, up to the start of the answer.
+    """Return ``text`` as the user turn of the chat template, up to the start of the assistant turn.
 
-    Raises ``SamplerError`` in one line if there is no template, it fails, or does not end.
+    Raises ``SamplerError`` if there is no chat template, or if it fails or does not terminate.
     """
     if not tokenizer.chat_template:
         raise SamplerError(
-            "--chat: the tokenizer has no chat template; leave --chat out and pass --prompt-template instead"
+            "--chat: the tokenizer has no chat template; remove --chat and pass --prompt-template instead"
         )
     more: dict[str, Any] = {} if settings.chat_args is None else json.loads(settings.chat_args)
     user = [{"role": "user", "content": text}]
@@ -57,26 +57,26 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFor
         raise
     except Exception as error:
         fault = f"--chat: the tokenizer's chat template fails ({first_line(error)}); pass --no-chat and"
-        if system and _takes(tokenizer, user, more):
+        if system and _can_render(tokenizer, user, more):
             fault = f"--system-prompt: the chat template has no system turn ({first_line(error)}); put the text into"
         raise SamplerError(f"{fault} --prompt-template instead") from error
 
 
-def _takes(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more: dict[str, Any]) -> bool:
+def _can_render(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]], more: dict[str, Any]) -> bool:
     try:
         render_chat(tokenizer, turns, more)
-    except Exception:  # noqa: BLE001  # a template is a program
+    except Exception:  # noqa: BLE001  # a template is a program, which may raise any error
         return False
     return True
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
-    """Return the token ids of the prompt in its prompt template and, if set, chat template.
+    """Return the token ids of a problem's prompt after applying the prompt template and, if set, the chat template.
 
-    Raises ``SamplerError`` if there is no chat template, or the tokenizer cannot encode the prompt or returns no
-    tokens.
+    Raises ``SamplerError`` if the chat template is missing or fails, or if the tokenizer cannot encode the prompt or
+    returns no tokens.
     """
-    # not str.format, because a template may contain other braces, as in \boxed{}
+    # replace instead of str.format, because a template may contain other braces, as in \boxed{}
     text = settings.prompt_template.replace("{prompt}", problem.prompt)
     if settings.chat:
         text = chat_text(tokenizer, text, settings)
@@ -90,7 +90,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings
 def pad_left(
     rows: Sequence[Sequence[int]], loaded: LoadedModel
 ) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"]]:
-    """Left-pad token rows on the model's device; return them with the mask of real tokens."""
+    """Return left-padded token rows and the mask of non-padding tokens, on the model's device."""
     width = max(map(len, rows))
     ids_BL = torch.tensor([[loaded.pad_id] * (width - len(row)) + list(row) for row in rows], device=loaded.device)
     length_B = torch.tensor([len(row) for row in rows], device=loaded.device)
@@ -98,31 +98,35 @@ def pad_left(
 
 
 def response_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return the tokens of a complete response, end token included."""
+    """Return the token ids of a complete response, including the end token."""
     ids = _encode(tokenizer, text, what=f"response {text!r:.80}", special_tokens=False)
     return (*ids, int(tokenizer.eos_token_id))
 
 
 def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tuple[int, ...]]) -> list[str]:
     """Return the text of each row of response tokens, without special tokens."""
-    distinct = list(dict.fromkeys(token_rows))  # sharpened models often repeat a response
+    distinct = list(dict.fromkeys(token_rows))  # sharpened models often repeat a response, so decode it once
     decoded = tokenizer.batch_decode([list(tokens) for tokens in distinct], skip_special_tokens=True)
     texts = dict(zip(distinct, decoded, strict=True))
     return [texts[tokens] for tokens in token_rows]
 
 
 def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
-    """Raise ``SamplerError`` unless prompt and ``n_response`` tokens fit the context."""
+    """Raise ``SamplerError`` unless the prompt and ``n_response`` tokens fit in the model's context.
+
+    Also raises for a prompt token outside the model's vocabulary.
+    """
     foreign = max(prompt_ids)
     if foreign >= loaded.vocabulary_size:
         raise SamplerError(
-            f"prompt {problem.prompt!r:.80}: token {foreign} is outside the model's {loaded.vocabulary_size:,}; "
-            "the tokenizer belongs to another model"
+            f"prompt {problem.prompt!r:.80}: token {foreign} is outside the model's vocabulary of "
+            f"{loaded.vocabulary_size:,}; the tokenizer belongs to another model"
         )
     if loaded.context_tokens is not None and len(prompt_ids) + n_response > loaded.context_tokens:
         raise SamplerError(
-            f"prompt {problem.prompt!r:.80}: {len(prompt_ids):,} tokens and {n_response:,} of response exceed the "
-            f"model's context of {loaded.context_tokens:,}; lower --max-tokens or drop problem {problem.problem_id}"
+            f"prompt {problem.prompt!r:.80}: {len(prompt_ids):,} prompt tokens and {n_response:,} response tokens "
+            f"exceed the model's context of {loaded.context_tokens:,}; lower --max-tokens or drop problem "
+            f"{problem.problem_id}"
         )
 
 
@@ -131,7 +135,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, what: str, special
         ids: list[int] = tokenizer(text, add_special_tokens=special_tokens, verbose=False)["input_ids"]
     except Exception as error:  # the tokenizers library raises only plain Exception
         raise SamplerError(
-            f"{what}: the tokenizer cannot encode it ({first_line(error)}); "
-            "the tokenizer of this model does not cover these problems: use a matching problem set"
+            f"{what}: the model's tokenizer cannot encode this text ({first_line(error)}); "
+            "use a problem set that this tokenizer can encode"
         ) from error
     return ids

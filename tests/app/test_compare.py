@@ -205,7 +205,7 @@ def test_all_that_cannot_work_is_told_for_all_runs_before_the_first_one(
         "memory": ('algorithm = "dlc:memory=no/model"', "--algorithm memory=no/model cannot be loaded"),
         "tokens": (f'algorithm = "dlc:memory={other}"', f"--algorithm memory={other}: the memory network's tokenizer"),
         "heads": ('engine = "vllm"', f"--model {model}: "),
-        "long": ("max_tokens = 59", "6 tokens and 59 of response exceed the model's context of 64; lower --max-tokens"),
+        "long": ("max_tokens = 59", "6 prompt tokens and 59 response tokens exceed the model's context of 64; lower"),
         "group": ("group_size = 1", "with --group-size 1: a single rollout is not a group"),
         "file": ('problems = "none.jsonl"', "none.jsonl"),
     }

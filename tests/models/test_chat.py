@@ -58,7 +58,8 @@ def test_an_existing_template_is_used_unless_prompts_have_another_format(
 def test_a_system_prompt_without_a_chat_is_refused(tmp_path: Path) -> None:
     base = base_with(tmp_path, None)
     with pytest.raises(
-        SamplerError, match=r"^--system-prompt: no chat template is used .*has no chat template.*; leave it out$"
+        SamplerError,
+        match=r"^--system-prompt: no chat template is used .*has no chat template.*; remove --system-prompt$",
     ):
         choose_chat(base, [problem("a")], own_words=False, trained=None, needed_by="--system-prompt")
 

@@ -162,7 +162,7 @@ def test_a_killed_conversion_leaves_no_checkpoint_and_can_be_repeated(
     [
         (
             lambda tiny, path: path.write_bytes(tiny.read_bytes()[:-1000]),
-            "is not a complete GGUF file .*copy it again",
+            "is not a complete GGUF file .*copy the file again",
         ),
         (
             lambda _tiny, path: write_gguf(path, architecture="bert"),

@@ -122,7 +122,7 @@ def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None
     tokenizer.save_pretrained(checkpoint)
     for name in ("config.json", "generation_config.json"):
         change_json(checkpoint / name, eos_token_id=None)
-    with pytest.raises(CheckpointError, match="checkpoint-20: no end token known"):
+    with pytest.raises(CheckpointError, match="checkpoint-20: the model has no end token"):
         load(checkpoint)
 
 
@@ -131,7 +131,7 @@ def test_a_checkpoint_without_any_end_token_is_refused(checkpoint: Path) -> None
     [
         (float("nan"), "checkpoint-20: model.norm.weight contains NaN or infinite numbers"),
         (float("inf"), "checkpoint-20: model.norm.weight contains NaN or infinite numbers"),
-        (None, "1 tensors missing in .*, such as model.norm.weight"),
+        (None, "1 tensors are missing in .*, such as model.norm.weight"),
     ],
 )
 def test_a_weight_that_is_not_finite_or_missing_is_refused(
@@ -160,7 +160,11 @@ def test_a_loading_error_is_one_line(checkpoint: Path, broken: str) -> None:
     else:
         build_model(0, hidden_size=32).save_pretrained(checkpoint.parent / "other")
         shutil.copy(checkpoint.parent / "other/model.safetensors", checkpoint)
-    reason = "cannot be loaded" if broken == "tokenizer" else r"and 10 × 16 by its config.json \(21 tensors differ\)"
+    reason = (
+        "cannot be loaded"
+        if broken == "tokenizer"
+        else r"but 10 × 16 according to its config.json \(21 tensors differ\)"
+    )
     with pytest.raises(CheckpointError, match=rf"checkpoint-20: .* {reason}") as caught:
         load(checkpoint)
     assert "\n" not in str(caught.value)
@@ -321,7 +325,9 @@ def test_an_adapter_with_all_rows_of_a_resized_vocabulary_is_loaded(tmp_path: Pa
 def test_an_adapter_without_the_rows_of_a_resized_vocabulary_is_refused_with_both_sizes(tmp_path: Path) -> None:
     base = write_checkpoint(tmp_path / "base", seed=0)
     write_resized_adapter(tmp_path / "adapter", base, tokens=14, with_embeddings=False)
-    with pytest.raises(CheckpointError, match=r"adapter: the adapter has 14 tokens, its base model 10, and the "):
+    with pytest.raises(
+        CheckpointError, match=r"adapter: the adapter has a vocabulary of 14 tokens, its base model 10, and"
+    ):
         logits_of(tmp_path / "adapter", base)
 
 
@@ -331,7 +337,7 @@ def test_a_tensor_of_another_shape_is_refused_with_both_shapes(checkpoint: Path,
     weights["model.norm.weight"] = torch.ones(5)
     save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(
-        CheckpointError, match=r"checkpoint-20: model.norm.weight is 5 in .*, and 16 by its config.json"
+        CheckpointError, match=r"checkpoint-20: model.norm.weight is 5 in .*, but 16 according to its config.json"
     ):
         load(checkpoint)
     base = write_checkpoint(tmp_path / "base", seed=0)
@@ -354,7 +360,7 @@ def test_a_pickle_with_more_than_tensors_is_refused_without_torchs_advice(
 ) -> None:
     (checkpoint / "model.safetensors").unlink()
     torch.save({"weight": Harmless()}, checkpoint / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match=r"checkpoint-20/pytorch_model.bin: a pickle .* convert it") as caught:
+    with pytest.raises(CheckpointError, match=r"checkpoint-20/pytorch_model.bin: the pickle .* convert it") as caught:
         load(checkpoint)
     assert "weights_only" not in str(caught.value)
     assert "ran" not in capfd.readouterr().out
@@ -401,8 +407,8 @@ def test_a_chat_prompt_is_rendered_with_its_system_turn() -> None:
 @pytest.mark.parametrize(
     ("prompt", "chat", "message"),
     [
-        ("c", True, "--chat: the tokenizer has no chat template; leave --chat out"),
-        ("zebra", False, r"prompt 'zebra': the tokenizer cannot encode it .*: use a matching problem set"),
+        ("c", True, "--chat: the tokenizer has no chat template; remove --chat"),
+        ("zebra", False, r"prompt 'zebra': the model's tokenizer cannot encode this text .*; use a problem set"),
         ("  ", False, "prompt '  ': no tokens"),
     ],
     ids=["no chat template", "another alphabet", "blank"],
@@ -418,7 +424,7 @@ def test_a_response_ends_with_the_end_token() -> None:
 
 
 def test_a_prompt_with_tokens_outside_the_vocabulary_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(SamplerError, match=r"token 10 is outside the model's 10; the tokenizer belongs to another"):
+    with pytest.raises(SamplerError, match=r"token 10 is outside the model's vocabulary of 10; the tokenizer belongs"):
         require_fit(load(checkpoint), problem("a"), [2, 10], n_response=1)
 
 
@@ -432,7 +438,7 @@ def test_a_missing_device_is_refused() -> None:
         pick_device("tpu9")
     with pytest.raises(ConfigError, match="--device cuda:99: this machine has no such CUDA GPU"):
         pick_device("cuda:99")
-    with pytest.raises(ConfigError, match="--device meta: this device has no data"):
+    with pytest.raises(ConfigError, match="--device meta: the meta device cannot compute"):
         pick_device("meta")
 
 

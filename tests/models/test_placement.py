@@ -46,7 +46,7 @@ def test_a_model_is_distributed_if_the_first_gpu_is_too_small_and_refused_if_all
     assert room(140, [100, 50], 500) == {0: 80 * GIB, 1: 40 * GIB, "cpu": 400 * GIB}
     assert room(140, [100, 20], 500, share=0.6) == {0: 30 * GIB, 1: 16 * GIB, "cpu": 400 * GIB}
     with pytest.raises(
-        CheckpointError, match=r"^m takes 140 GiB, but only 80 GiB are free on 2 GPUs and 40 GiB in this .*--dtype"
+        CheckpointError, match=r"^m needs 140 GiB, but only 80 GiB are free on 2 GPUs and 40 GiB in this .*--dtype"
     ):
         room(140, [50, 50], 50)
     with pytest.raises(CheckpointError, match=r"^m .*vLLM's share of 0\.9 .*lower --gpu-memory-share"):

@@ -248,7 +248,9 @@ def test_an_end_at_the_last_token_is_a_stop(tiny_checkpoint: Path) -> None:
 
 def test_the_error_for_a_prompt_beyond_the_context_has_its_problem(tiny_checkpoint: Path) -> None:
     long = problem("a " * (CONTEXT - 7))
-    with pytest.raises(SamplerError, match=rf"57 tokens and 8 of response exceed .* context of 64.*{long.problem_id}"):
+    with pytest.raises(
+        SamplerError, match=rf"57 prompt tokens and 8 response tokens exceed .* of 64.*{long.problem_id}"
+    ):
         draw(checkpoint_at(tiny_checkpoint), [SampleRequest(problem=long, sample_indices=(0,))], settings_with())
     fits = problem("a " * (CONTEXT - 8))
     assert draw(checkpoint_at(tiny_checkpoint), [SampleRequest(problem=fits, sample_indices=(0,))], settings_with())

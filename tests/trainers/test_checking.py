@@ -105,7 +105,9 @@ def test_surrogates_of_the_ratio_get_several_updates_and_one_update_is_rejected(
 def test_the_longest_prompt_and_response_must_fit_the_context(config: TrainConfig) -> None:
     """The context is 64 tokens, the longest prompt 6."""
     checked(replace(config, max_tokens=58))
-    with pytest.raises(SamplerError, match=r"6 tokens and 59 of response exceed .* of 64; lower --max-tokens"):
+    with pytest.raises(
+        SamplerError, match=r"6 prompt tokens and 59 response tokens exceed .* of 64; lower --max-tokens"
+    ):
         train(replace(config, max_tokens=59))
     assert not list(config.output_dir.glob("checkpoint-*"))
 
@@ -153,9 +155,9 @@ def test_an_invalid_setting_is_reported(
     ("setting", "file", "change", "message"),
     [
         ("reference", "tokenizer.json", rename_a_token, "the reference's tokenizer assigns other ids"),
-        ("reference", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
+        ("reference", "config.json", shorten_context, r"6 prompt tokens and 1 response tokens exceed .* of 6;"),
         ("memory", "tokenizer.json", rename_a_token, "the memory network's tokenizer differs from the policy's"),
-        ("memory", "config.json", shorten_context, r"6 tokens and 1 of response exceed .* of 6;"),
+        ("memory", "config.json", shorten_context, r"6 prompt tokens and 1 response tokens exceed .* of 6;"),
         ("memory", "config.json", widen, "the memory network has logits for 128 tokens, the policy for 107"),
     ],
 )
