@@ -1,4 +1,4 @@
-"""Samplers generate responses. Imports nothing heavy before a sampler is made."""
+"""Choose and create the sampler that generates responses. Imports torch and vLLM only when a sampler is created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oversharp.diagnostics.samplers.contract import (
     SampleRequest,
 )
 
-#: Entry-point group for samplers of other packages; an entry point is a class such as ``SamplerClass``.
+#: Entry-point group for samplers of other packages. An entry point is a class with the constructor of ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
 _BUILT_IN = ("auto", "transformers", "vllm")
@@ -34,29 +34,30 @@ class SamplerClass(Protocol):
 def choose_sampler(
     name: str, checkpoints: Sequence[Checkpoint], *, device: str | None, stored: str | None = None
 ) -> tuple[str, str]:
-    """Return the sampler for ``name`` and the reason; ``auto`` is vLLM if it runs every checkpoint of the series.
+    """Return the name of the sampler to use, and the reason.
 
-    ``stored`` is the sampler of the series' samples in the store; ``auto`` keeps it, because samples of another sampler
-    cannot continue them. Raises ``SamplerError`` for a name that is unknown or cannot run here, and ``ConfigError`` for
-    a plugin whose name is already in use.
+    ``auto`` selects vLLM if vLLM can run every checkpoint of the series on this machine, else transformers. ``stored``
+    is the sampler that generated the series' samples in the store, if there are any. If it is transformers, ``auto``
+    keeps it, because samples of another sampler cannot be combined with them. Raises ``SamplerError`` for an unknown
+    name and for vLLM if it cannot run here, ``ConfigError`` for a plugin whose name is already in use.
     """
     known = (*_BUILT_IN, *sorted(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)))
     if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
         if stored == "transformers":
-            return stored, "auto: the samples in the store are from it"
+            return stored, "auto: it generated the samples in the store"
         obstacle = _obstacle(checkpoints, device)
         if obstacle:
             return "transformers", f"auto: vLLM cannot run here ({obstacle.removesuffix(_HINT)})"
-        return "vllm", "auto: it runs this model here"
+        return "vllm", "auto: it supports this model on this machine"
     if name not in known:
         raise SamplerError(f"--sampler {name}: unknown; choose from {', '.join(known)}")
     return name, "as requested"
 
 
 def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
-    """Return the largest rank of the supported adapters of each model, for vLLM to reserve."""
+    """Return the largest rank of the supported adapters of each base model. vLLM reserves memory for it."""
     from oversharp.diagnostics.samplers.vllm_support import lora_rank
 
     ranks: dict[Path, int] = {}
@@ -66,7 +67,7 @@ def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
         try:
             rank = lora_rank(checkpoint)
         except SamplerError:
-            continue  # reported when it is loaded
+            continue  # loading the checkpoint raises the error
         model = checkpoint.base_path.resolve()
         ranks[model] = max(rank, ranks.get(model, 0))
     return ranks
@@ -77,7 +78,7 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
     if name == "vllm":
         from oversharp.diagnostics.samplers.vllm_engine import EngineProcess, engine_environment
 
-        # start it first: it imports vLLM while this process imports torch and loads the first model
+        # start the process first: it imports vLLM while this process imports torch and loads the first model
         models = context.models
         environment = engine_environment(models.device_name, context.engine, os.environ, dtype=models.dtype)
         process = EngineProcess(environment)
@@ -93,7 +94,7 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
 
 
 def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | None:
-    """Return why vLLM cannot run all checkpoints, without importing it; None if it can."""
+    """Return why vLLM cannot run all checkpoints, None if it can. Does not import vLLM."""
     from oversharp.diagnostics.samplers.vllm_support import lora_rank, why_not
 
     for checkpoint in checkpoints:

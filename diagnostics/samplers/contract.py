@@ -1,4 +1,4 @@
-"""Protocol of samplers, for transformers, vLLM and other packages."""
+"""Protocol that all samplers implement: transformers, vLLM and plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, Sam
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRequest:
-    """Missing responses of one problem: these indices, and the greedy one if ``greedy``."""
+    """Responses of one problem to generate: those at ``sample_indices``, and a greedy one if ``greedy``."""
 
     problem: Problem
     sample_indices: tuple[int, ...]
@@ -23,12 +23,15 @@ class SampleRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """Settings of an inference engine; never part of a sample's identity.
+    """Settings of an inference engine. They do not change the samples' identities.
 
-    The engine uses ``gpu_memory_share`` of each GPU; the rest is for the model that scores. ``max_model_len`` is in
-    tokens, prompt and response together; None: as long as the longest request. ``cpu_cache_gib`` limits the KV cache
-    without a GPU. ``trust_remote_code`` runs code in the model's folder. ``lora_ranks`` is the largest rank of the
-    adapters of each model, reserved from the start.
+    Attributes:
+        tensor_parallel: number of GPUs that share a model.
+        gpu_memory_share: share of each GPU's memory for the engine. The rest is for the model that scores responses.
+        max_model_len: largest number of tokens of prompt and response together. None: that of the longest request.
+        cpu_cache_gib: limit of the KV cache on a machine without GPU, in GiB.
+        trust_remote_code: whether code in the model's folder may run.
+        lora_ranks: largest adapter rank of each base model. The engine reserves memory for it at its start.
     """
 
     tensor_parallel: int = 1
@@ -43,9 +46,10 @@ class EngineSettings:
 class SamplerContext:
     """Arguments of a sampler's constructor.
 
-    ``models`` loads transformers models and is shared with the scorer, so that a checkpoint is loaded once.
-    ``batch_size`` is in rows (concurrent responses), None: chosen from the model's size. ``note`` prints a line, such
-    as the reason for an engine restart.
+    Attributes:
+        models: loads transformers models. The scorer uses the same object, so a checkpoint is loaded only once.
+        batch_size: number of concurrent responses. None: chosen from the model's size.
+        note: prints a line for the user, such as the reason for an engine restart.
     """
 
     models: ModelHolder
@@ -55,17 +59,17 @@ class SamplerContext:
 
 
 class Sampler(Protocol):
-    """Generates responses of a whole series; ``sample`` swaps the weights as needed."""
+    """Generates responses for all checkpoints of a series. ``sample`` loads the checkpoint's weights if needed."""
 
     name: str
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Yield finished samples in batches that are small enough to commit separately.
+        """Yield finished samples in small batches, each of which can be committed separately.
 
-        A sample depends only on (settings.seed, checkpoint.checkpoint_id, problem_id, sample_index), not on other
-        requests or their order.
+        A sample depends only on the settings, the checkpoint, the problem and the sample index. It does not depend on
+        other requests or their order.
         """
 
     def close(self) -> None:
@@ -74,14 +78,14 @@ class Sampler(Protocol):
 
 @runtime_checkable
 class RestingSampler(Protocol):
-    """A sampler whose engine can release memory for the model that scores."""
+    """A sampler whose engine can release memory for the model that scores responses."""
 
     def rest(self) -> None:
-        """Release as much memory as possible until the next ``sample``."""
+        """Release as much memory as possible until the next call of ``sample``."""
 
 
 def row_key(*identity: str | int) -> int:
-    """Return a signed 64-bit hash of the identity of a row of samples.
+    """Return a signed 64-bit hash of a sample's identity, used as its random key.
 
     >>> row_key(0, "weights", "problem", 1) == row_key(0, "weights", "problem", 11)
     False

@@ -1,7 +1,7 @@
 """Sampler for any machine: batched ``generate`` of transformers, on CPU or GPU.
 
-A sample depends only on its identity, not on the rest of its batch: token ``t`` of a row uses random number ``t`` of
-the row's key (``contract.row_key``), computed by a function instead of a stream.
+A sample depends only on its identity, and not on the other rows of its batch. Token ``t`` of a row uses random number
+``t`` of the row's key (``contract.row_key``), which is a pure function of key and ``t``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, Sam
 from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
 
 MAX_ROWS = 1024
-#: Limit of a batch's cache and logits: bytes on a CPU, a share of the free memory on a GPU.
+#: Limit of the memory for a batch's KV cache and logits: bytes on a CPU, a share of the free memory on a GPU.
 CPU_BATCH_BYTES = 1 << 30
 GPU_FREE_SHARE = 0.5
-#: Numbers of a float64 chunk: 128 MiB.
+#: Elements of a (row, vocabulary) table that are converted to float64 at a time: 128 MiB.
 _ELEMENTS_PER_CHUNK = 1 << 24
 
-# Constants of splitmix64 (Steele, Lea, Flood 2014: Fast splittable pseudorandom number generators, fig. 15–17),
-# written as signed numbers: torch has no unsigned 64-bit arithmetic, and two's complement wraps alike.
+# Constants of splitmix64 (Steele, Lea, Flood 2014: Fast splittable pseudorandom number generators, fig. 15–17). They
+# are signed, because torch has no unsigned 64-bit arithmetic. Signed overflow wraps to the same bits.
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
@@ -56,10 +56,10 @@ class _SampleRow:
 
 
 class TransformersSampler:
-    """Generates responses with ``model.generate``.
+    """Sampler that uses ``model.generate`` of transformers.
 
-    ``batch_size`` is in rows (responses); by default as many as memory allows, at most 1,024. It is halved when a GPU
-    runs out of memory. Samples do not depend on it, except for the last bits of their log-probabilities.
+    The context's ``batch_size`` is the number of responses per batch. By default it is the number that fits in memory,
+    at most 1,024. It is halved if a GPU runs out of memory. Only the last bits of log-probabilities depend on it.
     """
 
     name = "transformers"
@@ -67,15 +67,15 @@ class TransformersSampler:
     def __init__(self, context: SamplerContext) -> None:
         self._models = context.models
         self._batch_size = context.batch_size
-        self._most_rows: int | None = None  # limit after a GPU ran out of memory
+        self._most_rows: int | None = None  # limit of the batch size after a GPU ran out of memory
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Yield finished samples batch by batch, prompts of similar length together.
+        """Yield finished samples batch by batch. Prompts in a batch have similar lengths.
 
-        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model returns NaN, or a single
-        response does not fit the GPU.
+        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, if the model returns NaN, or if a
+        single response does not fit in the GPU's memory.
         """
         loaded = self._models.load(checkpoint)
         rows = _rows(loaded, checkpoint, requests, settings)
@@ -88,7 +88,7 @@ class TransformersSampler:
     def _draw(
         self, checkpoint: Checkpoint, loaded: LoadedModel, rows: Sequence[_SampleRow], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Sample one batch, in pieces if it does not fit the memory."""
+        """Sample one batch, in smaller pieces if it does not fit in memory."""
         done = 0
         while done < len(rows):
             piece = rows[done : done + (self._most_rows or len(rows))]
@@ -107,7 +107,7 @@ class TransformersSampler:
             yield samples
 
     def close(self) -> None:
-        """Release the model; the next ``sample`` loads it again."""
+        """Release the model. The next ``sample`` loads it again."""
         self._models.close()
 
 
@@ -135,13 +135,13 @@ def _rows(
 
 
 def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
-    """Return the number of rows of ``n_tokens`` that fit the memory, a power of two."""
+    """Return the number of rows of ``n_tokens`` tokens that fit in memory, rounded down to a power of two."""
     config = loaded.model.config.get_text_config()
-    heads = getattr(config, "num_attention_heads", 1)  # recurrent models have none, and a state instead of a cache
+    heads = getattr(config, "num_attention_heads", 1)  # recurrent models have no attention heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     cache_bytes = 2 * config.num_hidden_layers * kv_heads * head_dim * n_tokens * loaded.model.dtype.itemsize
-    logit_bytes = 3 * loaded.vocabulary_size * torch.float32.itemsize  # original, copy, masked
+    logit_bytes = 3 * loaded.vocabulary_size * torch.float32.itemsize  # original, copy and masked copy
     memory = CPU_BATCH_BYTES
     if loaded.device.type == "cuda":
         memory = int(GPU_FREE_SHARE * torch.cuda.mem_get_info(loaded.device)[0])
@@ -170,7 +170,7 @@ def _generate(loaded: LoadedModel, rows: Sequence[_SampleRow], settings: Samplin
             generation_config=_greedy_decoding(loaded, max_new_tokens=settings.max_tokens),
         )
     response_BT = ids_BL[:, width:]
-    # on a GPU, generate may run a few steps past the end and drop them
+    # on a GPU, generate may run a few steps too many and drop their tokens
     logp_BT = torch.stack(draw.logp_steps[: response_BT.shape[1]], dim=1)
     return _samples(loaded, rows, response_BT, logp_BT)
 
@@ -186,9 +186,10 @@ def _greedy_decoding(loaded: LoadedModel, *, max_new_tokens: int) -> GenerationC
 
 
 def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
-    """Prefill each distinct prompt once, and repeat its cache; None if that saves nothing.
+    """Prefill each distinct prompt once, and return the cache with one copy per row.
 
-    The last token of each prompt is left for ``generate``, which needs input.
+    The last token of each prompt is not prefilled, because ``generate`` needs at least one input token. Returns None if
+    no prompt is repeated, a prompt has only one token, or the cache cannot be copied.
     """
     distinct = list(dict.fromkeys(row.prompt_ids for row in rows))
     if len(distinct) == len(rows) or min(map(len, distinct)) < 2:
@@ -198,7 +199,7 @@ def _prefix_cache(loaded: LoadedModel, rows: Sequence[_SampleRow]) -> Any:
     config = _greedy_decoding(loaded, max_new_tokens=1)
     config.return_dict_in_generate = True
     cache = model.generate(input_ids=ids_PL, attention_mask=mask_PL.long(), generation_config=config).past_key_values
-    # recurrent layers have a state, not a sequence, and cannot be repeated this way
+    # the state of a recurrent layer cannot be copied per row this way
     if not all(hasattr(layer, "batch_select_indices") for layer in getattr(cache, "layers", [None])):
         return None
     place = {ids: index for index, ids in enumerate(distinct)}
@@ -213,13 +214,13 @@ def _samples(
     logp_BT: Float[Tensor, "row token"],
 ) -> list[Sample]:
     is_end_BT = torch.isin(response_BT, torch.tensor(loaded.end_ids, device=response_BT.device))
-    # a row ends at its first end token; generate pads after it
+    # a row ends at its first end token; later tokens are padding
     is_response_BT = is_end_BT.long().cumsum(dim=1) - is_end_BT.long() == 0
     logp_sum_B = torch.where(is_response_BT, logp_BT.double(), 0.0).sum(dim=1)
     if not bool(logp_sum_B.isfinite().all()):
         first_invalid = rows[int((~logp_sum_B.isfinite()).nonzero()[0, 0])]
         raise SamplerError(
-            f"problem {first_invalid.problem_id}: the model returns NaN or infinite logits after its prompt; "
+            f"problem {first_invalid.problem_id}: the model returns NaN or infinite logits for its prompt; "
             "try --dtype float32, or leave this checkpoint out"
         )
     lengths = is_response_BT.sum(dim=1).tolist()
@@ -245,7 +246,7 @@ def _samples(
 
 
 def uniform(key_B: Int[Tensor, " row"], position: int) -> Float[Tensor, " row"]:
-    """Return uniform random number ``position`` of each key, with 52 bits, by splitmix64.
+    """Return uniform random number ``position`` of each key: 52 bits of splitmix64, in [0, 1).
 
     >>> uniform(torch.tensor([0]), 0)  # splitmix64 seeded with 0 gives 0xE220A8397B1DCDAF first
     tensor([0.8833], dtype=torch.float64)
@@ -255,7 +256,7 @@ def uniform(key_B: Int[Tensor, " row"], position: int) -> Float[Tensor, " row"]:
     bits_B = (bits_B ^ _shift_right(bits_B, 30)) * _MIX_1
     bits_B = (bits_B ^ _shift_right(bits_B, 27)) * _MIX_2
     bits_B = bits_B ^ _shift_right(bits_B, 31)
-    # 52 bits: with 53 the product of u and a total just below 1 can round up to the total itself
+    # 52 bits, because with 53 bits u times a total just below 1 could round up to the total
     return _shift_right(bits_B, 12).double() * 2.0**-52
 
 
@@ -264,10 +265,10 @@ def _shift_right(bits_B: Int[Tensor, " row"], n: int) -> Int[Tensor, " row"]:
 
 
 def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
-    """Draw one token per row from softmax(logits), by the inverse CDF in float64.
+    """Sample one token per row from softmax(logits), by the inverse CDF in float64.
 
-    In float32 the rounding error of the sum over a large vocabulary exceeds the probability of rare tokens. A token
-    with probability 0 is never drawn.
+    In float32 the rounding error of a sum over a large vocabulary would exceed the probability of rare tokens. A token
+    with probability 0 is never sampled.
 
     >>> logits = torch.tensor([[0.0, -torch.inf, 0.0], [0.0, -torch.inf, 0.0]])
     >>> draw_tokens(logits, torch.tensor([0.2, 0.5], dtype=torch.float64)).tolist()
@@ -276,14 +277,14 @@ def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Ten
     cumulative_BV = logits_BV.double().softmax(dim=-1).cumsum(dim=-1)
     threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
     token_B = torch.searchsorted(cumulative_BV, threshold_B1, right=True)[:, 0]
-    return token_B.clamp(max=logits_BV.shape[1] - 1)  # NaN logits give any index; the caller finds them by their logp
+    return token_B.clamp(max=logits_BV.shape[1] - 1)  # NaN logits give any index; their NaN logp reveals them later
 
 
 class SeededDraw(LogitsProcessor):
-    """Draw the next token and mask all others, so that greedy ``generate`` chooses it.
+    """Logits processor that samples the next token and masks all others, so that greedy ``generate`` selects it.
 
-    ``logp_steps`` collects the log-probability of each step's token at temperature 1 over the whole vocabulary, in
-    nats, float32.
+    ``logp_steps`` collects the log-probability of each step's token, at temperature 1 over the whole vocabulary, in
+    nats, as float32.
     """
 
     def __init__(
@@ -323,7 +324,7 @@ class SeededDraw(LogitsProcessor):
 
 
 def _warpers(settings: SamplingSettings) -> LogitsProcessorList:
-    """Return temperature, then top-k, then top-p: the order of transformers and vLLM."""
+    """Return the processors for temperature, top-k and top-p, in the order that transformers and vLLM use."""
     warpers = LogitsProcessorList()
     if settings.temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(settings.temperature))

@@ -1,7 +1,7 @@
-"""Sampler with vLLM: one engine per series, with weights swapped between checkpoints.
+"""Sampler that uses vLLM: one engine per series, whose weights are swapped between checkpoints.
 
-The engine runs in a separate process (``vllm_process``). A probe verifies its weights after every start and swap, by
-comparing log-probabilities with those of transformers (``vllm_probe``).
+The engine runs in a separate process (``vllm_process``). After every start and swap a probe verifies its weights: it
+compares log-probabilities of vLLM with those of transformers (``vllm_probe``).
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EnginePr
 from oversharp.diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 
-#: Responses per request. They return together, so this limits what a kill loses and what is in memory.
+#: Largest number of responses per request. They return together, so it limits the memory, and the work that is lost if
+#: the process is killed.
 ROWS_PER_REQUEST = 64
-#: Rows, or seconds, after which a batch is yielded.
+#: A batch is yielded after this number of responses or seconds, whichever comes first.
 BATCH_ROWS = 1024
 BATCH_S = 5.0
-#: vLLM raises lower temperatures to this value.
+#: vLLM silently raises positive temperatures below this value to it.
 LEAST_TEMPERATURE = 0.01
-#: Consecutive starts that fail or yield no response before the audit gives up.
+#: The audit gives up after this number of consecutive engines that fail before they return a response.
 MAX_FAILURES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class _DrawJob:
-    """Responses ``first`` to ``first + n - 1`` of one problem, or its greedy one."""
+    """Responses ``first`` to ``first + n - 1`` of one problem, or its greedy response."""
 
     problem: Problem
     problem_id: str
@@ -47,10 +48,10 @@ class _DrawJob:
 
 
 class VllmSampler:
-    """Generates responses with vLLM.
+    """Sampler that uses vLLM.
 
-    ``batch_size`` is in rows (concurrent responses of the engine), by default ``default_rows``; it is halved when the
-    engine runs out of memory. Samples do not depend on it. The first engine runs in ``process``, if given.
+    The context's ``batch_size`` is the number of concurrent responses, by default ``default_rows``. It is halved if the
+    engine runs out of memory. Samples do not depend on it. If ``process`` is given, the first engine runs in it.
     """
 
     name = "vllm"
@@ -66,13 +67,13 @@ class VllmSampler:
     ) -> Iterator[list[Sample]]:
         """Yield finished samples as they arrive, about ``BATCH_ROWS`` at a time.
 
-        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, the model returns NaN, vLLM does not
-        support the model or its results differ from transformers, or the engine fails repeatedly.
+        Raises ``SamplerError`` if a prompt and ``max_tokens`` exceed the context, if the model returns NaN, if vLLM
+        does not support the model, if its results differ from transformers, or if the engine fails repeatedly.
         """
         if 0 < settings.temperature < LEAST_TEMPERATURE:
             raise SamplerError(
-                f"--temperature {settings.temperature}: vLLM needs {LEAST_TEMPERATURE} or more; "
-                "raise it, or use --sampler transformers"
+                f"--temperature {settings.temperature}: vLLM needs at least {LEAST_TEMPERATURE}; "
+                "raise --temperature, or use --sampler transformers"
             )
         loaded = self._models.load(checkpoint)
         jobs = _jobs(loaded, checkpoint, requests, settings)
@@ -91,26 +92,26 @@ class VllmSampler:
                     self._engines.recover(error, checkpoint, give_up=failures == MAX_FAILURES)
                 except (GeneratorExit, SamplerError):
                     raise
-                except BaseException:  # Ctrl-C may have interrupted a message, so this engine cannot be used again
+                except BaseException:  # Ctrl-C may have cut a message in half, so this engine cannot be used again
                     self._engines.close()
                     raise
         finally:
             self._n_unfinished -= 1
 
     def rest(self) -> None:
-        """Release the engine's GPU memory; has no effect while a ``sample`` is running."""
+        """Release the engine's memory. Has no effect while a ``sample`` is running."""
         if not self._n_unfinished:
             self._engines.rest()
 
     def close(self) -> None:
-        """End the engine's process and release the model; the next ``sample`` starts another."""
+        """End the engine's process and release the model. The next ``sample`` starts another engine."""
         self._engines.close()
         self._models.close()
 
     def _draw(
         self, missing: dict[int, _DrawJob], loaded: LoadedModel, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Submit and collect all missing jobs; yielded jobs are removed from ``missing``."""
+        """Submit all jobs in ``missing`` and yield their samples; yielded jobs are removed from ``missing``."""
         engine = self._engines.running
         most_rows = 2 * engine.plan.max_num_seqs + ROWS_PER_REQUEST
         waiting = iter(list(missing.items()))
@@ -123,7 +124,7 @@ class VllmSampler:
                     engine.submit(self._make_draw(*entry, loaded, settings))
                     rows_in_flight += entry[1].n
                 drawn = engine.collect(timeout_s=BATCH_S)
-                if drawn is not None and drawn.ticket in missing:  # else from an aborted call
+                if drawn is not None and drawn.ticket in missing:  # skip replies to an aborted call
                     done[drawn.ticket] = drawn.rows
                     rows_in_flight -= missing[drawn.ticket].n
                 n_done = sum(map(len, done.values()))
@@ -162,7 +163,7 @@ def _jobs(
         problem_id = request.problem.problem_id
         prompt_ids = tuple(encode_prompt(loaded.tokenizer, request.problem, settings))
         require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
-        # below 2^62, so that seed + index is a 64-bit number
+        # below 2^62, so that seed + index fits in 64 bits
         seed = row_key(settings.seed, checkpoint.checkpoint_id, problem_id) % (1 << 62)
         draws = [(first, n, False) for first, n in contiguous(request.sample_indices)]
         draws += [(0, 1, True)] if request.greedy else []
@@ -182,10 +183,11 @@ def _jobs(
 
 
 def contiguous(indices: Iterable[int], *, most: int = ROWS_PER_REQUEST) -> list[tuple[int, int]]:
-    """Return runs (first, length) of at most ``most`` that cover ``indices``, ascending.
+    """Return ascending runs (first, length) of consecutive indices that cover ``indices``.
 
-    vLLM draws response ``i`` of a request with the request's seed plus ``i``. A run that starts at ``first`` with the
-    seed ``base + first`` thus gives every index the seed ``base + index``, for any partition of the indices.
+    A run has at most ``most`` indices. vLLM generates response ``i`` of a request with the request's seed plus ``i``. A
+    run that starts at ``first`` gets the seed ``base + first``. So every index gets the seed ``base + index``, however
+    the indices are split into runs.
 
     >>> contiguous([5, 0, 1, 2, 7], most=2)
     [(0, 2), (2, 1), (5, 1), (7, 1)]
@@ -211,7 +213,7 @@ def _sample(loaded: LoadedModel, job: _DrawJob, index: int, row: DrawnRow, text:
     entropy_sum = None if row.entropy_T is None else float(row.entropy_T.sum(dtype=np.float64))
     if not np.isfinite(logp_sum) or (entropy_sum is not None and not np.isfinite(entropy_sum)):
         raise SamplerError(
-            f"problem {job.problem_id}: the model returns NaN or infinite logits after its prompt; "
+            f"problem {job.problem_id}: the model returns NaN or infinite logits for its prompt; "
             "try --dtype float32, or leave this checkpoint out"
         )
     return Sample(

@@ -1,4 +1,4 @@
-"""Client of a vLLM engine that runs in a separate process."""
+"""Client for a vLLM engine that runs in a separate process."""
 
 from __future__ import annotations
 
@@ -37,25 +37,26 @@ from oversharp.diagnostics.samplers.vllm_messages import (
 )
 
 WORKER_EXTENSION = "oversharp.diagnostics.samplers.vllm_worker.WorkerExtension"
-#: A prompt is prefilled in one step, because the CPU model runner fails on a seeded request with a split prefill.
+#: Smallest ``max_num_batched_tokens``. Chunked prefill is disabled, because vLLM's CPU model runner fails on a seeded
+#: request whose prefill is split.
 LEAST_BATCHED_TOKENS = 16384
-#: Tokens per block of the KV cache on a CPU. Responses to a prompt share only whole blocks, and vLLM's default of 128
-#: exceeds most prompts.
+#: Tokens per block of the KV cache on a CPU. Responses to a prompt share only whole blocks, and most prompts are
+#: shorter than vLLM's default of 128 tokens.
 CPU_BLOCK_TOKENS = 32
-#: Line of an exception, bare or after the prefix of vLLM's logger.
+#: Line of a log that contains an exception, with or without the prefix of vLLM's logger.
 _EXCEPTION = re.compile(
     r"(?:(?:\([^()]*\) )?[A-Z]+ [-\d]+ [:\d]+ \[[^]]*\] )?(?P<line>(?:\w+\.)*[A-Z]\w*Error(?::.*)?)$"
 )
-#: Variables that configure torch's GPU memory allocator.
+#: Environment variables that configure torch's GPU memory allocator.
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-#: Seconds that an engine may take to end.
+#: Seconds to wait for an engine's process to end.
 _STOP_S = 10.0
 
 
 class EngineLostError(Exception):
-    """The engine process ended or raised; the message is its last error.
+    """The engine's process ended or raised an error. The message is its last error.
 
-    ``short_of_memory``: it was killed or ran out of memory, so fewer concurrent responses may help.
+    ``short_of_memory``: the process was killed or ran out of memory, so fewer concurrent responses may help.
     """
 
     def __init__(self, message: str, *, short_of_memory: bool) -> None:
@@ -65,11 +66,16 @@ class EngineLostError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class EnginePlan:
-    """Settings of an engine; a change of any field requires a new one.
+    """Settings of an engine. They cannot change while it runs.
 
-    ``max_model_len`` is in tokens, prompt and response together; ``row_tokens`` is the longest request, which a probe
-    may exceed. ``max_lora_rank`` 0: no adapters. ``threads``: CPU threads, None: vLLM's default. ``token_bytes``: size
-    of the keys and values of one token, None if unknown.
+    Attributes:
+        max_model_len: largest number of tokens of prompt and response together.
+        row_tokens: number of tokens of the longest request. A probe may be longer.
+        max_num_seqs: largest number of concurrent responses.
+        max_lora_rank: largest rank of an adapter, 0 for no adapters.
+        eager: whether compilation is disabled.
+        threads: number of CPU threads, None for vLLM's default.
+        token_bytes: bytes of the keys and values of one token, None if unknown.
     """
 
     model: Path
@@ -91,23 +97,27 @@ class EnginePlan:
 
     @property
     def sleeps(self) -> bool:
-        """Whether the engine can release its GPU; vLLM's memory pool does not support expandable segments."""
+        """Whether the engine can release its GPU memory (vLLM's sleep mode).
+
+        vLLM's memory pool does not support expandable segments of torch's allocator.
+        """
         segments = any("expandable_segments:True" in os.environ.get(name, "") for name in _ALLOCATOR_VARIABLES)
         return not self.on_cpu and not segments
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the KV cache on a CPU: all responses at their longest, but at most the user's limit.
+        """Size of the KV cache on a CPU, in bytes.
 
-        It covers ``row_tokens`` for each response, and ``max_model_len`` for one. With SmolLM2-135M and 256 responses,
-        512 tokens instead of the requested 131 would take 1 GiB more. vLLM fills the cache with zeros first, which
-        takes seconds per GiB.
+        The cache fits ``row_tokens`` tokens for each concurrent response, or ``max_model_len`` tokens for one response,
+        but is at most the user's limit. It is not made larger, because vLLM first fills it with zeros, which takes
+        seconds per GiB. With SmolLM2-135M and 256 responses, a cache for 512 tokens instead of the needed 131 would
+        take 1 GiB more.
         """
         allowed = self.settings.cpu_cache_gib << 30
         if self.token_bytes is None:
             return allowed
         longest, asked = (-(-tokens // CPU_BLOCK_TOKENS) for tokens in (self.max_model_len, self.row_tokens))
-        blocks = max(longest, self.max_num_seqs * asked) + 1  # vLLM reserves one
+        blocks = max(longest, self.max_num_seqs * asked) + 1  # vLLM reserves one block
         return min(allowed, blocks * CPU_BLOCK_TOKENS * self.token_bytes)
 
     def arguments(self) -> dict[str, Any]:
@@ -115,7 +125,7 @@ class EnginePlan:
         arguments: dict[str, Any] = {
             "model": str(self.model),
             "skip_tokenizer_init": True,
-            "generation_config": "vllm",  # not the checkpoint's, because only the audit's settings apply
+            "generation_config": "vllm",  # ignore the checkpoint's defaults, because only the audit's settings apply
             "dtype": self.dtype,
             "enforce_eager": self.eager,
             "max_model_len": self.max_model_len,
@@ -151,32 +161,32 @@ class EnginePlan:
 def engine_environment(
     device: str | None, settings: EngineSettings, inherited: Mapping[str, str], *, dtype: str = "float32"
 ) -> dict[str, str]:
-    """Return environment variables of an engine's process; the user's are kept."""
+    """Return the environment variables of an engine's process. Variables that the user has set are kept."""
     defaults = {
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_USE_V2_MODEL_RUNNER": "0",  # the entropy hook does not support its sampler
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # this is a separate process already
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # the entropy hook does not support the V2 sampler
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine already has a separate process
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
     defaults |= dict((ONEDNN_CACHE_LIMIT,))
-    if dtype == "float32":  # else attention on a GPU keeps 10 of the 23 bits: errors of 3e-3 to 1.6e-2 nats
+    if dtype == "float32":  # by default, GPU attention uses TF32, with errors of 3e-3 to 1.6e-2 nats
         defaults["TRITON_F32_DEFAULT"] = "ieee"
-    # the child must import the modules from the same places
+    # the child process must import modules from the same folders
     own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return defaults | dict(inherited) | own | _visible_gpus(device, settings.tensor_parallel, inherited)
 
 
 class EngineProcess:
-    """Process of one engine, which imports vLLM while it waits for the ``Start`` order.
+    """Process of one engine. It imports vLLM while it waits for the ``Start`` order.
 
-    ``send`` and ``receive`` raise ``EngineLostError`` once the process ended or raised.
+    ``send`` and ``receive`` raise ``EngineLostError`` if the process has ended or raised an error.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the engine
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed together with the engine
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -193,26 +203,26 @@ class EngineProcess:
                 stdout=self._log,
                 stderr=self._log,
                 env=environment,
-                start_new_session=True,  # this process handles Ctrl-C
+                start_new_session=True,  # Ctrl-C must not reach the engine; this process handles it
             )
         self._connection = Connection(ours.detach())
         self._idle = True
 
     @property
     def process_id(self) -> int:
-        """Process id, also that of its process group."""
+        """Process id, which is also the id of its process group."""
         return self._process.pid
 
     def send(self, order: Order) -> None:
-        """Send an order."""
+        """Send an order to the engine's process."""
         self._idle = False
         try:
             self._connection.send(order)
-        except OSError:  # it ended, possibly after a reply that was not received yet
+        except OSError:  # the process ended; its last reply may not have been received yet
             raise self._ended_error(self._received_error()) from None
 
     def receive(self, timeout_s: float | None = None) -> Answer | Drawn | None:
-        """Return the next reply; None if there is none within ``timeout_s``."""
+        """Return the next reply, None if none arrives within ``timeout_s`` seconds."""
         try:
             if not self._connection.poll(timeout_s):
                 return None
@@ -229,7 +239,7 @@ class EngineProcess:
             self._connection.send(Stop())
         self._connection.close()
         try:
-            # without an engine there is nothing to shut down, and the process may still be importing
+            # before the first order there is no engine to shut down, and the process may still be importing vLLM
             self._process.wait(timeout=0.0 if self._idle else _STOP_S)
         except subprocess.TimeoutExpired:
             pass
@@ -240,7 +250,7 @@ class EngineProcess:
             self._log.close()
 
     def _ended_error(self, error: str | None = None) -> EngineLostError:
-        """Return why the process ended, in one line."""
+        """Return an error with the reason why the process ended, in one line."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_STOP_S)
         code = self._process.returncode
@@ -253,7 +263,7 @@ class EngineProcess:
         return EngineLostError(line, short_of_memory="memory" in error.lower())
 
     def _received_error(self) -> str | None:
-        """Return the exception in its last reply; None if it ended without an exception."""
+        """Return the error in the process's pending replies, None if there is none."""
         with contextlib.suppress(EOFError, OSError):
             while self._connection.poll(0):
                 reply: Reply = self._connection.recv()
@@ -263,13 +273,13 @@ class EngineProcess:
 
 
 class VllmEngine:
-    """A running engine. Any method raises ``EngineLostError`` once the process ended or raised.
+    """A running engine. Each method raises ``EngineLostError`` if the process has ended or raised an error.
 
-    Orders with an answer must not be given while draws are unfinished.
+    While draws are unfinished, call only ``submit``, ``collect``, ``abort`` and ``close``.
     """
 
     def __init__(self, plan: EnginePlan, process: EngineProcess) -> None:
-        """Build the engine in ``process``, which is closed if that fails."""
+        """Build the engine in ``process``. If that fails, the process is closed."""
         self.plan = plan
         self._process = process
         try:
@@ -284,26 +294,29 @@ class VllmEngine:
 
     @property
     def process_id(self) -> int:
-        """Id of the engine's process, also that of its process group."""
+        """Id of the engine's process, which is also the id of its process group."""
         return self._process.process_id
 
     def reload_weights(self, path: Path) -> None:
-        """Read the weights in ``path`` into the running model."""
+        """Load the weights in ``path`` into the running engine."""
         self._ask(WorkerCall(method="reload_weights", arguments={"weights_path": str(path)}))
 
     def repack_tied_heads(self) -> None:
-        """Repack tied output heads, as needed after a reload (see ``WorkerExtension``)."""
+        """Repack tied output heads. Needed after ``reload_weights`` (see ``WorkerExtension``)."""
         self._ask(WorkerCall(method="oversharp_repack_tied_heads"))
 
     def reset_prefix_cache(self) -> bool:
-        """Drop the prefix cache, which contains keys and values of the old weights after a reload."""
+        """Drop the prefix cache, and return whether this succeeded.
+
+        After ``reload_weights`` the prefix cache contains keys and values of the old weights.
+        """
         return bool(self._ask(EngineCall(method="reset_prefix_cache")))
 
     def rest(self) -> None:
-        """Release memory; all draws must be finished. Call ``wake`` before the next draw.
+        """Release memory. All draws must be finished; call ``wake`` before the next draw.
 
-        On a GPU the weights move to the machine's memory and the cache is dropped. On a CPU only the cache is released,
-        and allocated again in use.
+        On a GPU the weights are moved to CPU memory and the KV cache is dropped. On a CPU only the KV cache is
+        released; its memory is allocated again when it is used.
         """
         if self.plan.sleeps:
             self._ask(EngineCall(method="sleep", arguments={"level": 1}))
@@ -316,26 +329,26 @@ class VllmEngine:
             self._ask(EngineCall(method="wake_up"))
 
     def hook_entropy(self) -> None:
-        """Allow draws to request entropies."""
+        """Install the entropy hook, so that draws may request entropies."""
         self._ask(WorkerCall(method="oversharp_hook_entropy"))
 
     def add_adapter(self, adapter: Adapter) -> None:
-        """Load an adapter now, so that an invalid adapter fails here."""
+        """Load an adapter now, so that an invalid adapter raises here and not at its first draw."""
         self._ask(AddAdapter(adapter=adapter))
 
     def submit(self, *draws: Draw) -> None:
-        """Queue draws; an idle engine starts them all in one step."""
+        """Queue draws. An idle engine starts all of them in one step."""
         self._process.send(Draws(draws=draws))
 
     def collect(self, *, timeout_s: float | None = None) -> Drawn | None:
-        """Return the next finished draw, in any order; None if there is none within ``timeout_s``."""
+        """Return the next finished draw, in order of completion, None if there is none within ``timeout_s``."""
         reply = self._process.receive(timeout_s)
         if isinstance(reply, Answer):
             raise TypeError(f"{reply} is not a draw")
         return reply
 
     def abort(self) -> None:
-        """Drop unfinished draws; finished draws may still be collected."""
+        """Drop unfinished draws. Draws that finished before may still be collected."""
         with contextlib.suppress(EngineLostError):
             self._process.send(Abort())
 
@@ -346,12 +359,12 @@ class VllmEngine:
     def _ask(self, order: Order) -> Any:
         self._process.send(order)
         while not isinstance(reply := self._process.receive(), Answer):
-            pass  # a draw that finished before the abort
+            pass  # skip draws that finished before an abort
         return reply.value
 
 
 def _last_exception_line(log: str) -> str:
-    """Return the line of a log's last exception, else its last line; may be empty."""
+    """Return the line of the last exception in a log, or the log's last line if there is no exception."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     raised = filter(None, map(_EXCEPTION.match, reversed(lines)))
     return next((match["line"] for match in raised), lines[-1] if lines else "")
@@ -359,13 +372,13 @@ def _last_exception_line(log: str) -> str:
 
 def _first_line(error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if line.strip()]
-    if len(lines) > 1 and "validation error for" in lines[0]:  # the next line has the cause
+    if len(lines) > 1 and "validation error for" in lines[0]:  # the next line contains the cause
         return lines[1][:200]
     return lines[0][:200] if lines else "no reason given"
 
 
 def _visible_gpus(device: str | None, tensor_parallel: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that makes ``device`` the first visible GPU, as vLLM needs."""
+    """Return the environment variable that makes ``device`` the first visible GPU, as vLLM requires."""
     kind, _, index = (device or "").partition(":")
     if kind == "cpu" or not index:
         return {}

@@ -1,4 +1,4 @@
-"""Messages between the audit and vLLM's process. Imports neither torch nor vLLM."""
+"""Messages between the audit's process and vLLM's process. Imports neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """A LoRA adapter. ``number`` must be unique in the engine, else vLLM keeps the old adapter."""
+    """A LoRA adapter. ``number`` must be unique in an engine; for a known number vLLM keeps the old adapter."""
 
     number: int
     path: Path
@@ -20,7 +20,11 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """Build the engine. ``threads`` None: vLLM's default. ``eager``: no compilation."""
+    """Order to build the engine.
+
+    ``arguments`` are those of ``vllm.LLM``. ``threads`` is the number of CPU threads, None for vLLM's default.
+    ``eager`` disables compilation.
+    """
 
     arguments: dict[str, Any]
     threads: int | None
@@ -29,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCall:
-    """Call a method of ``vllm.LLM``; the answer is its result."""
+    """Order to call a method of ``vllm.LLM``. The answer is the method's result."""
 
     method: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +41,10 @@ class EngineCall:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerCall:
-    """Call a method of every worker, vLLM's or one of ``vllm_worker``; the answer is the list of results."""
+    """Order to call a method of every vLLM worker, including those of ``vllm_worker``.
+
+    The answer is the list of the workers' results.
+    """
 
     method: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -45,17 +52,18 @@ class WorkerCall:
 
 @dataclass(frozen=True, kw_only=True)
 class AddAdapter:
-    """Load an adapter; the answer is whether this succeeded."""
+    """Order to load an adapter. The answer is whether it was loaded."""
 
     adapter: Adapter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Draw ``n`` responses to a prompt; response ``i`` depends only on ``seed + i`` and these fields.
+    """Order to generate ``n`` responses to a prompt.
 
-    Temperature 0 is greedy and needs no seed. A response ends with a token of ``end_ids`` or after ``max_tokens``.
-    ``entropy`` requires the worker's hook, and returns the entropy of every next-token distribution.
+    Response ``i`` depends only on ``seed + i`` and the other fields. Temperature 0 is greedy and needs no seed. A
+    response ends with a token of ``end_ids`` or after ``max_tokens`` tokens. ``entropy`` requests the entropy of every
+    next-token distribution, which requires ``WorkerExtension.oversharp_hook_entropy``. ``ticket`` identifies the reply.
     """
 
     ticket: int
@@ -73,19 +81,19 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """Draws that an idle engine starts in the same step."""
+    """Order with several draws. An idle engine starts all of them in the same step."""
 
     draws: tuple[Draw, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abort:
-    """Drop every unfinished draw. Not answered; finished draws may still arrive."""
+    """Order to drop every unfinished draw. There is no answer. Draws that finished before may still arrive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """End the process."""
+    """Order to end the process."""
 
 
 Order = Start | EngineCall | WorkerCall | AddAdapter | Draws | Abort | Stop
@@ -93,16 +101,17 @@ Order = Start | EngineCall | WorkerCall | AddAdapter | Draws | Abort | Stop
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Result of an order that has one; None for ``Start``."""
+    """Reply with the result of an order, None for ``Start``."""
 
     value: Any
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnRow:
-    """One response: tokens (end token included), their log-probabilities and entropies in nats.
+    """One generated response.
 
-    Both are at temperature 1 over the full vocabulary; ``entropy_T`` is None without the hook.
+    ``token_ids`` include the end token. ``logp_T`` and ``entropy_T`` are in nats, at temperature 1 over the full
+    vocabulary. ``entropy_T`` is None if the draw did not request entropies.
     """
 
     token_ids: tuple[int, ...]
@@ -112,19 +121,19 @@ class DrawnRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """All rows of one ``Draw``, in order."""
+    """Reply with all responses of one ``Draw``, in order."""
 
     ticket: int
     rows: tuple[DrawnRow, ...]
 
 
-#: Prefix of an error that a smaller batch does not fix.
+#: Prefix of the error if memory ran out while weights were loaded. A smaller batch does not fix this error.
 WHILE_READING_WEIGHTS = "while reading the weights"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The engine raised; the process ends."""
+    """Reply if the engine raised an error. The process ends afterwards."""
 
     error: str
 

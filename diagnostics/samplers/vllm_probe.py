@@ -1,7 +1,8 @@
-"""Verify that the engine computes the same model as transformers, by a few greedy tokens.
+"""Verify with a few greedy tokens that the engine computes the same model as transformers.
 
-A weight swap can fail silently: a stale packed copy of the head, a prefix cache of the old weights, a tensor missing in
-all files. So after every start and swap the engine draws a few tokens, and transformers scores them.
+A weight swap can fail silently. For example, the engine may keep an outdated packed copy of the head or a prefix cache
+of the old weights, or a tensor may be missing in all files. So after every start and swap the engine generates a few
+tokens, and transformers scores the same tokens.
 """
 
 from __future__ import annotations
@@ -23,29 +24,33 @@ from oversharp.diagnostics.records.memory import free_bytes
 from oversharp.diagnostics.samplers.vllm_messages import DrawnRow
 
 PROBE_TOKENS = 8
-#: Prompts of the engine's first call that are probed, in addition to a long one.
+#: Number of prompts from the engine's first call that are used as probes. A long prompt is added to them.
 PROBE_PROMPTS = 3
-#: Length of the long prompt. A prefix cache holds whole blocks of at most 128 tokens, so this fills two.
+#: Length of the long probe prompt. A prefix cache stores whole blocks of at most 128 tokens, so it fills two blocks.
 LONG_PROBE_TOKENS = 288
-#: Largest accepted difference of a token's log-probability between vLLM and transformers, in nats. Two correct float32
-#: computations of a model differ by rounding, at most 2e-5 as measured; the faults in question change the distribution
-#: by 0.1 or more. Half-precision steps are 2^13 and 2^16 times as wide: there the difference shows only gross faults,
-#: and stale weights are detected by an unchanged answer.
+#: Largest accepted difference of a token's log-probability between vLLM and transformers, in nats. In float32, two
+#: correct computations of a model differ only by rounding; the largest measured difference was 2e-5. Faults of a swap
+#: change log-probabilities by 0.1 or more. Rounding steps of float16 and bfloat16 are 2^13 and 2^16 times as large, so
+#: there the difference reveals only large faults. Outdated weights are then detected by an unchanged answer.
 LOGP_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
-#: Accepted multiple of the rounding error of transformers, and the smallest tolerance.
+#: The tolerance is this multiple of the rounding error of transformers, but at least the value for the dtype.
 NOISE_MULTIPLE, LEAST_TOLERANCE_NATS = 8, {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
-#: Largest accepted difference of the entropy of one next-token distribution.
+#: Largest accepted difference of the entropy of a next-token distribution, in nats.
 ENTROPY_TOLERANCE_NATS = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
-#: Share of the free memory used to measure the rounding error.
+#: Largest share of the free memory for the float32 copy of the weights that measures the rounding error.
 _MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """Largest differences in nats over all probed tokens; infinite if a side is not finite.
+    """Largest differences between vLLM and transformers over all probed tokens, in nats.
 
-    ``entropy`` is None if the engine returned none. ``noise`` is the difference between transformers' log-probabilities
-    and those of the same weights in float32.
+    Attributes:
+        logp: difference of log-probabilities, infinite if one of them is not finite.
+        entropy: difference of entropies, None if the engine returned none.
+        model_is_finite: whether the numbers of transformers are finite.
+        noise: rounding error of transformers: the difference between its log-probabilities and those of the same
+            weights in float32.
     """
 
     logp: float
@@ -65,7 +70,7 @@ def tolerance_nats(result: ProbeResult, dtype: str) -> float:
 
 
 def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the shortest, the median and the longest of the prompts, each once.
+    """Return the shortest, the median and the longest prompt, without repeats.
 
     >>> probe_prompts([(1, 2, 3), (1,), (1, 2), (4,), (1, 2)])
     [(1,), (1, 2), (1, 2, 3)]
@@ -76,13 +81,13 @@ def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def long_prompt(prompt: tuple[int, ...], *, max_model_len: int) -> tuple[int, ...]:
-    """Repeat ``prompt`` to ``LONG_PROBE_TOKENS``, or to one token below the context."""
+    """Repeat ``prompt`` up to ``LONG_PROBE_TOKENS`` tokens, but at most to one token below ``max_model_len``."""
     length = min(LONG_PROBE_TOKENS, max_model_len - 1)
     return (prompt * (length // len(prompt) + 1))[:length]
 
 
 def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Sequence[DrawnRow]) -> ProbeResult:
-    """Compare the engine's log-probabilities of ``rows`` after ``prompts`` with the model's."""
+    """Compare the engine's log-probabilities of ``rows`` after ``prompts`` with those of transformers."""
     logp, entropy, finite = [0.0], [0.0], True
     own_T: list[Float[np.ndarray, " token"]] = []
     with_entropy = all(row.entropy_T is not None for row in rows)
@@ -109,7 +114,7 @@ def _rounding(
     rows: Sequence[DrawnRow],
     own_T: Sequence[Float[np.ndarray, " token"]],
 ) -> float:
-    """Return the largest difference from float32, infinite if memory is too small."""
+    """Return the largest difference of log-probabilities from float32, infinite if memory is too small."""
     parameters = list(loaded.model.parameters())
     if all(parameter.dtype is torch.float32 for parameter in parameters):
         return 0.0
@@ -131,7 +136,7 @@ def _rounding(
 def next_token_logp(
     loaded: LoadedModel, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Float[Tensor, "token vocabulary"]:
-    """Return log-probabilities at each response position, in nats, float32, on the CPU."""
+    """Return the log-probabilities of all tokens at each response position, in nats, as float32 on the CPU."""
     model: Any = loaded.model
     ids_1L = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=loaded.device)
     parameters = inspect.signature(innermost(model).forward).parameters

@@ -1,7 +1,7 @@
-"""Process that runs vLLM: receives orders through a pipe, and ends with its parent process.
+"""Process that runs vLLM. It receives orders through a socket, and ends when its parent process ends.
 
-vLLM binds threads, replaces functions of torch and writes to the terminal. In a separate process this has no effect on
-the audit.
+vLLM pins threads to cores, replaces functions of torch and writes to the terminal. In a separate process this does not
+affect the audit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from oversharp.diagnostics.samplers.vllm_messages import (
 
 
 class Server:
-    """Executes orders, and steps the engine while draws are unfinished."""
+    """Executes orders, and runs engine steps while draws are unfinished."""
 
     def __init__(self, connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
         self._connection = connection
@@ -50,9 +50,9 @@ class Server:
         self._inner_ids: dict[str, str] = {}  # vLLM's request ids, which abort needs
 
     def run(self) -> None:
-        """Serve until a stop order, or until the parent ends."""
+        """Execute orders until a ``Stop`` order arrives or the parent process ends."""
         while True:
-            # wait for an order when idle, else poll between two steps
+            # an idle engine waits for an order; a busy engine polls for orders between steps
             while not self._draws or self._connection.poll(0):
                 try:
                     order = self._connection.recv()
@@ -64,7 +64,7 @@ class Server:
             self._step()
 
     def shut_down(self) -> None:
-        """Let the engine end its child processes, if there are any: it takes a second."""
+        """End the engine's child processes, if there are any. This takes about a second."""
         if self._llm is not None and self._llm.llm_engine.vllm_config.parallel_config.world_size > 1:
             self._llm.llm_engine.engine_core.shutdown()
 
@@ -90,7 +90,7 @@ class Server:
         from vllm import LLM
 
         if order.eager:
-            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else vLLM compiles a helper for 5 seconds
+            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # vLLM would compile a helper for 5 seconds
         if order.threads is not None and "OMP_NUM_THREADS" not in os.environ:
             os.environ["OMP_NUM_THREADS"] = str(order.threads)  # for vLLM's child processes
             torch.set_num_threads(order.threads)
@@ -110,7 +110,7 @@ class Server:
             top_p=draw.top_p,
             top_k=draw.top_k,
             max_tokens=draw.max_tokens,
-            # all end tokens are listed here, so vLLM must not add any
+            # stop_token_ids contains all end tokens, so vLLM must not add its own
             stop_token_ids=list(draw.end_ids),
             ignore_eos=True,
             logprobs=int(draw.entropy),
@@ -143,7 +143,7 @@ def _make_row(completion: Any, *, entropy: bool) -> DrawnRow:
 
 
 def error_message(error: Exception) -> str:
-    """Return the message of an error, marked if memory ran out while weights were read."""
+    """Return an error's message, with a prefix if memory ran out while weights were loaded."""
     message = f"{type(error).__name__}: {error}"
     is_reading = any(frame.f_code.co_name == "load_model" for frame, _ in traceback.walk_tb(error.__traceback__))
     return f"{WHILE_READING_WEIGHTS}: {message}" if is_reading and "memory" in message.lower() else message
@@ -156,7 +156,7 @@ def _lora_request(adapter: Adapter) -> Any:
 
 
 def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
-    """Send replies; in a separate thread, because two sending sides would block each other."""
+    """Send replies. Runs in a separate thread: if both processes sent at once, both could block forever."""
     while (reply := outbox.get()) is not None:
         try:
             connection.send(reply)
@@ -165,14 +165,14 @@ def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None
 
 
 def _end_with(parent: int) -> None:
-    """Kill this process group when the parent ends; its other children may keep the pipe open."""
+    """Kill this process group when the parent ends. The parent's other children may keep the socket open."""
     while os.getppid() == parent:
         time.sleep(0.5)
-    os.killpg(os.getpgid(0), signal.SIGKILL)  # with all workers of vLLM
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # includes all vLLM workers
 
 
 def _import_vllm() -> None:
-    """Import vLLM before the first order, and exclude it from garbage collection."""
+    """Import vLLM before the first order arrives, and exclude its objects from garbage collection."""
     gc.disable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -182,10 +182,11 @@ def _import_vllm() -> None:
 
 
 def main() -> NoReturn:
-    """Serve on file descriptor argv[1] for parent process argv[2], and end this process.
+    """Execute orders until the end, then exit this process.
 
-    The process exits without cleanup, which would take seconds: vLLM collects garbage several times as its engine ends,
-    and Python unloads the libraries.
+    ``argv[1]`` is the file descriptor of the socket, ``argv[2]`` the id of the parent process. The process exits
+    without Python's cleanup, which would take seconds: vLLM collects garbage several times when its engine ends, and
+    Python unloads the libraries.
     """
     connection = Connection(int(sys.argv[1]))
     Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()

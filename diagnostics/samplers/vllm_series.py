@@ -1,4 +1,4 @@
-"""The vLLM engine of a series: started when needed, and verified for each checkpoint."""
+"""Run the vLLM engine of a series: start it, load each checkpoint's weights, and verify them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from oversharp.diagnostics.samplers.vllm_probe import (
 )
 from oversharp.diagnostics.samplers.vllm_support import lora_rank, token_bytes, why_no_swap
 
-#: Parts of vLLM's memory errors at its start that fewer concurrent responses would not fix, with hints.
+#: Substrings of vLLM's memory errors at engine start that a smaller batch would not fix, and a hint for each.
 _START_HINTS = (
     (
         WHILE_READING_WEIGHTS,
@@ -47,14 +47,14 @@ _START_HINTS = (
     ("No available memory for the cache blocks", "raise --gpu-memory-share, or use more GPUs with --tensor-parallel"),
     ("To serve at least one request", "lower --max-model-len or --max-tokens, or raise --gpu-memory-share"),
 )
-#: ``max_model_len`` is a multiple of this, so that a slightly longer prompt does not need another engine.
+#: ``max_model_len`` is rounded up to a multiple of this, so that a slightly longer prompt does not require a restart.
 _LENGTH_STEP = 256
 
 
 class SeriesEngine:
-    """Keeps one engine, and swaps weights or adds an adapter for each checkpoint.
+    """Keeps one engine running, and swaps its weights or adds an adapter for each checkpoint.
 
-    The first engine runs in ``process``, if given.
+    If ``process`` is given, the first engine runs in it.
     """
 
     def __init__(self, context: SamplerContext, process: EngineProcess | None = None) -> None:
@@ -62,12 +62,12 @@ class SeriesEngine:
         self._rows = context.batch_size  # None until a model is loaded
         self._engine: VllmEngine | None = None
         self._next_process = process
-        self._model: tuple[Path, str | None] | None = None  # folder of the engine's weights, with their hash if known
+        self._model: tuple[Path, str | None] | None = None  # folder of the engine's weights, and their hash if known
         self._verified: str | None = None  # hash of the verified weights
         self._adapters: dict[str, Adapter] = {}
         self._adapter_numbers = itertools.count(1)
         self._probe_prompts: list[tuple[int, ...]] = []
-        self._probed: list[DrawnRow] = []  # the engine's last answer to the probe
+        self._probed: list[DrawnRow] = []  # the engine's last responses to the probe prompts
         self._use_hook = True
         self._is_resting = False
         self.adapter: Adapter | None = None
@@ -87,9 +87,10 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> None:
-        """Load and verify ``checkpoint``; ``loaded`` is the same model in transformers.
+        """Load ``checkpoint`` into the engine and verify it against ``loaded``, the same model in transformers.
 
-        Raises ``SamplerError`` if the engine differs even after a restart, ``EngineLostError`` if it ends.
+        Raises ``SamplerError`` if the engine's log-probabilities differ even after a restart, ``EngineLostError`` if
+        the engine ends.
         """
         plan = self._plan(checkpoint, loaded, prompts, settings)
         reason = self._why_restart(plan, checkpoint)
@@ -101,11 +102,11 @@ class SeriesEngine:
         self._verified = None
         fresh, swapped = self._engine is None or reason is not None, False
         if reason is not None:
-            self._context.note(f"{checkpoint.label}: restarting vLLM, {reason}")
+            self._context.note(f"{checkpoint.label}: restarting vLLM: {reason}")
         if not fresh and not self._has_weights(checkpoint):
             swapped = self._swap(checkpoint)
             if not swapped:
-                self._context.note(f"{checkpoint.label}: restarting vLLM, its prefix cache could not be reset")
+                self._context.note(f"{checkpoint.label}: restarting vLLM: its prefix cache could not be reset")
                 fresh = True
         if fresh:
             self._start(plan, checkpoint, prompts)
@@ -115,7 +116,7 @@ class SeriesEngine:
         tolerance = tolerance_nats(result, plan.dtype)
         fault = _find_swap_fault(result, before, self._probed, tolerance) if swapped else None
         if fault is not None:
-            self._context.note(f"{checkpoint.label}: restarting vLLM, {fault} after the swap of weights")
+            self._context.note(f"{checkpoint.label}: restarting vLLM: after the weight swap, {fault}")
             self._start(plan, checkpoint, prompts)
             self.adapter = self._add_adapter(checkpoint)
             result = self._probe(checkpoint.label, loaded, fresh=True)
@@ -125,7 +126,10 @@ class SeriesEngine:
         self._verified = checkpoint.weights_hash
 
     def recover(self, error: EngineLostError, checkpoint: Checkpoint, *, give_up: bool) -> None:
-        """Close the ended engine and halve the rows; raise ``SamplerError`` to ``give_up``."""
+        """Close the engine that ended, and halve the number of concurrent responses for the next engine.
+
+        Raises ``SamplerError`` if ``give_up`` is set.
+        """
         self.close()
         if give_up:
             memory = "--cpu-cache-gib" if self._context.models.device.type == "cpu" else "--gpu-memory-share"
@@ -135,19 +139,19 @@ class SeriesEngine:
             )
         self._rows = max(1, (self._rows or MAX_ROWS) // 2)
         self._context.note(
-            f"{checkpoint.label}: the vLLM engine ended ({error}); restarted with "
+            f"{checkpoint.label}: the vLLM engine ended ({error}); restarting it with "
             f"{plural(self._rows, 'concurrent response')}"
         )
 
     def rest(self) -> None:
-        """Release the engine's memory until ``load``; an engine that fails to is ended."""
+        """Release the engine's memory until the next ``load``. If that fails, the engine is closed."""
         if self._engine is None or self._is_resting:
             return
         try:
             self._engine.rest()
             self._is_resting = True
         except EngineLostError as error:
-            self._context.note(f"the vLLM engine cannot sleep ({error}); it is ended, and restarted when needed")
+            self._context.note(f"the vLLM engine cannot release its memory ({error}); it is restarted when needed")
             self.close()
 
     def close(self) -> None:
@@ -169,13 +173,13 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> EnginePlan:
-        """Return the plan of the engine for this call, at least as large as the running engine's."""
+        """Return the engine settings that this call needs, at least as large as those of the running engine."""
         needed = max(map(len, prompts)) + settings.max_tokens
         given = self._context.engine.max_model_len
         if given is not None and given < needed:
             raise SamplerError(
-                f"--max-model-len {given}: the longest prompt and --max-tokens {settings.max_tokens} need {needed}; "
-                f"raise it to {needed}, or leave it out"
+                f"--max-model-len {given}: the longest prompt and --max-tokens {settings.max_tokens} need {needed} "
+                f"tokens; pass --max-model-len {needed}, or remove it"
             )
         length = max(needed, LONG_PROBE_TOKENS + PROBE_TOKENS)
         length = given or -(-length // _LENGTH_STEP) * _LENGTH_STEP
@@ -206,22 +210,22 @@ class SeriesEngine:
         )
 
     def _why_restart(self, plan: EnginePlan, checkpoint: Checkpoint) -> str | None:
-        """Return why the running engine cannot be used; None if it can, or none is running."""
+        """Return why the engine must restart for this checkpoint, None if it need not or no engine runs."""
         if self._engine is None or self._model is None:
             return None
         current = self._engine.plan
         if plan.max_model_len > current.max_model_len:
-            return f"its prompts and responses take up to {plan.max_model_len} tokens"
+            return f"prompts and responses need up to {plan.max_model_len} tokens"
         if plan.max_lora_rank > current.max_lora_rank:
-            return f"it is an adapter and needs room for rank {plan.max_lora_rank}"
+            return f"the adapter needs memory for rank {plan.max_lora_rank}"
         if self._has_weights(checkpoint):
             return None
         if current.max_lora_rank or checkpoint.kind == "lora":
-            return "it belongs to another base model"
+            return "the checkpoint has another base model"
         return why_no_swap(self._model[0], plan.model)
 
     def _has_weights(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the engine has the weights of ``checkpoint``, or of an adapter's base."""
+        """Return whether the engine has the weights of ``checkpoint``, or for an adapter those of its base."""
         if self._model is None:
             return False
         path, weights_hash = self._model
@@ -254,7 +258,7 @@ class SeriesEngine:
         return EngineProcess(environment)
 
     def _swap(self, checkpoint: Checkpoint) -> bool:
-        """Load the checkpoint's weights into the engine; return whether its prefix cache was reset."""
+        """Load the checkpoint's weights into the engine, and return whether its prefix cache was reset."""
         self._model = None
         self.running.reload_weights(checkpoint.path.resolve())
         self.running.repack_tied_heads()
@@ -282,7 +286,10 @@ class SeriesEngine:
     # ---------------------------------------------------------------- verification
 
     def _probe(self, label: str, loaded: LoadedModel, *, fresh: bool) -> ProbeResult:
-        """Draw greedy tokens after the same prompts at every swap, and compare them."""
+        """Generate greedy tokens for the probe prompts, and compare their log-probabilities with transformers.
+
+        The prompts are the same for every swap of an engine.
+        """
         try:
             rows = self._probe_rows()
         except EngineLostError as error:
@@ -297,13 +304,13 @@ class SeriesEngine:
         return compare(loaded, self._probe_prompts, rows)
 
     def _probe_rows(self) -> list[DrawnRow]:
-        """Draw all probes in one batch: its shape is constant, because it affects the last bits."""
+        """Generate all probe responses in one batch. The batch's shape affects the last bits, so it is constant."""
         draws = [self._probe_draw(-1 - place, prompt_ids) for place, prompt_ids in enumerate(self._probe_prompts)]
         self.running.submit(*draws)
         rows: dict[int, DrawnRow] = {}
         while len(rows) < len(draws):
             drawn = self.running.collect()
-            if drawn is not None and drawn.ticket < 0:  # else from an aborted call
+            if drawn is not None and drawn.ticket < 0:  # skip replies to an aborted call
                 rows[drawn.ticket] = drawn.rows[0]
         return [rows[draw.ticket] for draw in draws]
 
@@ -331,26 +338,26 @@ class SeriesEngine:
         if result.logp > tolerance:
             self.close()
             raise EngineRefusedError(
-                f"{checkpoint.label}: log-probabilities of vLLM and transformers differ, even after a restart (maximum "
-                f"{result.logp:.2g} nats, allowed {tolerance:.2g}); use --sampler transformers"
+                f"{checkpoint.label}: log-probabilities of vLLM and transformers differ by up to {result.logp:.2g} "
+                f"nats, even after a restart (allowed: {tolerance:.2g}); use --sampler transformers"
             )
 
     def _check_entropy(self, result: ProbeResult, plan: EnginePlan) -> None:
         if result.entropy is not None and result.entropy > ENTROPY_TOLERANCE_NATS[plan.dtype]:
-            self._disable_hook(f"entropies of vLLM are wrong by {result.entropy:.2g} nats")
+            self._disable_hook(f"entropies of vLLM are wrong by up to {result.entropy:.2g} nats")
 
     def _refuse_engine(self, label: str, error: EngineLostError) -> SamplerError:
         self.close()
         return EngineRefusedError(f"{label}: vLLM cannot run this model here ({error}); use --sampler transformers")
 
     def _disable_hook(self, reason: str) -> None:
-        """Draw without entropies from now on; an unused hook has no effect."""
+        """Generate without entropies from now on."""
         self._use_hook = self.has_entropy = False
         self._context.note(f"{reason}; the entropy is computed with transformers instead")
 
 
 def start_hint(message: str) -> str | None:
-    """Return a hint for a memory error at an engine's start that fewer rows would not fix.
+    """Return a hint for a memory error at engine start that a smaller batch would not fix, None for others.
 
     >>> start_hint("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
     'lower --gpu-memory-share, or stop other programs on the GPU'
@@ -365,17 +372,18 @@ def start_hint(message: str) -> str | None:
 def _find_swap_fault(
     result: ProbeResult, before: Sequence[DrawnRow], now: Sequence[DrawnRow], tolerance: float
 ) -> str | None:
-    """Return the fault of an engine after a swap of weights, None if none is detected.
+    """Return the fault of an engine after a weight swap, None if no fault is detected.
 
-    Half precision is too coarse to distinguish consecutive checkpoints by their difference from transformers. But other
-    weights change some last bit, and an engine with the old weights repeats its answer exactly.
+    In half precision, the difference from transformers is too coarse to distinguish consecutive checkpoints. So a
+    second test is used: new weights change at least some last bits of the log-probabilities, but an engine that still
+    has the old weights repeats its response exactly.
     """
     if not result.model_is_finite:
         return None  # the model is at fault, not the engine
     if result.logp > tolerance:
         return f"its log-probabilities are wrong by {result.logp:.2g} nats"
     if len(before) == len(now) and all(map(_same, before, now)):
-        return "its answer is bit-identical to that of the previous checkpoint"
+        return "its responses are bit-identical to those of the previous checkpoint"
     return None
 
 

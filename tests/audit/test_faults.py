@@ -329,7 +329,7 @@ def test_an_engine_that_runs_out_of_memory_or_is_killed_is_replaced_but_not_for_
         Stroke(fault="kill_engine", at=SWAP),
     )
     assert ended.code == 0, ended.said
-    replaced = r"(checkpoint-\d+): the vLLM engine ended \((.*)\); restarted with (\d+) concurrent responses"
+    replaced = r"(checkpoint-\d+): the vLLM engine ended \((.*)\); restarting it with (\d+) concurrent responses"
     (short, sampling, swapping) = re.findall(replaced, ended.said)
     assert (short[0], short[2]) == ("checkpoint-0", "16")
     assert short[1].startswith("MemoryError: out of memory with 32 rows")

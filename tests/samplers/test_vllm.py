@@ -243,7 +243,7 @@ def test_a_swap_gives_the_samples_of_a_fresh_engine(series: Series, monkeypatch:
     monkeypatch.setattr(VllmEngine, "reload_weights", lambda engine, path: None)
     fresh = by_identity(series.draw(series.second, all_requests()))
     assert len(series.notes) == 1
-    assert "restarting vLLM, its log-probabilities are wrong by" in series.notes[0]
+    assert "restarting vLLM: after the weight swap, its log-probabilities are wrong by" in series.notes[0]
     assert fresh == swapped
 
 
@@ -303,7 +303,7 @@ def test_stale_weights_are_detected_in_half_precision(
         monkeypatch.setattr(VllmEngine, "reload_weights", lambda engine, path: None)
         list(sampler.sample(neighbour, all_requests(1), settings_with()))
         assert len(notes) == 1
-        assert "is bit-identical to that of the previous checkpoint" in notes[0]
+        assert "are bit-identical to those of the previous checkpoint" in notes[0]
     finally:
         sampler.close()
 
@@ -400,7 +400,7 @@ def test_an_engine_that_cannot_rest_is_ended_with_a_note(series: Series) -> None
     sampler._engines._engine = SimpleNamespace(rest=lost, close=lambda: closed.append(True))  # type: ignore[assignment]
     sampler.rest()
     assert closed == [True]
-    assert notes == ["the vLLM engine cannot sleep (killed by SIGKILL); it is ended, and restarted when needed"]
+    assert notes == ["the vLLM engine cannot release its memory (killed by SIGKILL); it is restarted when needed"]
     assert sampler._engines._engine is None
 
 
@@ -469,7 +469,7 @@ def test_a_wrong_entropy_hook_is_disabled(series: Series, monkeypatch: pytest.Mo
         # a call that needs longer sequences restarts the engine
         list(sampler.sample(series.first, all_requests(1), settings_with(max_tokens=600)))
         assert len(notes) == 2
-        assert "restarting vLLM, its prompts and responses take up to 768 tokens" in notes[1]
+        assert "restarting vLLM: prompts and responses need up to 768 tokens" in notes[1]
     finally:
         process_id = sampler._engines.running.process_id
         sampler.close()
@@ -548,7 +548,7 @@ def test_the_error_for_a_long_sequence_has_the_flag_and_the_needed_length(series
 
 
 def test_a_temperature_that_vllm_would_raise_is_refused(series: Series) -> None:
-    with pytest.raises(SamplerError, match=r"--temperature 0.001: vLLM needs 0.01 or more"):
+    with pytest.raises(SamplerError, match=r"--temperature 0.001: vLLM needs at least 0.01"):
         series.draw(series.first, all_requests(1), settings_with(temperature=0.001))
 
 

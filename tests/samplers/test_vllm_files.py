@@ -84,8 +84,8 @@ def test_the_rank_is_rounded_up_to_a_rank_of_vllm(tmp_path: Path, tiny_checkpoin
         ({"use_dora": True}, "DoRA"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"bias": "all"}, "trained biases"),
-        ({"peft_type": "IA3"}, "the kind IA3"),
-        ({"r": 1024}, "up to rank 512, this one has 1024"),
+        ({"peft_type": "IA3"}, "peft_type IA3"),
+        ({"r": 1024}, "the adapter has rank 1024, but vLLM supports at most 512"),
     ],
 )
 def test_an_adapter_that_vllm_does_not_support_is_refused(tmp_path: Path, config: dict[str, Any], feature: str) -> None:

@@ -57,7 +57,7 @@ def test_the_error_for_an_unsupported_head_size_lists_the_supported_sizes(tmp_pa
     assert isinstance(config, dict)
     reason = why_not(checkpoint_with(tmp_path, **config), device="cpu")
     assert reason == (
-        "vLLM's CPU kernels do not support its attention heads of size 24 (supported: 32, 48, 64, 80, 96, 112, 128, "
+        "vLLM's CPU kernels do not support attention heads of size 24 (supported: 32, 48, 64, 80, 96, 112, 128, "
         "160, 192, 224, 256, 512); use --sampler transformers"
     )
 
