@@ -1,8 +1,9 @@
-"""Registry of the measures of the audit, which are grouped by their input.
+"""Registry of the measures of the audit. Folders group measures by their input.
 
 A measure is a function under a decorator of ``declare``, which also sets its place in the report. ``oversharp explain``
-prints its docstring without the example. All modules of this package are searched. Other distributions add measures by
-the entry-point group ``oversharp.measures``; an entry point is a measure, or a module with measures.
+prints the function's docstring without the example. The registry finds the measures in all modules of this package.
+Other packages add measures by the entry-point group ``oversharp.measures``. An entry point is a measure, or a module
+with measures.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PAPERS: Mapping[str, str] = MappingProxyType(
         "C": "The Reasoning Boundary Paradox, OpenReview",
     }
 )
-#: Former names of measures, and their present ones.
+#: Former names of measures, with the current name of each.
 FORMER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "queries_gained": "problems_gained",
@@ -78,15 +79,18 @@ def get_measure(name: str) -> Measure:
     raise ConfigError(f"no measure is called {name!r}; {hint}")
 
 
-#: Paragraph for every measure with an interval.
-_CLUSTERS = (
-    "Clusters: if the audit has clusters of related problems, an interval over problems is over clusters, or missing "
-    "with the reason."
-)
+#: Explanations of words, each printed for every measure whose docstring contains the word.
+_EXPLAINED_WORDS = {
+    "interval": "Clusters: if the audit has clusters of related problems, an interval over problems is computed over "
+    "clusters. If there are too few clusters, it is missing, and the finding has the reason.",
+    "variance floor": "Variance floor: the variance is computed as if one more problem deviated by the full range. So "
+    "the interval has a width even if all problems have the same value.",
+    "moderate sharpening": "Moderate sharpening: no correct mode loses probability ([A], Def 2.1).",
+}
 
 
 def explanation(measure: Measure) -> str:
-    """Return the text of ``oversharp explain`` on a measure, with the papers it cites.
+    """Return the text that ``oversharp explain`` prints for a measure, with the papers it cites.
 
     The example is omitted, because it uses artificial evidence.
 
@@ -97,6 +101,7 @@ def explanation(measure: Measure) -> str:
     Token entropy: the entropy of the next token in the model's own responses.
     ...
     References:
+    [A] When Sharpening Becomes Collapse, arXiv 2601.15609
     [B] The Debate on RLVR Reasoning Capability Boundary, arXiv 2510.04028
     """
     paragraphs = [
@@ -105,7 +110,8 @@ def explanation(measure: Measure) -> str:
         if paragraph and not _EXAMPLE.match(paragraph) and not _EXAMPLE_HEADING.fullmatch(paragraph)
     ]
     head = f"{measure.name}: {measure.title}\nUnit: {measure.unit}. Section: {measure.section}"
-    clusters = [_CLUSTERS] if "interval" in measure.doc else []
-    text = "\n\n".join([head, *paragraphs, *clusters])
+    words = " ".join(measure.doc.split()).lower()
+    explained = [meaning for word, meaning in _EXPLAINED_WORDS.items() if word in words]
+    text = "\n\n".join([head, *paragraphs, *explained])
     cited = [f"[{letter}] {paper}" for letter, paper in PAPERS.items() if f"[{letter}]" in text]
     return "\n".join([text, "", "References:", *cited]) if cited else text

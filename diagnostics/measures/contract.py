@@ -1,4 +1,4 @@
-"""Records of a measure: its evidence, declaration, plot, and result at one checkpoint."""
+"""Records of a measure: its input (evidence), declaration, plot, and result at one checkpoint."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ Section = Literal[
     "entropy",
     "health",
 ]
-#: Rank of a measure without a declared rank: after all others of its section, by name.
+#: Rank of a measure without a declared rank. It comes after all others of its section, in order of names.
 LAST = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Input of a computed measure: one series of one audit.
+    """Input of a computed measure: the data of one series of one audit.
 
-    ``checkpoints`` has one row per checkpoint in step order: ``checkpoint_id, checkpoint, step, is_base``. ``frames``
-    holds the views that the measure declared (columns: ``docs/views.md``), this series only. ``n`` is the number of
-    samples per problem and checkpoint. An adaptive audit draws fewer samples of some problems, and the base has more;
-    see the column ``n_planned``. ``ks`` are the values of k that the user set. ``cluster_of`` maps each problem to the
-    number of its cluster, and is empty if problems are independent. ``guess_rate`` is the assumed share of wrong
-    responses that graders accept.
+    Attributes:
+        checkpoints: one row per checkpoint in step order, with columns ``checkpoint_id, checkpoint, step, is_base``.
+        frames: rows of this series in the views that the measure declared (columns: ``docs/views.md``).
+        n: number of samples per problem and checkpoint. An adaptive audit has fewer samples of some problems, and the
+            base may have more: see the column ``n_planned``.
+        ks: values of k that the user set.
+        cluster_of: cluster index of each problem, empty if problems are independent.
+        guess_rate: assumed share of wrong responses that graders accept.
     """
 
     checkpoints: pd.DataFrame
@@ -55,7 +57,7 @@ class Evidence:
     _cache: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """Return ``make(self)``, computed once and shared; callers must not change it."""
+        """Return ``make(self)``. It is computed once and shared, so callers must not change it."""
         if make not in self._cache:
             self._cache[make] = make(self)
         return cast(T, self._cache[make])
@@ -78,7 +80,7 @@ class Evidence:
 
 
 def cached_per_evidence(load: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
-    """Compute ``load`` once per evidence and share the result, which callers must not change."""
+    """Compute ``load`` once per evidence. The result is shared, so callers must not change it."""
 
     @wraps(load)
     def cached(evidence: Evidence) -> T:
@@ -89,7 +91,7 @@ def cached_per_evidence(load: Callable[[Evidence], T]) -> Callable[[Evidence], T
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Figure of a measure in the report. ``group`` is the column that separates the lines."""
+    """Figure of a measure in the report. Each value of the column ``group`` is a separate line."""
 
     x: Literal["step", "k"] = "step"
     group: Literal["checkpoint", "scope", "k", "none"] = "none"
@@ -101,7 +103,7 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Unknown:
-    """A result without a value, for the reason ``why``. Its bounds may be known."""
+    """A result without a value. ``why`` is the reason. The bounds ``low`` and ``high`` may be known."""
 
     why: str
     n: int | None = None
@@ -111,9 +113,9 @@ class Unknown:
     why_no_interval: str | None = None
 
 
-#: A value with its interval, or the reason why there is no value.
+#: A value with its interval, an unknown value, or a text with the reason why there is no value.
 Result = Interval | Unknown | str
-#: Results at one checkpoint: one result of scope ``all``, or several by scope, by k, or by scope and k.
+#: Results at one checkpoint: a single result (scope ``all``), or several results by scope, by k, or by both.
 Results = (
     Result
     | Mapping[str, Result]
@@ -127,14 +129,22 @@ Results = (
 class Measure:
     """One measure of the audit.
 
-    Exactly one of ``compute`` (a pure function of the evidence) and ``sql`` is given. ``sql`` runs on the public views
-    with the bound parameters ``$series``, ``$ks`` and ``$strategy_regex`` and returns the columns ``checkpoint_id,
-    scope, k, value, low, high, n`` in a fixed order. ``needs`` are required views: if one of them is empty, the
-    findings are NULL with ``missing`` as the reason. ``also`` are optional views. ``columns`` lists the columns that
-    ``compute`` uses of a large view, by default all. ``signed`` values are changes and may be negative. A measure with
-    ``of_base`` False compares a checkpoint with the base or its predecessor, so the base has no finding. A measure of
-    the whole series has its finding at the last checkpoint. The report shows it in ``section``, in ascending order of
-    ``rank``; ``folded`` hides it by default.
+    Exactly one of ``compute`` and ``sql`` must be given. A measure of the whole series has its finding at the last
+    checkpoint.
+
+    Attributes:
+        compute: pure function of the evidence.
+        sql: query on the public views, with the bound parameters ``$series``, ``$ks`` and ``$strategy_regex``. It must
+            return the columns ``checkpoint_id, scope, k, value, low, high, n``, with rows in a fixed order.
+        needs: required views. If one of them is empty, the findings are NULL with ``missing`` as the reason.
+        also: optional views.
+        columns: columns that ``compute`` uses of a large view; default: all.
+        signed: whether values are changes, which may be negative.
+        of_base: whether the base has a finding. False for measures that compare a checkpoint with the base or with the
+            previous checkpoint.
+        section: section of the report.
+        rank: position in the section, in ascending order.
+        folded: whether the report hides the measure by default.
     """
 
     name: str
@@ -156,14 +166,14 @@ class Measure:
 
     def __post_init__(self) -> None:
         if (self.compute is None) == (self.sql is None):
-            raise ValueError(f"measure {self.name}: give compute or sql, not both or neither")
+            raise ValueError(f"measure {self.name}: give exactly one of compute and sql")
         if self.section not in get_args(Section):
-            raise ValueError(f"measure {self.name}: no section {self.section!r}; choose from {get_args(Section)}")
+            raise ValueError(f"measure {self.name}: unknown section {self.section!r}; choose from {get_args(Section)}")
 
     def __call__(self, evidence: Evidence) -> Sequence[Finding]:
-        """Return the findings, unknown for the reason ``missing`` if a view of ``needs`` is empty.
+        """Return the findings. If a view of ``needs`` is empty, they are unknown with the reason ``missing``.
 
-        Raises ``TypeError`` for a measure in SQL, which only a database can compute.
+        Raises ``TypeError`` for a measure in SQL, because it must run on a database.
         """
         if self.compute is None:
             raise TypeError(f"measure {self.name} is SQL: run {self.name}.sql on a store")
@@ -172,7 +182,7 @@ class Measure:
         return self.compute(evidence)
 
     def expected(self, evidence: Evidence) -> list[str]:
-        """Return the checkpoints that must have a finding: all, or all but the base."""
+        """Return the checkpoints that must have a finding: all, or all except the base."""
         return [i for i in evidence.checkpoint_ids if self.of_base or i != evidence.base_id]
 
     def unknown(self, checkpoint_ids: Iterable[str], why: str) -> list[Finding]:

@@ -1,7 +1,7 @@
-"""Counts of samples by problem at the checkpoints that have all planned samples.
+"""Counts of samples by problem, for the checkpoints that have all planned samples.
 
-A checkpoint with fewer samples than planned, such as after an interrupted audit, gets a reason instead of a number: its
-mean would cover other problems, or its entropy another sample size.
+A checkpoint may have fewer samples than planned, for example after an interrupted audit. Then it has a reason instead
+of a number, because its mean would cover other problems, or its entropy another number of samples.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import Interval
 
 NO_SAMPLES = "no graded samples"
-#: The reason why modes cannot be counted although they have names.
+#: Reason for measures of modes if every problem has at most one correct mode.
 ONE_MODE = (
-    "no problem shows a second correct mode at any checkpoint; the grader may treat all correct answers as one mode, "
-    "as choice, exact and math do"
+    "no problem has samples of two correct modes at any checkpoint; the grader may treat all correct answers as one "
+    "mode, as choice, exact and math do"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Samples and correct samples by problem at one checkpoint, in a common order.
+    """Number of samples and of correct samples of each problem at one checkpoint.
 
-    ``task_P`` names each problem's task, ``cluster_P`` its cluster if the audit has clusters.
+    The order of problems is the same at all checkpoints. ``task_P`` is each problem's task, ``cluster_P`` its cluster
+    if the audit has clusters.
     """
 
     problem_ids: tuple[str, ...]
@@ -43,7 +44,7 @@ class Counts:
 
     @property
     def fewest(self) -> int:
-        """The smallest number of samples of a problem, the largest k of pass@k."""
+        """The smallest number of samples of any problem, which is the largest k of pass@k."""
         return int(self.n_P.min())
 
     @property
@@ -58,10 +59,10 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCounts:
-    """Counts of distinct labels (answers, modes, ways) at one checkpoint, by problem and label.
+    """Counts of distinct labels (answers, modes or ways) at one checkpoint, by problem and label.
 
-    ``group_A`` is the number of each label's problem (0 … n_problems − 1). ``cluster_P`` has the clusters of these
-    problems if the audit has clusters.
+    ``group_A`` is the index of each label's problem (0 … n_problems − 1). ``cluster_P`` is the cluster of each problem
+    if the audit has clusters.
     """
 
     counts_A: Int[np.ndarray, " label"]
@@ -86,7 +87,7 @@ def look_up_by_counts(
     correct_P: Int[np.ndarray, " problem"],
     table: Callable[[int], Float[np.ndarray, " correct"]],
 ) -> Float[np.ndarray, " problem"]:
-    """Look up each problem's number of correct samples in ``table(n)``."""
+    """Return ``table(n)[c]`` for each problem with n samples, of which c are correct."""
     value_P = np.empty(len(n_P), dtype=np.float64)
     for n in np.unique(n_P):
         value_P[n_P == n] = table(int(n))[correct_P[n_P == n]]
@@ -101,7 +102,7 @@ def rarefaction(
 ) -> Float[np.ndarray, " problem"]:
     """Return the expected number of distinct labels among k samples of each problem.
 
-    ``place_A`` is the problem of each label, ``count_A`` how often it occurs among the problem's ``n_P`` samples.
+    ``place_A`` is the index of each label's problem, ``count_A`` the number of that problem's samples with the label.
     Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
     >>> rarefaction(np.array([4]), np.array([0, 0]), np.array([2, 1]), 2).round(4).tolist()  # 1 − 1/6 + 1 − 3/6
@@ -115,7 +116,7 @@ def rarefaction(
 
 
 def explain_too_few(k: int, n: int) -> str | None:
-    """Return the reason why pass@k is unknown with n samples, or None."""
+    """Return the reason why pass@k is unknown with n samples, None if it is known."""
     return f"pass@{k} needs at least {k} samples per problem; there are {n}" if k > n else None
 
 
@@ -125,17 +126,20 @@ def drop_interval(interval: Interval) -> Interval:
 
 
 def keep_reliable_interval(interval: Interval, k: int, n: int) -> Interval:
-    """Drop the interval for k > max(1, n/2), where the variance cannot be estimated."""
+    """Return the interval without bounds for k > max(1, n/2), because its variance cannot be estimated."""
     return interval if k <= max(1, n // 2) else drop_interval(interval)
 
 
 def simpson_interval(counts: LabelCounts) -> Interval:
-    """Return the probability that two samples of a problem share a label, mean over problems."""
+    """Return the probability that two samples of a problem have the same label, averaged over problems."""
     return share_interval(simpson_index(counts.counts_A, counts.group_A, counts.n_problems), cluster_P=counts.cluster_P)
 
 
 def effective_number(counts: LabelCounts) -> Interval | None:
-    """Return 1 / ``simpson_interval``, None if no two samples share a label; an end of 0 becomes None."""
+    """Return 1 / ``simpson_interval``, None if no two samples have the same label.
+
+    A bound of 0 becomes None.
+    """
     index = simpson_interval(counts)
     if index.mean == 0.0:
         return None
@@ -163,13 +167,13 @@ def list_task_scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
 
 @cached_per_evidence
 def load_common_counts(evidence: Evidence) -> Loaded[Counts]:
-    """Load the view ``problem_counts``: equally many samples of a problem at every checkpoint."""
+    """Load the view ``problem_counts``: a problem has the same number of samples at every checkpoint."""
     return _counts(evidence, "problem_counts")
 
 
 @cached_per_evidence
 def load_sampled_counts(evidence: Evidence) -> Loaded[Counts]:
-    """Load the view ``sampled_counts``: all samples; the base may have more than the others."""
+    """Load the view ``sampled_counts``: all samples. The base may have more samples than other checkpoints."""
     return _counts(evidence, "sampled_counts")
 
 
@@ -200,9 +204,9 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
 def find_incomplete(
     evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int | None = None
 ) -> dict[str, str]:
-    """Return the reason for each checkpoint with a wrong number of samples of some problem.
+    """Return a reason for each checkpoint that does not have the planned number of samples of every problem.
 
-    ``expected`` replaces the frame's column ``n_planned`` if every problem needs the same number.
+    The planned number is the column ``n_planned``, or ``expected`` if given.
     """
     keys = [frame["checkpoint_id"], frame["problem_id"]]
     n_of_problem = n_of_row.groupby(keys).sum()
@@ -225,17 +229,17 @@ def find_incomplete(
 
 COMMON_COUNTS = Input(load=load_common_counts, needs=("problem_counts",), missing=NO_SAMPLES)
 SAMPLED_COUNTS = Input(load=load_sampled_counts, needs=("sampled_counts",), missing=NO_SAMPLES)
-#: Columns that measures use of ``answer_counts``, which may have a row for every sample.
+#: Columns of ``answer_counts`` that measures use. The view may have one row per sample.
 ANSWER_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "answer_counts": ("checkpoint_id", "problem_id", "answer", "mode", "correct", "n", "n_planned")
 }
 
 
 def count_labels(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1) -> LabelCounts:
-    """Count the values of column ``label`` over problems with at least ``least`` samples.
+    """Count the values of column ``label``, for problems with at least ``least`` labelled samples.
 
-    ``rows`` has the columns problem_id, n and ``label``, and may split a label into several rows. Rows without a label
-    are ignored.
+    ``rows`` has the columns problem_id, n and ``label``. A label may have several rows. Rows without a label are
+    ignored.
     """
     counts = rows.groupby(["problem_id", label], observed=True)["n"].sum().reset_index()
     counts = counts[counts.groupby("problem_id", observed=True)["n"].transform("sum") >= least]
@@ -251,17 +255,17 @@ def count_labels(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: i
 def count_labels_by_checkpoint(
     evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1
 ) -> dict[str, LabelCounts]:
-    """Return ``count_labels`` at every checkpoint; ``rows`` also has the column checkpoint_id."""
+    """Return ``count_labels`` for every checkpoint. ``rows`` also has the column checkpoint_id."""
     rows_of = dict(iter(rows.groupby("checkpoint_id", observed=True)))
     return {i: count_labels(evidence, rows_of.get(i, rows[:0]), label, least=least) for i in evidence.checkpoint_ids}
 
 
 @cached_per_evidence
 def has_second_mode(evidence: Evidence) -> bool:
-    """Return whether some problem has correct samples of two modes at any checkpoint.
+    """Return whether any problem has correct samples of two modes at any checkpoint.
 
-    Otherwise the number of modes and the leading share would always be 1. The samples decide, because verifiers of
-    other packages need not declare whether they distinguish modes.
+    If not, the number of modes and the share of the leading mode are always 1. The samples are checked, because
+    verifiers of other packages need not declare whether they distinguish modes.
     """
     frame = evidence.frames["answer_counts"]
     correct = frame[frame["correct"].astype(bool)]

@@ -1,8 +1,8 @@
 """Decorators that turn a function into a measure.
 
-The function computes the result at one checkpoint. The decorator calls it for every checkpoint, records the reason if
-the input is missing, and makes the findings. The name of the function is the name of the measure; ``oversharp explain``
-prints its docstring.
+The function computes the result at one checkpoint. The decorator calls it for every checkpoint, records a reason if the
+input is missing, and creates the findings. The function's name is the name of the measure. ``oversharp explain`` prints
+its docstring.
 
 >>> from oversharp.diagnostics.measures.counts import SAMPLED_COUNTS, Counts
 >>> @per_checkpoint(
@@ -31,7 +31,7 @@ from oversharp.diagnostics.records.types import Finding
 from oversharp.diagnostics.statistics.units import Interval
 
 T = TypeVar("T")
-#: Values by checkpoint, and the reason for every checkpoint without one.
+#: Value of each checkpoint, and the reason for every checkpoint without a value.
 Loaded = tuple[Mapping[str, T], Mapping[str, str]]
 #: A checkpoint, the reason why it has no result (or None), and the arguments of the measure's function.
 Case = tuple[str, str | None, tuple[Any, ...]]
@@ -39,10 +39,10 @@ Case = tuple[str, str | None, tuple[Any, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Input(Generic[T]):
-    """Evidence as one value per checkpoint.
+    """Input of a measure: one value per checkpoint, which ``load`` computes from the evidence.
 
-    ``load`` computes the values from the views ``needs``. If one of these is empty, ``missing`` is the reason. ``also``
-    are optional views. ``columns`` lists the columns that ``load`` uses of a large view.
+    ``needs`` are the required views. If one of them is empty, the findings have the reason ``missing``. ``also`` are
+    optional views. ``columns`` lists the columns that ``load`` uses of a large view.
     """
 
     load: Callable[[Evidence], Loaded[T]]
@@ -53,7 +53,7 @@ class Input(Generic[T]):
 
 
 class Declared(TypedDict):
-    """Fields of a measure that every decorator accepts; ``contract.Measure`` documents them."""
+    """Fields of a measure that every decorator accepts. ``contract.Measure`` documents them."""
 
     title: str
     unit: str
@@ -67,9 +67,10 @@ class Declared(TypedDict):
 def per_checkpoint(
     *, input: Input[T], by_k: bool = False, scopes: Sequence[str] = ("all",), **declared: Unpack[Declared]
 ) -> Callable[[Callable[..., Results]], Measure]:
-    """Compute ``function(value)``, or ``function(value, k)`` if ``by_k``, at every checkpoint.
+    """Declare a measure that computes ``function(value)`` at every checkpoint.
 
-    At a checkpoint without a value, each of ``scopes`` has the reason.
+    If ``by_k``, it computes ``function(value, k)`` for every k. At a checkpoint without a value, each of ``scopes`` has
+    the reason.
     """
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
@@ -82,9 +83,10 @@ def per_checkpoint(
 def against_base(
     *, input: Input[T], by_k: bool = False, scopes: Sequence[str] = ("all",), **declared: Unpack[Declared]
 ) -> Callable[[Callable[..., Results]], Measure]:
-    """Compute ``function(base, late)``, or with k if ``by_k``, at every checkpoint but the base.
+    """Declare a measure that computes ``function(base, late)`` at every checkpoint except the base.
 
-    If the base has no value, no checkpoint has a result.
+    If ``by_k``, it computes ``function(base, late, k)`` for every k. If the base has no value, no checkpoint has a
+    result.
     """
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
@@ -97,7 +99,7 @@ def against_base(
 def against_previous(
     *, input: Input[T], scopes: Sequence[str] = ("all",), **declared: Unpack[Declared]
 ) -> Callable[[Callable[..., Results]], Measure]:
-    """Compute ``function(before, after)`` at every checkpoint but the first."""
+    """Declare a measure that computes ``function(before, after)`` for consecutive checkpoints."""
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
         for before_id, after_id, why_not in pair_steps(evidence, why):
@@ -115,7 +117,10 @@ def per_series(
     of_base: bool = True,
     **declared: Unpack[Declared],
 ) -> Callable[[Callable[[Evidence], Iterable[tuple[str, Results]]]], Measure]:
-    """Compute all results by ``function(evidence)``, which yields checkpoint and results."""
+    """Declare a measure that computes all results by ``function(evidence)``.
+
+    The function yields pairs of checkpoint and results.
+    """
 
     def declare(function: Callable[[Evidence], Iterable[tuple[str, Results]]]) -> Measure:
         def compute(evidence: Evidence) -> list[Finding]:
@@ -133,7 +138,7 @@ def per_series(
 def in_sql(
     *, needs: tuple[str, ...], missing: str, of_base: bool = True, **declared: Unpack[Declared]
 ) -> Callable[[Callable[[], str]], Measure]:
-    """Compute all results by the query that ``function()`` returns (see ``Measure``)."""
+    """Declare a measure that computes all results by the SQL query that ``function()`` returns (see ``Measure``)."""
 
     def declare(function: Callable[[], str]) -> Measure:
         source = Input(load=_load_nothing, needs=needs, missing=missing)
@@ -143,9 +148,9 @@ def in_sql(
 
 
 def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield every checkpoint but the base, and why it cannot be compared with it, or None.
+    """Yield every checkpoint except the base, and why it cannot be compared with the base, or None.
 
-    ``why`` has the reasons why single checkpoints are unusable.
+    ``why`` has the reason for each checkpoint that cannot be used.
     """
     if not evidence.checkpoint_ids:
         return
@@ -157,7 +162,7 @@ def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tu
 
 
 def pair_steps(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each pair of consecutive checkpoints, and why they cannot be compared, or None."""
+    """Yield each pair of consecutive checkpoints, and the reason why they cannot be compared, or None."""
     for before_id, after_id in pairwise(evidence.checkpoint_ids):
         before_why = f"the checkpoint before: {why[before_id]}" if before_id in why else None
         yield before_id, after_id, before_why or why.get(after_id)
@@ -224,7 +229,7 @@ def _build_measure(
 
 
 def _build_findings(measure: Measure, checkpoint_id: str, results: Results, k: int | None) -> Iterator[Finding]:
-    """Yield the findings of one checkpoint; ``k`` applies to results whose key has no k."""
+    """Yield the findings of one checkpoint. ``k`` is used for results whose key has no k."""
     by_key: Mapping[Any, Result] = results if isinstance(results, Mapping) else {"all": results}
     for key, result in by_key.items():
         scope, own_k = key if isinstance(key, tuple) else ("all", key) if isinstance(key, int) else (key, k)
@@ -232,7 +237,7 @@ def _build_findings(measure: Measure, checkpoint_id: str, results: Results, k: i
 
 
 def build_finding(measure: Measure, checkpoint_id: str, result: Result, *, scope: str, k: int | None) -> Finding:
-    """Return the finding of one result, which is unknown if the result is a reason."""
+    """Return the finding of one result. It is unknown if the result is a reason."""
     if isinstance(result, str):
         result = Unknown(why=result)
     if isinstance(result, Interval):

@@ -1,4 +1,4 @@
-"""Small evidence for examples in docstrings and for tests of measures."""
+"""Small artificial evidence for examples in docstrings and for tests of measures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from oversharp.diagnostics.measures.modes.ways.counts import LEVELS
 def tiny_evidence(
     view: str, columns: str, rows: list[tuple[object, ...]], *, n: int = 4, ks: tuple[int, ...] = (1,)
 ) -> Evidence:
-    """Return evidence of one view. The first checkpoint is the base; steps count up from 0.
+    """Return evidence with one view. The first checkpoint is the base, and steps are 0, 1, 2, ….
 
-    By default the column task is "task" and ``n_planned`` is ``n``.
+    By default, the column ``task`` is "task" and ``n_planned`` is ``n``.
 
     >>> tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [("base", "q", 4, 1)]).base_id
     'base'
@@ -33,7 +33,7 @@ def tiny_ways(
 ) -> Evidence:
     """Return evidence of ways from rows (checkpoint, problem, way, is first half, n correct).
 
-    Each problem has ``n`` samples. Classes are the same at all levels. The way None is unknown.
+    Each problem has ``n`` samples. The way is the same at all levels. None is an unknown way.
 
     >>> tiny_ways([("base", "q", "13 26", True, 2)]).frames["problem_counts"]["n_correct"].tolist()
     [2]
@@ -84,7 +84,10 @@ def tiny_temperatures() -> Evidence:
 
 
 def _with_control(controlled: str, temperature: float, hits: tuple[int, int], **own: tuple[int, int]) -> Evidence:
-    """Return evidence of checkpoints, one also at another temperature; even and odd problems."""
+    """Return evidence of checkpoints, one of which was also sampled at another temperature.
+
+    A pair of counts is for the problems with even and with odd number.
+    """
     rows = [(name, f"q{i}", 8, pair[i % 2]) for name, pair in own.items() for i in range(40)]
     evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", list(rows), n=8)
     control_rows = [(controlled, f"q{i}", temperature, 1.0, 8, hits[i % 2]) for i in range(40)]

@@ -24,7 +24,7 @@ def test_exact_and_bound_meet_where_the_kernel_is_uniform():
 def test_a_bound_without_a_positive_denominator_is_left_out_with_its_exact_shift_and_is_no_failure():
     findings = at_base("kernel_bounds", SHARED, OWN_PAIR_AND_PANEL)
     for scope in ("unseen exact", "unseen bound"):
-        assert findings[scope].why == "the printed bound has no positive denominator at any problem"
+        assert findings[scope].why == "the denominator of the printed bound is not positive for any problem"
     failed = failures(SHARED)
     assert (failed["unseen fails"], failed["unseen no bound"]) == (0.0, 1.0)
 
@@ -55,5 +55,7 @@ def test_a_repeated_mode_breaks_case_2():
 
 def test_without_an_unseen_correct_response_case_1_is_unknown():
     findings = at_base("kernel_bound_failures", np.eye(2), [("q", "own", True), ("q", "own panel", False)])
-    assert findings["unseen fails"].why == "no unseen correct response for a batch with advantages"
+    assert (
+        findings["unseen fails"].why == "no problem with correct and wrong own samples has an unseen correct response"
+    )
     assert findings["seen fails"].n == 1

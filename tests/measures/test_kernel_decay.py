@@ -37,7 +37,7 @@ def test_what_eta_cannot_explain_is_the_residual():
 def test_unrelated_problems_are_not_compared():
     rows = [(problem, "panel", True) for problem in ("q1", "q1", "q2", "q2")]
     findings = at_base("kernel_decay", np.eye(4) + 0.5, rows, related={"q2": "other"})
-    assert findings["eta"].why.startswith("no two related problems")
+    assert findings["eta"].why.startswith("needs two related problems")
 
 
 def test_three_problems_have_an_interval_that_holds_eta():

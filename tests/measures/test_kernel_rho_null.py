@@ -21,7 +21,7 @@ def test_only_own_samples_of_one_problem_are_paired():
 
 def test_no_own_sample_in_the_kernel_has_a_reason():
     finding = at_base("kernel_rho_null", [[1.0]], [("q", "panel", True)])["all"]
-    assert finding.why == "no own sample is in the kernel, which needs temperature 1 without truncation"
+    assert finding.why == "no own sample is in the kernel; own samples need temperature 1 without top-p and top-k"
     one = at_base("kernel_rho_null", [[1.0]], [("q", "own", True)])["all"]
     assert one.why == "no problem has two own samples in the kernel"
     certain = at_base("kernel_rho_null", [[0.0]], [("q", "own own", True)])["all"]

@@ -23,7 +23,10 @@ def test_shifts_are_those_of_the_smallest_step_that_fits_the_batch():
 def test_a_panel_response_that_was_sampled_is_seen():
     rows = [("q", "own panel", True), ("q", "own", False)]
     findings = at_base("kernel_shift", gradients((1, 0), (0, 1)), rows)
-    assert findings["unseen correct"].why == "no such response in the kernel for a batch with advantages"
+    assert (
+        findings["unseen correct"].why
+        == "no problem with correct and wrong own samples has such a response in the kernel"
+    )
 
 
 def test_other_groups_are_not_related():

@@ -52,7 +52,9 @@ def test_a_few_dominating_responses_hide_the_mean_and_are_counted_in_the_reason(
     uneven = {"q1": [(True, -9.0, 0.0)] * 9 + [(True, -9.0, math.log(9.0))]}
     finding = found(uneven)["all"]
     assert finding.value is None  # 18² / 90 = 3.6
-    assert finding.why == ("the ratios are too uneven: 3.6 of 10 responses are effective (36 %), above 80 % is needed")
+    assert finding.why == (
+        "the ratios are too uneven: the effective sample size is 3.6 of 10 responses (36 %); it must be above 80 %"
+    )
 
 
 def test_each_task_is_judged_by_its_own_responses():

@@ -30,4 +30,4 @@ def test_correct_and_unread_samples_do_not_count():
 
 def test_without_two_wrong_answers_to_a_problem_nothing_is_known():
     found = recurring(("base", "q", "42", "42", True, 3), ("base", "q", "41", None, False, 1), n=4)
-    assert (found["base"].value, found["base"].why) == (None, "no problem has two wrong samples that state an answer")
+    assert (found["base"].value, found["base"].why) == (None, "no problem has two wrong samples with an answer")

@@ -50,5 +50,5 @@ def test_a_former_name_finds_the_measure():
 
 
 def test_an_unknown_section_is_refused():
-    with pytest.raises(ValueError, match="no section 'gossip'"):
+    with pytest.raises(ValueError, match="unknown section 'gossip'"):
         replace(get_measure("pass_at_k"), section="gossip")

@@ -1,1 +1,1 @@
-"""Coverage: the share of problems that a checkpoint solves within k samples."""
+"""Measures of coverage: the share of problems that a checkpoint solves within k samples."""

@@ -1,4 +1,4 @@
-"""Best of k responses by a recorded reward: its reward and its accuracy."""
+"""Measures of the best of k responses by a recorded reward: its reward, and its accuracy."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _WITH_REPLACEMENT = (
 
 @in_sql(
     needs=("graded_samples",),
-    missing="no other tool recorded rewards for k samples of every problem",
+    missing="no imported samples with recorded rewards, or fewer than k of them for some problem",
     title="Best@k of the recorded reward",
     unit="reward",
     section="coverage",
@@ -96,16 +96,17 @@ _WITH_REPLACEMENT = (
 def best_at_k() -> str:
     """Best@k: the highest recorded reward of k responses, averaged over problems.
 
-    Meaning: scope ``all`` is the expected reward of the best of k fresh responses; if every reward is 0 or 1 it is
-    pass@k. Scope ``with_replacement`` is the value that verl logs as ``best@k/mean``. It draws the k responses of a
-    problem from its n with replacement, so the same response may be drawn twice, and is too low for k different
-    responses, most for k near n: 1 − (1 − c/n)^k instead of 1 − C(n−c, k)/C(n, k). Compare curves of one scope.
-    Unit: reward, as the tool recorded it. Estimator: the exact mean over all choices of k samples; 95 % normal interval
-    over problems with a floor, for ``all`` from 30 problems on. n counts problems.
-    Limits: only for dumps whose rewards were imported. verl takes 1,000 random draws instead of the exact mean, so its
-    logged value scatters around ``with_replacement``. If several responses share the highest reward, there is no single
-    best one.
-    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1, for rewards of any value; verl's validation metrics.
+    Meaning: scope ``all`` is the expected reward of the best of k new responses. If every reward is 0 or 1, it is
+    pass@k. Scope ``with_replacement`` is the value that verl logs as ``best@k/mean``. verl draws the k responses from a
+    problem's n responses with replacement, so it may draw a response twice. Its value is 1 − (1 − c/n)^k instead of 1 −
+    C(n−c, k)/C(n, k) for rewards of 0 or 1. That is too low for k different responses, most of all for k near n.
+    Compare only curves of the same scope.
+    Unit: reward, as recorded by the tool. Estimator: the exact mean over all choices of k samples. 95 % normal interval
+    over problems with a variance floor, only for scope ``all`` and at least 30 problems. n counts problems.
+    Limits: only for samples that were imported with rewards. verl uses 1,000 random draws instead of the exact mean, so
+    its logged value scatters around ``with_replacement``. If several responses share the highest reward, there is no
+    single best response.
+    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1, extended to any rewards; verl's validation metrics.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -128,7 +129,7 @@ def best_at_k() -> str:
 
 @in_sql(
     needs=("regraded_samples",),
-    missing="no series with recorded rewards was regraded; `oversharp regrade` does that",
+    missing="no samples with recorded rewards were regraded; `oversharp regrade` does that",
     title="Best-of-k by the recorded reward",
     unit="probability",
     section="coverage",
@@ -137,13 +138,14 @@ def best_at_k() -> str:
 def best_of_k() -> str:
     """Best-of-k: the accuracy of the response with the highest recorded reward of k.
 
-    Meaning: the accuracy of choosing among k responses by that reward, judged by the verifier of this series and
-    averaged over problems. A perfect reward would reach pass@k; ``majority_at_k`` needs no reward. If the curve falls
-    as k grows, the reward prefers wrong responses: it is over-optimised, or hacked.
-    Unit: probability. Estimator: the exact mean over all choices of k samples; among responses that share the highest
-    reward one is chosen at random. 95 % normal interval over problems with a floor, from 30 problems on; n counts
-    problems.
-    Limits: after ``oversharp regrade`` of samples with recorded rewards. If the reward is itself 0 or 1, this compares
+    Meaning: the accuracy of choosing one of k responses by the recorded reward. The verifier of this series decides
+    whether the chosen response is correct. The value is averaged over problems. With a perfect reward it would equal
+    pass@k. ``majority_at_k`` is the accuracy of choosing without a reward. If the curve falls as k grows, the reward
+    prefers wrong responses: it is over-optimised, or hacked.
+    Unit: probability. Estimator: the exact mean over all choices of k samples. Among responses that share the highest
+    reward, one is chosen at random. 95 % normal interval over problems with a variance floor, for at least 30 problems.
+    n counts problems.
+    Limits: only after ``oversharp regrade`` of samples with recorded rewards. If the reward is 0 or 1, this compares
     two verifiers: see ``verifier_disagreement``.
     Source: Gao et al. 2022 (arXiv 2210.10760), best-of-n sampling; the estimator is that of pass@k.
 

@@ -1,4 +1,4 @@
-"""Changes of pass@k since the base: at all checkpoints and k, their band, and k*."""
+"""Measures of the change of pass@k since the base: simultaneous band over checkpoints and k, and k*."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class _Changes:
-    """Differences of pass@k from the base at the complete checkpoints, for ascending ``ks``.
+    """Differences of pass@k from the base, for all complete checkpoints and ascending ``ks``.
 
-    ``cluster_P`` has the clusters of the problems if the audit has clusters. ``why`` has the reason for every
-    checkpoint but the base that is not in ``checkpoint_ids``.
+    ``checkpoint_ids`` are the complete checkpoints. ``why`` has the reason for each other checkpoint, except the base.
+    ``cluster_P`` has the cluster of each problem if the audit has clusters.
     """
 
     ks: tuple[int, ...]
@@ -36,17 +36,17 @@ class _Changes:
 
     @property
     def over(self) -> Literal["problems", "clusters"]:
-        """The independent units of an interval."""
+        """The independent units over which intervals are computed."""
         return "problems" if self.cluster_P is None else "clusters"
 
     @property
     def by_unit(self) -> Float[np.ndarray, "checkpoint unit k"]:
-        """The changes by independent unit."""
+        """The changes of each independent unit."""
         return np.stack([by_cluster(change_PK, self.cluster_P) for change_PK in self.change_TPK])
 
 
 def _load_changes(evidence: Evidence) -> _Changes:
-    """Compute the changes for k up to half of the fewest samples of any problem."""
+    """Compute the differences for k up to half of the smallest number of samples of any problem."""
     counts, why = load_sampled_counts(evidence)
     compared = dict(compare_with_base(evidence, why))
     complete = [checkpoint_id for checkpoint_id, why_not in compared.items() if not why_not]
@@ -84,16 +84,17 @@ def _load_changes(evidence: Evidence) -> _Changes:
 def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Pass@k against base in one band: the paired differences at all checkpoints and k.
 
-    Meaning: the same differences as ``pass_at_k_delta``, with simultaneous intervals. In most series without any
-    change, some of those separate intervals exclude 0; this band contains all true differences in 95 % of series. If it
-    is below 0 anywhere, there is a loss, with no further correction.
-    Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates;
-    simultaneous 95 % band by a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a variance floor.
-    n counts problems.
-    Limits: k are the powers of two up to half of the fewest samples of any problem, beyond which the variance of pass@k
-    cannot be estimated, regardless of the k that the user set. The band is wider than ``pass_at_k_delta``: it has less
-    power at any single place. No band for one problem. All checkpoints share the base's samples, so its sampling error
-    shifts the whole curve within the band.
+    Meaning: the same differences as in ``pass_at_k_delta``, with simultaneous intervals. With separate intervals, some
+    exclude 0 by chance in most series, even if nothing changed. This band contains all true differences in 95 % of
+    series. If it is below 0 anywhere, pass@k fell, and no further correction for multiple comparisons is needed.
+    Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates.
+    The simultaneous 95 % band is from a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a
+    variance floor. n counts problems.
+    Limits: k are the powers of two up to half of the smallest number of samples of any problem, whatever k the user
+    set. For larger k the variance of pass@k cannot be estimated. The band is wider than the intervals of
+    ``pass_at_k_delta``, so it has less power at any single checkpoint and k. There is no band for a single problem. All
+    checkpoints are compared with the same base samples, so the sampling error of the base shifts the whole curve within
+    the band.
     Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -138,17 +139,17 @@ def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def k_star(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """k*: the number of attempts above which a checkpoint solves fewer problems than the base.
 
-    Meaning: with fewer than k* attempts per problem the checkpoint is better, with more the base is. If k* falls over
-    training, coverage was traded for accuracy; at k* = 1 the checkpoint is worse at any number of attempts.
-    Unit: samples (attempts per problem), 1 or more. Estimator: where the mean over problems of the difference of
-    unbiased pass@k falls below 0 for good, interpolated on log₂ k. The 95 % interval over problems runs from the first
-    to the last k at which the interval of the mean difference (paired t with a variance floor) contains 0. n counts
-    problems.
-    Limits: k are the powers of two up to half of the fewest samples of any problem. If pass@k does not fall below the
-    base in this range, k* is unknown but bounded by ``low``; an upper bound beyond the range is missing. A mean near 0
-    crosses it by chance: only a verdict says whether something was lost. With few problems the interval is wide, often
-    the whole range.
-    Source: the crossing of pass@k curves is Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
+    Meaning: with fewer than k* attempts per problem the checkpoint is better than the base. With more than k* attempts
+    the base is better. If k* falls over training, coverage was traded for accuracy. At k* = 1 the checkpoint is worse
+    for any number of attempts.
+    Unit: samples (attempts per problem), at least 1. Estimator: the k above which the mean difference of the unbiased
+    pass@k stays below 0, interpolated on log₂ k. The 95 % interval over problems extends from the first to the last k
+    at which the interval of the mean difference (paired t with a variance floor) contains 0. n counts problems.
+    Limits: k are the powers of two up to half of the smallest number of samples of any problem. If pass@k does not fall
+    below the base in this range, k* is unknown and only ``low`` is given. An upper bound beyond the range is missing. A
+    mean difference near 0 crosses 0 by chance, so use the verdict to decide whether something was lost. With few
+    problems the interval is wide, and often covers the whole range.
+    Source: the crossing of pass@k curves is in Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [

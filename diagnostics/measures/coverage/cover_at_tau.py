@@ -1,4 +1,4 @@
-"""Cover@τ, the share of problems solved reliably, and its difference from the base."""
+"""Measures of Cover@τ, the share of problems solved at a rate of at least τ, and its change."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def cover_at_tau(counts: Counts) -> Results:
     """Cover@τ: the share of problems with at least a share τ of correct samples.
 
     Meaning: coverage without lucky guesses. Pass@k counts a problem as solved if any of k samples is correct, so at
-    large k it rewards guessing; Cover@τ requires a success rate. Small τ measures breadth, τ near 1 depth. Pass@k is a
-    mean of Cover@τ over τ that at large k weighs only τ near 0. Scopes are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and
-    ``tau 0.9``.
-    Unit: share of problems. Estimator: the share with c/n ≥ τ, c of n samples correct; 95 % exact binomial interval
-    over problems. Equally many samples of a problem at every checkpoint.
-    Limits: the estimate is the share at this n, not the share of problems whose true success rate is at least τ: rates
-    near τ fall on either side of it by chance. If most rates are near 0 and 1, the two differ by up to 0.02 at n = 16
-    and 0.01 at n = 64; if most are in between, by 0.07 and 0.02. Compare checkpoints at equal n only, as the audit
-    does. If answers can be guessed (one option of four), Cover@τ with τ up to that chance counts guesses. Unknown with
-    fewer than 1/τ or 1/(1 − τ) samples.
+    large k it rewards guessing. Cover@τ requires a success rate of at least τ. A small τ measures how many problems are
+    solved at all, a τ near 1 how many are solved reliably. Pass@k is a weighted mean of Cover@τ over τ; at large k only
+    τ near 0 have weight. Scopes are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and ``tau 0.9``.
+    Unit: share of problems. Estimator: the share of problems with c/n ≥ τ, where c of n samples are correct. 95 % exact
+    binomial interval over problems. Each problem has the same number of samples at every checkpoint.
+    Limits: the value is not the share of problems whose true success rate is at least τ, because a rate near τ is
+    estimated above or below τ by chance. If most rates are near 0 or 1, the two shares differ by up to 0.02 at n = 16,
+    and 0.01 at n = 64. If most rates are in between, they differ by up to 0.07 and 0.02. Compare only checkpoints with
+    equal n, as the audit does. If answers can be guessed (such as one of four options), Cover@τ counts guesses for τ up
+    to the chance of a guess. It is unknown for fewer than 1/τ or 1/(1 − τ) samples.
     Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -71,14 +71,14 @@ def cover_at_tau(counts: Counts) -> Results:
 def cover_at_tau_delta(base: Counts, late: Counts) -> Results:
     """Cover@τ against base: the paired difference, problem by problem.
 
-    Meaning: the share of problems that gained (above 0) or lost (below 0) a success rate of at least τ since the base.
-    A gain at τ = 0.9 with a loss at τ = 0.1 is sharpening that lost problems; lucky guesses do not contribute. Scopes
-    are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and ``tau 0.9``. The base has no row.
-    Unit: share of problems (difference, −1 to 1). Estimator: mean over problems of the difference of c/n ≥ τ; 95 %
-    paired t interval over problems with a variance floor of two problems.
-    Limits: some problems whose rate is near τ cross it by chance, equally in both directions if nothing changed. One
-    interval per τ and checkpoint, without a correction for multiple comparisons: a single interval below 0 is no
-    verdict. Unknown with fewer than 1/τ or 1/(1 − τ) samples.
+    Meaning: the share of problems that reached a success rate of at least τ since the base, minus the share that lost
+    it. A gain at τ = 0.9 together with a loss at τ = 0.1 is sharpening that lost problems. Lucky guesses do not
+    contribute. Scopes are ``tau 0.1``, ``tau 0.25``, ``tau 0.5`` and ``tau 0.9``. The base has no finding.
+    Unit: share of problems (difference, −1 to 1). Estimator: mean over problems of the difference of the indicators c/n
+    ≥ τ. 95 % paired t interval over problems with a variance floor of two problems.
+    Limits: problems whose rate is near τ cross it by chance, equally often in both directions if nothing changed. There
+    is one interval per τ and checkpoint, without a correction for multiple comparisons, so a single interval below 0
+    does not show a loss. The difference is unknown for fewer than 1/τ or 1/(1 − τ) samples.
     Source: Dragoi et al. 2025 (arXiv 2510.08325), Cover@τ; the difference is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -107,6 +107,6 @@ def _is_covered(counts: Counts, percent: int) -> Bool[np.ndarray, " problem"]:
 
 
 def _too_coarse(percent: int, n: int) -> str | None:
-    """Return why n samples cannot resolve τ (fewer than 1/τ or 1/(1 − τ)), or None."""
+    """Return why n samples are too few for τ (fewer than 1/τ or 1/(1 − τ)), or None."""
     least = -(-100 // min(percent, 100 - percent))
     return f"needs at least {least} samples per problem; there are {n}" if n < least else None

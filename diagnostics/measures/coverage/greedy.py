@@ -1,4 +1,4 @@
-"""Greedy responses: their accuracy, and how well they separate hard from solvable problems."""
+"""Measures of greedy responses: their accuracy, and how well they separate hard from solvable problems."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ORDER BY step
 Z = 1.959964
 LEAST_PROBLEMS = 30
 MISSING = (
-    "some problem lacks its greedy response or some planned samples, "
+    "at least one problem has no greedy response or not all planned samples, "
     "or F1 is 0/0, because no problem is positive and none is predicted to be"
 )
 
@@ -63,10 +63,10 @@ MISSING = (
 def greedy_accuracy() -> str:
     """Greedy accuracy: the share of problems whose greedy response is correct.
 
-    Meaning: the accuracy without sampling. It often rises while coverage falls, so it is no evidence about
+    Meaning: the accuracy without sampling. It often rises while coverage falls, so it shows nothing about
     over-sharpening.
-    Unit: share of problems. 95 % Wilson score interval over problems (one greedy response each).
-    Limits: temperature 0 by arg max; a response that could not be graded counts as not correct.
+    Unit: share of problems. 95 % Wilson score interval over problems, with one greedy response each.
+    Limits: temperature 0, computed as arg max. A response that could not be graded counts as not correct.
     Source: Wilson 1927, JASA 22:209, for the interval.
 
     >>> import duckdb, pandas as pd
@@ -80,7 +80,7 @@ def greedy_accuracy() -> str:
 
 
 def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
-    """Load the problems of every checkpoint with all greedy responses and planned samples."""
+    """Load the problems of each checkpoint that has all greedy responses and planned samples."""
     problems = _compare_with_samples(evidence.frames["greedy_grades"], evidence.frames["problem_counts"])
     n_problems = problems["problem_id"].nunique()
     complete = dict(iter(problems[problems["complete"]].groupby("checkpoint_id")))
@@ -99,15 +99,16 @@ def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
 def greedy_failure_f1(problems: pd.DataFrame) -> Results:
     """Greedy failure as a filter: how well a greedy response separates hard problems.
 
-    Meaning: F1, the harmonic mean of precision and recall, of a prediction from the greedy response. Scope ``all``:
-    "greedy failed" predicts a success rate below 0.6. Scope ``highly_solvable``: "greedy is correct" predicts a success
-    rate of at least 0.6, the direction of the paper. A training method that learns only where greedy fails needs both.
-    Unit: F1 score, 0 to 1. 95 % normal interval over problems (ratio estimator with a variance floor), from 30 problems
-    on; n counts problems. The success rate is that of the samples which a problem has at every checkpoint.
-    Limits: F1 rises with the share of positives: a filter that accepts everything reaches 2s/(1+s) at share s. The
-    paper takes 16 samples at temperature 0.6 and top-p 0.95; here they are the audit's, at its temperature and top-p,
-    so levels differ from Table 5. Few samples mislabel problems near 0.6. If no problem is positive and none is
-    predicted to be, F1 is 0/0 and unknown.
+    Meaning: the greedy response is used to predict whether a problem is hard. F1 is the harmonic mean of precision and
+    recall of this prediction. In scope ``all``, a failed greedy response predicts a success rate below 0.6. In scope
+    ``highly_solvable``, a correct greedy response predicts a success rate of at least 0.6, as in the paper. A training
+    method that uses only problems on which greedy decoding fails needs a high F1 in both.
+    Unit: F1 score, 0 to 1. 95 % normal interval over problems (ratio estimator with a variance floor), for at least 30
+    problems. n counts problems. The success rate is estimated from the samples that a problem has at every checkpoint.
+    Limits: F1 rises with the share s of positive problems. A filter that accepts every problem has F1 = 2s/(1+s). The
+    paper uses 16 samples at temperature 0.6 and top-p 0.95. Here the audit's samples are used, at its temperature and
+    top-p, so levels differ from Table 5. With few samples, problems with rates near 0.6 are labelled wrongly. If no
+    problem is positive and none is predicted to be, F1 is 0/0 and unknown.
     Source: [C] (The Reasoning Boundary Paradox), appendix K and Table 5.
 
     >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
@@ -128,7 +129,7 @@ def greedy_failure_f1(problems: pd.DataFrame) -> Results:
 
 
 def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.ndarray, " problem"]) -> Interval | None:
-    """Return F1 over problems, with its interval from 30 problems on, or None for 0/0.
+    """Return F1 over problems, with an interval for at least 30 problems; None if F1 is 0/0.
 
     >>> f1_interval(np.array([True, True, False]), np.array([True, False, True])).mean  # 2·1 / (2·1 + 1 + 1)
     0.5
@@ -142,29 +143,30 @@ def f1_interval(predicted_P: Bool[np.ndarray, " problem"], positive_P: Bool[np.n
         return None
     if n < LEAST_PROBLEMS:
         return Interval(mean=f1, low=None, high=None, n=n)
-    # F1 = 2 TP / (2 TP + FP + FN), a ratio of two sums over problems, linearised
+    # F1 = 2 TP / (2 TP + FP + FN) is a ratio of two sums over problems; its variance is that of the linearised ratio
     above_P, below_P = 2 * (predicted_P & positive_P), predicted_P.astype(int) + positive_P
     deviation_P = (above_P - f1 * below_P) / (int(below_P.sum()) / n)
-    # variance ((P−1)s² + 1) / P², with a floor of one more problem that deviates by 1
+    # variance ((P−1)s² + 1) / P²: the variance floor is one more problem that deviates by 1
     half_width = Z * math.sqrt((n - 1) * _variance(deviation_P) + 1) / n
     return Interval(mean=f1, low=max(0.0, f1 - half_width), high=min(1.0, f1 + half_width), n=n)
 
 
 def _compare_with_samples(greedy: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per checkpoint and problem: greedy_correct, solvable, complete.
+    """Return one row per checkpoint and problem: greedy_correct, solvable, complete.
 
-    ``solvable`` is a success rate of at least 0.6; ``complete`` means a greedy response and all planned samples.
+    ``solvable`` means a success rate of at least 0.6. ``complete`` means that the greedy response and all planned
+    samples exist.
     """
     keys = ["checkpoint_id", "problem_id"]
     solved = greedy[[*keys, "correct"]].rename(columns={"correct": "greedy_correct"})
     table = solved.merge(drawn[[*keys, "n", "n_correct", "n_planned"]], on=keys, how="outer").sort_values(keys)
     table["complete"] = table["greedy_correct"].notna() & (table["n"] == table["n_planned"])
-    table["solvable"] = 5 * table["n_correct"] >= 3 * table["n"]  # a rate of 0.6 or more, in whole numbers
+    table["solvable"] = 5 * table["n_correct"] >= 3 * table["n"]  # a rate of at least 0.6, in integers
     return table
 
 
 def _variance(values_P: Float[np.ndarray, " problem"]) -> float:
-    """Return the sample variance, equal to SQL's var_samp to the last bit (Welford 1962)."""
+    """Return the sample variance, bit-identical to SQL's var_samp (Welford 1962)."""
     mean = squares = 0.0
     for count, value in enumerate(values_P.tolist(), start=1):
         before, mean = mean, mean + (value - mean) / count

@@ -1,4 +1,4 @@
-"""Maj@k, the accuracy of a majority vote among k responses."""
+"""Measure of maj@k, the accuracy of a majority vote among k responses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from oversharp.diagnostics.measures.counts import (
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import share_interval
 
-#: Random orders of a problem's samples. More orders would hardly narrow an interval: problems differ far more.
+#: Number of random orders of a problem's samples. More orders would hardly narrow the intervals, because differences
+#: between problems are much larger.
 DRAWS = 50
 SEED = 20_260_229
-#: By problem: the counts of answers, which are correct, and the number of samples without an answer.
+#: For each problem: the count of each answer, whether it is correct, and the number of samples without an answer.
 _Votes = Mapping[str, tuple[np.ndarray, np.ndarray, int]]
 
 
@@ -37,16 +38,16 @@ def majority_shares(
     rng: np.random.Generator,
     draws: int = DRAWS,
 ) -> Float[np.ndarray, " k"]:
-    """Return the probability that a vote among k samples of one problem is correct.
+    """Return the probability that a majority vote among k samples of one problem is correct.
 
-    ``count_A`` are the samples of each answer; ``no_answer`` samples do not vote. Ties are broken at random; without a
-    vote nothing is correct. ``ks`` ascend, up to the number of samples. Unit: probability.
+    ``count_A`` is the number of samples with each answer. ``no_answer`` samples do not vote. Ties are broken at random.
+    If no sample votes, the vote is not correct. ``ks`` are ascending, up to the number of samples. Unit: probability.
 
     >>> rng = np.random.default_rng(0)
     >>> majority_shares(np.array([3, 1]), np.array([True, False]), 0, [1, 4], rng=rng).tolist()
     [0.75, 1.0]
     """
-    once_A = (count_A == 1) & ~correct_A  # wrong answers with one sample are interchangeable, so they share a label
+    once_A = (count_A == 1) & ~correct_A  # wrong answers that occur once are interchangeable, so they share a label
     count_C, correct_C, n_once = count_A[~once_A], correct_A[~once_A], int(once_A.sum())
     n = int(count_A.sum()) + no_answer
     label_N = rng.permutation(np.repeat(np.arange(len(count_C) + 2), np.concatenate([count_C, [n_once, no_answer]])))
@@ -55,7 +56,7 @@ def majority_shares(
     if n in ks and n > 1:
         shares[n] = _won(count_C[:, None], np.array([n_once]), correct_C).item()
     if drawn:
-        # one call for all k and orders: a call per k took three times as long
+        # one call for all k and orders, because one call per k took three times as long
         n_labels = len(count_C) + 2
         place_DN = _firsts(draws, tuple(drawn)) * n_labels + label_N[_orders(n, draws)[:, : drawn[-1]]]
         size = len(drawn) * n_labels * draws
@@ -70,13 +71,13 @@ def majority_shares(
 
 @lru_cache(maxsize=4)
 def _firsts(draws: int, ks: tuple[int, ...]) -> Int[np.ndarray, "draw sample"]:
-    """Return the index of the first k that includes each place of an order."""
+    """Return, for each position in a random order, the index of the first k that includes it."""
     return np.tile(np.searchsorted(ks, np.arange(ks[-1]), side="right"), (draws, 1))
 
 
 @lru_cache(maxsize=4)
 def _orders(n: int, draws: int) -> Int[np.ndarray, "draw n"]:
-    """Return random orders of n places, the same for all problems."""
+    """Return random orders of n samples, the same orders for all problems."""
     return np.random.default_rng((SEED, n)).permuted(np.tile(np.arange(n), (draws, 1)), axis=1)
 
 
@@ -85,7 +86,7 @@ def _won(
     once_D: Int[np.ndarray, "*k draw"],
     correct_C: Bool[np.ndarray, " answer"],
 ) -> Float[np.ndarray, "*k draw"]:
-    """Return the share of correct answers among those with the most votes."""
+    """Return the share of correct answers among the answers with the most votes."""
     most_D = votes_CD.max(axis=-2, initial=1)
     # summing bytes is ten times as fast as summing booleans
     leads_CD = (votes_CD == most_D[..., None, :]).view(np.uint8)
@@ -105,15 +106,15 @@ def _won(
 def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Maj@k: the accuracy of the most frequent answer of k responses, mean over problems.
 
-    Meaning: the accuracy of self-consistency. At k = 1 it is the accuracy; it tends to 1 if the correct answer of each
-    problem is the most frequent. Sharpening over answers moves pass@1 towards maj@k of the base: a vote over the base's
-    samples gives the same gain without training.
-    Unit: probability. Estimator: mean over the first k of a problem's samples in 50 orders by a fixed seed, so
-    unbiased; tied answers share the vote; 95 % t interval over problems with a variance floor. Equally many samples of
-    a problem at every checkpoint.
-    Limits: wrong answers are one vote only if the grader parses them as the same text (0.5 and 1/2 are two), correct
-    ones if they are of one mode; if many modes are correct, they split the vote. Responses without a parsed answer do
-    not vote. Unknown for k > n; no interval for n/2 < k.
+    Meaning: the accuracy of self-consistency (majority voting). At k = 1 it is the accuracy of single samples. As k
+    grows, it tends to the share of problems whose most frequent answer is correct. Sharpening over answers moves pass@1
+    towards maj@k of the base. A majority vote over the base's samples gives the same gain without training.
+    Unit: probability. Estimator: mean over the first k samples in 50 random orders with a fixed seed, which is
+    unbiased. Tied answers share the vote. 95 % t interval over problems with a variance floor. Each problem has the
+    same number of samples at every checkpoint.
+    Limits: wrong answers count as the same vote only if the grader parses them as the same text: 0.5 and 1/2 are two
+    answers. Correct answers count as the same vote if they have the same mode, so several correct modes split the vote.
+    Responses without a parsed answer do not vote. Maj@k is unknown for k > n, and has no interval for k > n/2.
     Source: Wang et al. 2022 (arXiv 2203.11171), self-consistency by majority vote.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -144,7 +145,7 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _shares(own: _Votes, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
-    # the same seed at all checkpoints: equal counts of a problem give equal shares
+    # the seed is the same at all checkpoints, so that equal counts of a problem give equal shares
     rows = [
         majority_shares(count_A, correct_A, no_answer, ks, rng=np.random.default_rng((SEED, place)))
         for place, (count_A, correct_A, no_answer) in enumerate(own.values())
@@ -155,7 +156,8 @@ def _shares(own: _Votes, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
 def _votes(frame: pd.DataFrame) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray, int]]]:
     """Return the votes by checkpoint and problem: counts, correctness, samples without answer.
 
-    A grader may accept an answer in one response and reject it in another (units, format): these are two answers.
+    A grader may accept an answer in one response and reject the same text in another, because of units or format. These
+    are counted as two answers.
     """
     keys = ["checkpoint_id", "problem_id"]
     vote = frame["mode"].where(frame["correct"].astype(bool) & frame["mode"].notna(), frame["answer"])

@@ -1,4 +1,4 @@
-"""Pass@k from samples: at every checkpoint, and its paired difference from the base."""
+"""Measures of pass@k from samples: at every checkpoint, and its paired difference from the base."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from oversharp.diagnostics.statistics.intervals import share_interval
 def pass_at_k(counts: Counts, k: int) -> Results:
     """Pass@k: the probability that one of k responses is correct, averaged over problems.
 
-    Meaning: coverage. At k = 1 it is the accuracy; at large k it shows whether the model can still solve the problem at
-    all. Over-sharpening shows as a curve that starts above the base's and ends below it. Scope ``all`` is the whole
-    problem set, ``task:NAME`` one task of several.
-    Unit: probability. Estimator: unbiased 1 − C(n−c, k)/C(n, k) per problem; 95 % t interval over problems with a
-    variance floor. Base and checkpoint share their problems, so compare them by ``pass_at_k_delta``, not by whether two
-    intervals overlap.
-    Limits: unknown for k > n. No interval for n/2 < k, where the value depends on a few samples per problem (k = 1
-    always has one). A response that could not be graded counts as not correct: see ``timeout_rate``.
+    Meaning: coverage. At k = 1 it is the accuracy. At large k it is the share of problems that the model can solve at
+    all. Over-sharpening shows as a curve that starts above the base's curve and ends below it. Scope ``all`` is the
+    whole problem set. ``task:NAME`` is one task if there are several.
+    Unit: probability. Estimator: the unbiased 1 − C(n−c, k)/C(n, k) of each problem, where c of n samples are correct.
+    95 % t interval over problems with a variance floor. Base and checkpoint use the same problems, so compare them by
+    ``pass_at_k_delta``. Whether two intervals overlap is not a valid test.
+    Limits: pass@k is unknown for k > n. For k > n/2 it has no interval, because it depends on a few samples per
+    problem; k = 1 always has an interval. A response that could not be graded counts as not correct: see
+    ``timeout_rate``.
     Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -59,14 +60,15 @@ def pass_at_k(counts: Counts, k: int) -> Results:
 def pass_at_k_delta(base: Counts, late: Counts, k: int) -> Results:
     """Pass@k against base: the paired difference, problem by problem.
 
-    Meaning: coverage gained (above 0) or lost (below 0) since the base. A gain at k = 1 with a loss at large k is the
-    signature of over-sharpening. Scope ``all`` is the whole problem set, ``task:NAME`` one task of several. The base
-    has no row.
-    Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates;
+    Meaning: coverage gained (above 0) or lost (below 0) since the base. A gain at k = 1 together with a loss at large k
+    is the signature of over-sharpening. Scope ``all`` is the whole problem set. ``task:NAME`` is one task if there are
+    several. The base has no finding.
+    Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates.
     95 % paired t interval over problems with a variance floor.
-    Limits: one interval per k and checkpoint, without a correction for multiple comparisons: a single interval below 0
-    is no verdict. Unknown for k > n; no interval for n/2 < k (k = 1 always has one).
-    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1; moderate sharpening ([A] arXiv 2601.15609, Def 2.1) cannot lower
+    Limits: there is one interval per k and checkpoint, without a correction for multiple comparisons, so a single
+    interval below 0 does not show a loss. The difference is unknown for k > n. It has no interval for k > n/2, except
+    at k = 1.
+    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1. Moderate sharpening ([A] arXiv 2601.15609, Def 2.1) cannot lower
     pass@k at any k.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -79,7 +81,7 @@ def pass_at_k_delta(base: Counts, late: Counts, k: int) -> Results:
 
 
 def _by_task(counts: Counts, base: Counts | None, k: int) -> Results:
-    """Return pass@k by task, minus that of ``base`` if there is one, or the reason if k > n."""
+    """Return pass@k by task, or its difference from ``base`` if given, or the reason if k > n."""
     fewest = counts.fewest if base is None else min(counts.fewest, base.fewest)
     if why_not := explain_too_few(k, fewest):
         return why_not

@@ -1,4 +1,4 @@
-"""Pass@k without sampling noise, from the probabilities of all correct modes."""
+"""Measures of pass@k without sampling noise, from the probabilities of all correct modes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from oversharp.diagnostics.statistics.units import Interval
 def pass_at_k_exact(modes: ExactModes, k: int) -> Interval:
     """Exact pass@k: coverage from the probabilities of all correct modes.
 
-    Meaning: with p⁺ the sum of the probabilities of a problem's correct modes, pass@k = 1 − (1 − p⁺)^k, averaged over
-    problems. Any k is allowed, because nothing is sampled.
-    Unit: probability. 95 % t interval over problems with a variance floor: it covers the population these problems were
-    sampled from; on these problems the value is exact.
-    Limits: only for problems that list all accepted responses. Probabilities are at temperature 1 without truncation,
-    for any sampling settings of the audit.
+    Meaning: p⁺ is the sum of the probabilities of a problem's correct modes. Then pass@k = 1 − (1 − p⁺)^k, averaged
+    over problems. k can be arbitrarily large, because nothing is sampled.
+    Unit: probability. 95 % t interval over problems with a variance floor. The interval is for the population these
+    problems were sampled from. For these problems the value is exact.
+    Limits: only for problems that list all accepted responses. Probabilities are at temperature 1 without truncation
+    (no top-p or top-k), whatever sampling settings the audit uses.
     Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
     >>> import math
@@ -53,10 +53,10 @@ def pass_at_k_exact_delta(base: ExactModes, late: ExactModes, k: int) -> Interva
     """Exact pass@k against base: the paired difference, without sampling noise.
 
     Meaning: coverage gained (above 0) or lost (below 0) since the base, computed from the probabilities of all correct
-    modes. The base has no row.
-    Unit: probability (difference, −1 to 1). 95 % paired t interval over problems with a variance floor: it covers the
-    population these problems were sampled from; on these problems the value is exact.
-    Limits: only for problems that list all accepted responses; temperature 1 without truncation.
+    modes. The base has no finding.
+    Unit: probability (difference, −1 to 1). 95 % paired t interval over problems with a variance floor. The interval is
+    for the population these problems were sampled from. For these problems the value is exact.
+    Limits: only for problems that list all accepted responses. Probabilities are at temperature 1 without truncation.
     Source: [A] (arXiv 2601.15609), Def 2.1: moderate sharpening cannot lower pass@k at any k.
 
     >>> import math

@@ -1,4 +1,4 @@
-"""Problems solved at least once in n samples: by the base, by a checkpoint, by both."""
+"""Measures of problems solved at least once in n samples, by the base, by a checkpoint, or by both."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def problems_lost(base: Counts, late: Counts) -> Interval:
     """Problems lost: solved at least once in n samples by the base, never by the checkpoint.
 
     Meaning: the problems that the model no longer solves at this sampling budget.
-    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: a problem with a small success probability is lost and gained by chance: without any change, hundreds of
-    problems show as many lost as gained. Compare it with ``problems_gained``; a single lost problem needs fresh samples
-    as evidence. The value depends on n, which is the same for both.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: a problem with a small success probability can be lost or gained by chance. If nothing changed, a set of
+    hundreds of problems shows about as many lost as gained. So compare the value with ``problems_gained``. To show that
+    a single problem was lost, sample it again. The value depends on n, which is the same for base and checkpoint.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
@@ -38,9 +38,9 @@ def problems_gained(base: Counts, late: Counts) -> Interval:
     """Problems gained: never solved in n samples by the base, at least once by the checkpoint.
 
     Meaning: the problems that the model newly solves at this sampling budget.
-    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: part of the gain is chance, as for ``problems_lost``; interpret the two together. The value depends on n,
-    which is the same for both.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: part of the gain is chance. Compare it with ``problems_lost``. The value depends on n, which is the same for
+    base and checkpoint.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
@@ -56,10 +56,10 @@ def problems_gained(base: Counts, late: Counts) -> Interval:
 def problems_kept(base: Counts, late: Counts) -> Interval:
     """Problems kept: solved at least once in n samples by the base and by the checkpoint.
 
-    Meaning: the problems that the model still solves. 1 minus kept, lost and gained is the share of problems that
-    neither solves.
-    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: the value depends on n, which is the same for both.
+    Meaning: the problems that the model still solves. The shares of problems kept, lost, gained, and solved by neither
+    sum to 1.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: the value depends on n, which is the same for base and checkpoint.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the counting rule is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
@@ -80,14 +80,14 @@ def problems_kept(base: Counts, late: Counts) -> Interval:
 def support_retention(base: Counts, late: Counts) -> Result:
     """Support retention rate (SRR): the share of the base's solved problems that stay solved.
 
-    Meaning: ``problems_kept`` over kept + lost. A problem is solved if at least one of n samples is correct. 1 means
-    that no problem was lost at this sampling budget.
-    Unit: share of problems, of those that the base solves; n counts these. 95 % exact binomial interval over them. The
-    base has no row.
-    Limits: below 1 without any change: rare successes of the base are chance and need not recur (see
+    Meaning: ``problems_kept`` divided by the sum of problems kept and lost. A problem is solved if at least one of n
+    samples is correct. 1 means that no problem was lost at this sampling budget.
+    Unit: share of problems, among those that the base solves. n counts these. 95 % exact binomial interval over them.
+    The base has no finding.
+    Limits: the value is below 1 even if nothing changed, because rare successes of the base need not occur again (see
     ``problems_lost``). Compare it with ``net_discovery``, which the same chance raises. The value depends on n, which
-    is the same for both.
-    Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate, there of solutions; here a problem counts as one.
+    is the same for base and checkpoint.
+    Source: Wu et al. 2025 (arXiv 2507.14843), support retention rate. There it counts solutions, here problems.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
     >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in support_retention(tiny_flow())]
@@ -105,13 +105,14 @@ def support_retention(base: Counts, late: Counts) -> Result:
 def net_discovery(base: Counts, late: Counts) -> Result:
     """Net discovery rate (NDR): the share of solved problems that the base never solved.
 
-    Meaning: ``problems_gained`` over kept + gained. A problem is solved if at least one of n samples is correct.
-    Unit: share of problems, of those that the checkpoint solves; n counts these. 95 % exact binomial interval over
-    them. The base has no row.
-    Limits: above 0 without any change: some problems that the base failed by chance are solved by the checkpoint (see
-    ``problems_gained``). It does not measure losses: compare it with ``support_retention``. The value depends on n,
-    which is the same for both.
-    Source: Wu et al. 2025 (arXiv 2507.14843), net discovery rate, there of solutions; here a problem counts as one.
+    Meaning: ``problems_gained`` divided by the sum of problems kept and gained. A problem is solved if at least one of
+    n samples is correct.
+    Unit: share of problems, among those that the checkpoint solves. n counts these. 95 % exact binomial interval over
+    them. The base has no finding.
+    Limits: the value is above 0 even if nothing changed, because the checkpoint solves some problems that the base
+    failed only by chance (see ``problems_gained``). It does not measure losses: compare it with ``support_retention``.
+    The value depends on n, which is the same for base and checkpoint.
+    Source: Wu et al. 2025 (arXiv 2507.14843), net discovery rate. There it counts solutions, here problems.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_flow
     >>> [(f.checkpoint_id, round(f.value, 3), f.n) for f in net_discovery(tiny_flow())]

@@ -1,4 +1,4 @@
-"""Reliability: the probability that all (Pass^k) or a share (G-Pass@k) of k are correct."""
+"""Measures of reliability: the probability that all (Pass^k) or a share (G-Pass@k) of k responses are correct."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SHARES = (25, 50, 75)
 def pass_hat_k(counts: Counts, k: int) -> Result:
     """Pass^k: the probability that all of k responses are correct, averaged over problems.
 
-    Meaning: reliability. At k = 1 both pass^k and pass@k are the accuracy; as k grows, pass@k rises and pass^k falls.
-    Sharpening raises it. A model that lost coverage while pass^k rose became reliable on fewer problems.
-    Unit: probability. Estimator: unbiased C(c, k)/C(n, k) per problem, c of n samples correct; 95 % t interval over
-    problems with a variance floor.
-    Limits: unknown for k > n. No interval for n/2 < k. Assumes independent samples, not retries after a failure. A
-    response that could not be graded counts as not correct.
+    Meaning: reliability. At k = 1 both pass^k and pass@k are the accuracy. As k grows, pass@k rises and pass^k falls.
+    Sharpening raises pass^k. If coverage fell while pass^k rose, the model became reliable on fewer problems.
+    Unit: probability. Estimator: the unbiased C(c, k)/C(n, k) of each problem, where c of n samples are correct. 95 % t
+    interval over problems with a variance floor.
+    Limits: pass^k is unknown for k > n, and has no interval for k > n/2. It assumes independent samples, and not
+    retries after a failure. A response that could not be graded counts as not correct.
     Source: Yao et al. 2024 (arXiv 2406.12045), pass^k.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -65,12 +65,13 @@ def pass_hat_k(counts: Counts, k: int) -> Result:
 def g_pass_at_k(counts: Counts, k: int) -> Results:
     """G-Pass@k: the probability that at least a share τ of k responses is correct.
 
-    Meaning: between pass@k (one of k) and pass^k (all of k). Scopes are ``tau 0.25``, ``tau 0.5``, ``tau 0.75``, and
-    ``mean``, the mean over shares above one half (mG-Pass@k). Training that only sharpens raises it for large τ.
-    Unit: probability. Estimator: the unbiased hypergeometric tail per problem, at least ⌈τ k⌉ of k, for c of n samples
-    correct; 95 % t interval over problems with a variance floor.
-    Limits: for small k several τ need the same number of responses. ``mean`` is unknown at k = 1. Unknown for k > n; no
-    interval for n/2 < k. A response that could not be graded counts as not correct.
+    Meaning: a value between pass@k (one of k) and pass^k (all of k). Scopes are ``tau 0.25``, ``tau 0.5``, ``tau
+    0.75``, and ``mean``, which is the mean over shares above one half (mG-Pass@k). Training that only sharpens raises
+    G-Pass@k for large τ.
+    Unit: probability. Estimator: the unbiased hypergeometric probability that at least ⌈τ k⌉ of k samples are correct,
+    for each problem with c of n correct samples. 95 % t interval over problems with a variance floor.
+    Limits: for small k, several τ require the same number of correct responses. ``mean`` is unknown at k = 1. G-Pass@k
+    is unknown for k > n, and has no interval for k > n/2. A response that could not be graded counts as not correct.
     Source: Liu et al. 2024 (arXiv 2412.13147), G-Pass@k and mG-Pass@k.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -79,7 +80,7 @@ def g_pass_at_k(counts: Counts, k: int) -> Results:
     >>> [(f.scope, round(f.value, 4)) for f in g_pass_at_k(evidence)]
     [('tau 0.25', 0.8929), ('tau 0.5', 0.6071), ('tau 0.75', 0.3929), ('mean', 0.25)]
     """
-    # in integers: as a float, 0.55 * 20 is more than 11
+    # in integers, because as floats 0.55 * 20 is more than 11
     results = {
         f"tau {percent / 100:g}": _estimate(counts, k, partial(at_least_table, k=k, least=-(-percent * k // 100)))
         for percent in SHARES

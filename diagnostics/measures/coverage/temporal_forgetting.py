@@ -1,4 +1,4 @@
-"""Temporal forgetting: problems that an earlier checkpoint solved and this one does not."""
+"""Measure of temporal forgetting: problems that an earlier checkpoint solved and this one does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.measures.declare import compare_with_base, per_series
 from oversharp.diagnostics.statistics.intervals import yes_no_interval
 
 SCOPES = ("all", "clear")
-#: Significance level at which a problem is clearly forgotten.
+#: Significance level of scope ``clear``.
 LEVEL = 0.05
 
 
@@ -31,19 +31,20 @@ LEVEL = 0.05
 def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Temporal forgetting: problems that an earlier checkpoint solved and this one does not.
 
-    Meaning: problems that the base or training solved and training later lost. Scope ``all`` is the share of problems
-    with a correct sample at the base or any later checkpoint before this one, and none at this one; an ensemble of
-    checkpoints would still solve them. Scope ``clear`` counts those of them that chance does not explain: if the best
-    earlier checkpoint and this one had the same success rate, all correct samples would be at the earlier one with a
-    probability of at most 5 %, divided by the number of earlier checkpoints.
-    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: ``all`` grows with the number of checkpoints without any change: of problems with a success rate of 2 % and
-    64 samples each, 20 % are forgotten by chance at the first checkpoint after the base, 27 % at the ninth; of
-    ``clear`` 0.3 % and 0.01 %. Compare ``all`` with ``problems_gained``; ``clear`` is significant, the rest of ``all``
-    may be chance. The value depends on n, which is the same at every checkpoint. A checkpoint with missing samples is
-    skipped.
-    Source: Li et al. 2025 (arXiv 2505.20196), temporal forgetting score, there of one greedy answer or a mean over few
-    samples at each checkpoint; ``clear`` is ours.
+    Meaning: problems that the base or an earlier checkpoint solved, and that training later lost. Scope ``all`` is the
+    share of problems with a correct sample at the base or any earlier checkpoint, and none at this one. An ensemble of
+    checkpoints would still solve them. Scope ``clear`` counts only problems for which chance is an unlikely
+    explanation. For these, suppose that this checkpoint and the best earlier one had the same success rate. Then the
+    probability that all correct samples are at the earlier one is at most 5 %, divided by the number of earlier
+    checkpoints.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: ``all`` grows with the number of checkpoints even if nothing changes. Of problems with a success rate of 2 %
+    and 64 samples each, chance alone puts 20 % in ``all`` at the first checkpoint after the base, and 27 % at the
+    ninth. For ``clear`` these shares are 0.3 % and 0.01 %. Compare ``all`` with ``problems_gained``. The problems in
+    ``clear`` are significant; the others in ``all`` may be chance. The value depends on n, which is the same at every
+    checkpoint. A checkpoint with missing samples is skipped.
+    Source: Li et al. 2025 (arXiv 2505.20196), temporal forgetting score. There each checkpoint has one greedy answer or
+    a mean over few samples. ``clear`` is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> evidence = tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [

@@ -1,1 +1,1 @@
-"""Health of samples and scores: truncation, parsing, grading, lengths and numeric noise."""
+"""Measures of the health of samples and scores: truncation, parsing, grading, lengths, numeric noise."""

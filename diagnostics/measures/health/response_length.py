@@ -1,4 +1,4 @@
-"""Length of responses in tokens."""
+"""Measure of the length of responses in tokens."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ ORDER BY step, scope
 def response_length() -> str:
     """Response length: the mean number of tokens per sample.
 
-    Meaning: mean length of all samples (scope ``all``) and by grade (``correct``, ``not_correct``). A grade without a
-    sample has no row.
-    Unit: tokens, the end token included; n counts samples. No interval: it describes these samples.
-    Limits: truncated responses count with their truncated length, so compare it with ``truncation_rate``.
-    Source: sample health; token counts as the sampler reports them.
+    Meaning: scope ``all`` is the mean length of all samples. Scopes ``correct`` and ``not_correct`` are the mean
+    lengths by grade. A scope without samples has no finding.
+    Unit: tokens, including the end token. n counts samples. There is no interval, because the value describes exactly
+    these samples.
+    Limits: a truncated response counts with its truncated length, so compare the value with ``truncation_rate``.
+    Source: sample health. Token counts are those that the sampler reports.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,

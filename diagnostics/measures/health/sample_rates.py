@@ -1,4 +1,4 @@
-"""Rates of samples: truncated, unparsed, ungraded, by style, graded differently."""
+"""Shares of samples that are truncated, unparsed, ungraded, or graded differently, and answer styles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from oversharp.diagnostics.measures.contract import LAST, Measure, Plot
 from oversharp.diagnostics.measures.declare import in_sql
 
 _NO_STATE = "no graded samples, or another tool graded them without recording their states"
-_NO_STYLE = "no grade records it: the verifier parses no text, another tool graded, or the grades are old"
+_NO_STYLE = (
+    "no grade contains it: the verifier does not parse text, another tool graded the samples, or the grades are from "
+    "an older version"
+)
 _NO_FINISH_REASON = "no graded sample has a finish reason"
 _STYLES = ("boxed", "tagged", "hashes", "labelled", "bare", "prose", "none")
 
@@ -22,7 +25,7 @@ def _rate_of_samples(
     y_label: str = "share of samples",
     by_scope: bool = False,
 ) -> Callable[[Callable[[], str]], Measure]:
-    """Declare a share of the samples of ``view`` as a measure of the section health."""
+    """Declare a measure of the section health: a share of the samples in ``view``."""
     return in_sql(
         needs=(view,),
         missing=missing,
@@ -35,7 +38,7 @@ def _rate_of_samples(
 
 
 def _query(condition: str, *, view: str = "graded_samples", scopes: str = "('all', NULL)", counted: str = "*") -> str:
-    """Return the query for the share of samples g of ``view`` with ``condition``."""
+    """Return the SQL for the share of the samples ``g`` in ``view`` that satisfy ``condition``."""
     return f"""
 WITH scopes AS (
     SELECT * FROM (VALUES {scopes}) AS t (scope, expected)
@@ -60,12 +63,12 @@ ORDER BY g.step, c.scope
 def truncation_rate() -> str:
     """Truncation rate: the share of samples truncated at the token limit.
 
-    Meaning: a truncated response rarely contains its answer. A checkpoint with longer responses then seems to have lost
-    modes.
-    Unit: share of samples; n counts samples. No interval: it describes these samples.
-    Limits: a rate that differs between checkpoints makes their pass@k incomparable: raise the token limit. For samples
-    of another tool, n counts those with a finish reason; without any, the rate is unknown.
-    Source: sample health; finish reasons as the sampler reports them.
+    Meaning: a truncated response rarely contains its answer. So a checkpoint whose responses became longer seems to
+    have lost the ability to solve problems.
+    Unit: share of samples. n counts samples. There is no interval, because the value describes exactly these samples.
+    Limits: if the rate differs between checkpoints, their pass@k cannot be compared. Raise the token limit. For samples
+    of another tool, n counts only the samples with a finish reason. The rate is unknown if no sample has one.
+    Source: sample health. Finish reasons are those that the sampler reports.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -82,11 +85,12 @@ def truncation_rate() -> str:
 def parse_failure_rate() -> str:
     """Parse failure rate: the share of samples without a parsed final answer.
 
-    Meaning: the grader had no answer to compare. Such a sample is not correct because of its form, not its content.
-    Unit: share of samples; n counts samples. No interval: it describes these samples.
-    Limits: a new answer format under training looks like lost modes: check a few such responses before concluding a
-    loss.
-    Source: sample health; states of the grades.
+    Meaning: the grader found no answer that it could compare with the gold answer. Such a sample counts as not correct
+    because of its format, whatever its content.
+    Unit: share of samples. n counts samples. There is no interval, because the value describes exactly these samples.
+    Limits: if training introduces a new answer format, the parse failures look like a loss of ability. Read a few such
+    responses before you conclude that something was lost.
+    Source: sample health, from the states of the grades.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -101,12 +105,13 @@ def parse_failure_rate() -> str:
 def ambiguous_rate() -> str:
     """Ambiguous rate: the share of samples without a single definite answer.
 
-    Meaning: "not 42", "at least 42", "42 or 41", "between 42 and 50" cannot be compared with the gold answer. Such a
-    sample is not correct for any gold answer. The reason of the grade names the rule.
-    Unit: share of samples; n counts samples. No interval: it describes these samples.
-    Limits: these are rules over words, and may count a clear answer in unusual words. Check a few such responses if the
-    rate changes from checkpoint to checkpoint.
-    Source: sample health; states of the grades.
+    Meaning: answers such as "not 42", "at least 42", "42 or 41" and "between 42 and 50" cannot be compared with the
+    gold answer. Such a sample counts as not correct, whatever the gold answer is. The reason stored with the grade
+    names the rule that applied.
+    Unit: share of samples. n counts samples. There is no interval, because the value describes exactly these samples.
+    Limits: the rules match words, so they may count a clear answer in unusual wording. Read a few such responses if the
+    rate changes between checkpoints.
+    Source: sample health, from the states of the grades.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -123,11 +128,11 @@ def ambiguous_rate() -> str:
 def timeout_rate() -> str:
     """Timeout rate: the share of samples that could not be graded.
 
-    Meaning: scope ``all`` counts grades that timed out, ``error`` grades on which the verifier failed. Both count as
-    not correct in every other measure, without being wrong.
-    Unit: share of samples; n counts samples. No interval: it describes these samples.
-    Limits: more than a trace of either makes pass@k a lower bound: raise the time limit or fix the verifier.
-    Source: sample health; states of the grades.
+    Meaning: scope ``all`` is the share of samples whose grading timed out. Scope ``error`` is the share on which the
+    verifier failed with an error. In all other measures both count as not correct, although they need not be wrong.
+    Unit: share of samples. n counts samples. There is no interval, because the value describes exactly these samples.
+    Limits: unless both shares are close to 0, pass@k is a lower bound. Raise the time limit or fix the verifier.
+    Source: sample health, from the states of the grades.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -142,12 +147,18 @@ def timeout_rate() -> str:
 def answer_style() -> str:
     r"""Answer style: the share of samples by the form of their answer, such as a box.
 
-    Meaning: scope ``boxed`` is \boxed{…}, ``tagged`` <answer>…</answer>, ``hashes`` a line that starts with ####,
-    ``labelled`` "The answer is" and similar, ``bare`` a response that is only its answer, ``prose`` a response without
-    any mark, ``none`` a blank response, or one whose reasoning ends without an answer. The scopes sum to 1.
-    Unit: share of the samples whose style is known; n counts them. No interval: it describes these samples.
-    Limits: a change of style is no loss. ``lenient_gap`` shows whether the verifier parses the new style.
-    Source: sample health; recorded while grading.
+    Meaning: the scopes are the forms, and their shares sum to 1.
+    - ``boxed``: \boxed{…}
+    - ``tagged``: <answer>…</answer>
+    - ``hashes``: a line that starts with ####
+    - ``labelled``: "The answer is" and similar words
+    - ``bare``: the response is only its answer
+    - ``prose``: text without any of these marks
+    - ``none``: a blank response, or one whose reasoning ends without an answer
+    Unit: share of the samples whose style is known. n counts these samples. There is no interval, because the value
+    describes exactly these samples.
+    Limits: a change of style is not a loss. ``lenient_gap`` shows whether the verifier can parse the new style.
+    Source: sample health, recorded during grading.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -164,13 +175,14 @@ def answer_style() -> str:
 def lenient_gap() -> str:
     """Lenient gap: the share of samples that only a deliberately lenient reader accepts.
 
-    Meaning: the lenient reader accepts a response whose last number, expression or letter is the gold answer, in any
-    wording. If the gap grows over training, answers have a style that the verifier does not parse. A fall of pass@k
-    that the lenient reader does not show is then explained by the format.
-    Unit: share of the samples that both readers parsed; n counts them. No interval: it describes these samples.
-    Limits: the lenient reader accepts wrong responses that end on the right number; the level of the gap has no
-    meaning.
-    Source: sample health; recorded while grading.
+    Meaning: the lenient reader accepts a response if its last number, expression or letter is the gold answer, in any
+    wording. If the gap grows over training, answers have a style that the verifier does not parse. If pass@k falls with
+    the verifier but not with the lenient reader, the answer format explains the fall.
+    Unit: share of the samples that both readers parsed. n counts these samples. There is no interval, because the value
+    describes exactly these samples.
+    Limits: the lenient reader also accepts wrong responses that happen to end with the right number. So interpret only
+    changes of the gap, not its level.
+    Source: sample health, recorded during grading.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -183,17 +195,21 @@ def lenient_gap() -> str:
 
 @_rate_of_samples(
     title="Responses with several different boxes",
-    missing="no grade counts boxes: the verifier does not use them, another tool graded, or the grades are old",
+    missing="no grade contains the number of boxes: the verifier does not use boxes, another tool graded the samples, "
+    "or the grades are from an older version",
     rank=70,
 )
 def several_boxes_rate() -> str:
-    """Several boxes rate: the share of samples with different contents in several boxes.
+    """Several boxes rate: the share of samples with several boxes of different content.
 
-    Meaning: the last of several boxes counts, as in other graders, so a response may try several answers in turn.
-    ``oversharp regrade STORE --verifier math_strict`` grades such responses of the same samples as ambiguous.
-    Unit: share of the samples whose boxes were counted; n counts them. No interval: it describes these samples.
-    Limits: contents are compared as text without spaces: ``0.5`` and ``1/2`` differ. A long solution may box its parts.
-    Source: sample health; counted while grading.
+    Meaning: as in other graders, only the last box counts. So a response could state several answers in turn and end
+    with the right one. ``oversharp regrade STORE --verifier math_strict`` grades the same samples again and treats such
+    responses as ambiguous.
+    Unit: share of the samples whose boxes were counted. n counts these samples. There is no interval, because the value
+    describes exactly these samples.
+    Limits: contents are compared as text without spaces, so ``0.5`` and ``1/2`` count as different. A long solution may
+    box intermediate results.
+    Source: sample health, counted during grading.
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -212,14 +228,15 @@ def several_boxes_rate() -> str:
     by_scope=True,
 )
 def verifier_disagreement() -> str:
-    """Verifier disagreement: the share of samples that one of two verifiers accepts.
+    """Verifier disagreement: the share of samples that only one of two verifiers accepts.
 
-    Meaning: scope ``all`` counts both directions; ``only here`` are those that the verifier of this series alone
-    accepts, ``only own`` those that the problem's own verifier alone accepts. If the rate changes from checkpoint to
-    checkpoint, the form of answers has changed, and one of the two verifiers mistakes that for a change of ability.
-    Unit: share of samples that both graded; n counts samples. No interval: it describes these samples.
-    Limits: two verifiers that agree may both be wrong; check the samples of the view ``grade_disagreements``.
-    Source: sample health; grades by two verifiers, after ``oversharp regrade``.
+    Meaning: ``only here`` is the share that only the verifier of this series accepts. ``only own`` is the share that
+    only the problem's own verifier accepts. Scope ``all`` is their sum. If the rate changes between checkpoints, the
+    format of answers has changed, and one of the verifiers mistakes that for a change of ability.
+    Unit: share of the samples that both verifiers graded. n counts these samples. There is no interval, because the
+    value describes exactly these samples.
+    Limits: two verifiers that agree may both be wrong. Read samples of the view ``grade_disagreements``.
+    Source: sample health, from the grades of two verifiers after ``oversharp regrade``.
 
     >>> import duckdb, pandas as pd
     >>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
@@ -242,11 +259,12 @@ def verifier_disagreement() -> str:
 def looped_rate() -> str:
     """Looped rate: the share of samples truncated while they repeated one passage.
 
-    Meaning: degenerate repetition. At least the last 60 characters repeat one passage of at most 200 characters, at
-    least three times. A higher token limit does not help such a response, unlike the other samples of
-    ``truncation_rate``.
-    Unit: share of the samples with a finish reason; n counts them. No interval: it describes these samples.
-    Limits: does not detect loops of longer passages, loops that change a number in each round, and loops that stopped.
+    Meaning: degenerate repetition. At least the last 60 characters of the response are one passage of at most 200
+    characters, repeated at least three times. A higher token limit does not help such a response. It may help the other
+    samples of ``truncation_rate``.
+    Unit: share of the samples with a finish reason. n counts these samples. There is no interval, because the value
+    describes exactly these samples.
+    Limits: loops of longer passages, loops that change a number in each round, and loops that stopped are not detected.
     Source: sample health; greedy failures of [C] (The Reasoning Boundary Paradox), tables 6 and 7.
 
     >>> import duckdb, pandas as pd
@@ -262,13 +280,15 @@ def looped_rate() -> str:
 def self_correction() -> str:
     """Self-correction: the share of samples that retract something ("wait, …").
 
-    Meaning: scope ``all`` is their share; ``correct with`` is their accuracy, ``correct without`` that of the others.
-    Training that rewards whole trajectories may remove the habit, or reward a wrong start together with its correction.
-    If the share rises while ``correct with`` falls, the corrections do not help.
-    Unit: share of the first 32 samples of each problem; n counts the samples of the scope. No interval: it describes
-    the samples at hand.
-    Limits: English words only. A correction without such words is not detected, and a mere "wait" is counted. Harder
-    problems may have more corrections and fewer correct samples: compare changes of the two scopes, not their levels.
+    Meaning: scope ``all`` is the share of samples with a retraction. ``correct with`` is the accuracy of these samples,
+    ``correct without`` the accuracy of all others. Training that rewards whole responses may remove the habit, or may
+    reward a wrong start together with its correction. If the share rises while ``correct with`` falls, the corrections
+    do not help.
+    Unit: share of the first 32 samples of each problem. n counts the samples of the scope. There is no interval,
+    because the value describes exactly these samples.
+    Limits: only English words are detected. A correction without such words is missed, and a mere "wait" is counted.
+    Harder problems may have more corrections and fewer correct samples, so compare the changes of the two scopes, not
+    their levels.
     Source: [B] (the two-stage dynamic view), case study of section 4.3; [C] (The Reasoning Boundary Paradox), tables 6
     and 7.
 

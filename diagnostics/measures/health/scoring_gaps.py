@@ -1,4 +1,4 @@
-"""Differences between two log-probabilities of the same response, per token."""
+"""Measures of the difference between two log-probabilities of the same response, per token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ NONE_TWICE = "no panel response is scored twice here; run the audit with --panel
 
 @dataclass(frozen=True, kw_only=True)
 class _Gaps:
-    """Absolute differences in nats per token by response, and clusters by problem."""
+    """Absolute difference per token of two log-probabilities, for each response.
+
+    ``gap`` is in nats per token. ``cluster_P`` has the cluster of each problem.
+    """
 
     gap: pd.Series
     problem_id: pd.Series
@@ -29,13 +32,13 @@ class _Gaps:
 
 
 def _own_scores(evidence: Evidence) -> Loaded[_Gaps]:
-    """Load the log-probabilities by the sampler and by teacher forcing."""
+    """Load the log-probabilities of own samples from the sampler and from teacher forcing."""
     rows_of, why = load_own_samples(evidence, "own_logp_sum")
     return {i: _gaps(evidence, rows, "sampler_logp_sum", "own_logp_sum") for i, rows in rows_of.items()}, why
 
 
 def _repeated_scores(evidence: Evidence) -> Loaded[_Gaps]:
-    """Load the two scores of the responses that are teacher-forced twice."""
+    """Load the two scores of each response that was teacher-forced twice."""
     frame = evidence.frames["repeated_logps"].sort_values(["problem_id", "response_id"])
     gaps = {str(i): _gaps(evidence, rows, "logp_sum", "second_logp_sum") for i, rows in frame.groupby("checkpoint_id")}
     return gaps, {i: NONE_TWICE for i in evidence.checkpoint_ids if i not in gaps}
@@ -61,17 +64,18 @@ def _gaps(evidence: Evidence, rows: pd.DataFrame, first: str, second: str) -> _G
 def sampler_scorer_gap(gaps: _Gaps) -> Results:
     """Sampler–scorer gap: whether sampler and scorer used the same weights.
 
-    Meaning: the sampler reports the log-probability of each sample, and teacher forcing computes it again under the
-    same checkpoint. Scope ``all`` is the mean absolute difference per token, within a problem, then over problems;
-    ``max`` the largest of any response. Rounding causes a small gap, and a larger one with another engine or in less
-    than float32. A gap far above that of the other checkpoints means stale or damaged weights, another tokenizer or
-    another prompt; all numbers of that checkpoint are then invalid.
-    Unit: nats per token. 95 % t interval over problems; n counts problems. ``max`` has no interval; its n counts
+    Meaning: the sampler reports the log-probability of each sample. Teacher forcing computes it again under the same
+    checkpoint. Scope ``all`` is the mean absolute difference per token, averaged within a problem, then over problems.
+    Scope ``max`` is the largest difference of a single response. Rounding causes a small gap. The gap is larger if
+    sampler and scorer use different engines, or a lower precision than float32. If the gap is far above that of the
+    other checkpoints, one of the two used outdated or damaged weights, another tokenizer or another prompt. Then no
+    number of that checkpoint is valid.
+    Unit: nats per token. 95 % t interval over problems. n counts problems. ``max`` has no interval, and its n counts
     responses.
-    Limits: equal texts share one teacher-forced score. A text whose sampled tokens differ from the scored ones, or that
-    was truncated just before its end token, shows a gap without a fault; it raises ``max`` more than ``all``. Very
-    small changes of the weights are not detected.
-    Source: ours; the samplers' contract requires log-probabilities at temperature 1 over the full vocabulary.
+    Limits: equal texts share one teacher-forced score. A gap without a fault occurs if the sampled tokens of a text
+    differ from the scored tokens, or if a response was truncated just before its end token. It raises ``max`` more than
+    ``all``. Very small changes of the weights are not detected.
+    Source: ours. Samplers must report log-probabilities at temperature 1 over the full vocabulary.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> columns = "checkpoint_id problem_id sample_index n_tokens sampler_logp_sum own_logp_sum"
@@ -95,17 +99,17 @@ def sampler_scorer_gap(gaps: _Gaps) -> Results:
 def scoring_noise(gaps: _Gaps) -> Results:
     """Scoring noise: how much rounding alone changes a log-probability.
 
-    Meaning: some responses of the panel are teacher-forced twice under the same weights, the second time in float32 and
-    in batches of another shape. Scope ``all`` is the mean absolute difference per token, within a problem, then over
-    problems; ``max`` the largest of any response. A change of log-probability between checkpoints is meaningless unless
-    it is larger.
-    Unit: nats per token. 95 % t interval over problems; n counts problems. ``max`` has no interval; its n counts
+    Meaning: some panel responses are teacher-forced twice under the same weights. The second pass uses float32 and
+    batches of another shape. Scope ``all`` is the mean absolute difference per token, averaged within a problem, then
+    over problems. Scope ``max`` is the largest difference of a single response. A change of log-probability between
+    checkpoints means something only if it is larger than this noise.
+    Unit: nats per token. 95 % t interval over problems. n counts problems. ``max`` has no interval, and its n counts
     responses.
-    Limits: a lower bound of the numeric error: it does not contain an error that both scores share, and is often 0 in a
-    float32 audit of a small model. The responses are those of the first problems in the order of their hashes. For
-    comparison, bfloat16 changed the scores of the built-in task's model by 0.004 nats per token on average, by at most
-    0.022.
-    Source: ours; no paper states its floor.
+    Limits: the value is a lower bound of the numeric error, because it does not contain errors that both passes share.
+    It is often 0 in a float32 audit of a small model. The responses are those of the first problems, in the order of
+    their hashes. For comparison: bfloat16 changed the scores of the built-in task's model by 0.004 nats per token on
+    average, and by at most 0.022.
+    Source: ours. None of the papers reports its numeric noise.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> columns = "checkpoint_id problem_id response_id n_tokens logp_sum second_logp_sum"
@@ -118,11 +122,11 @@ def scoring_noise(gaps: _Gaps) -> Results:
 
 
 def _mean_and_max(gaps: _Gaps) -> Results:
-    """Return mean (by problem first) and maximum, or a reason if a score is infinite."""
-    # −inf − −inf, the difference of two scores of probability 0, is NaN
+    """Return the mean over problems and the maximum, or a reason if a score is infinite."""
+    # the difference of two scores of probability 0, −inf − −inf, is NaN
     n_broken, n = int((~np.isfinite(gaps.gap)).sum()), len(gaps.gap)
     if n_broken:
-        why = f"{n_broken} of {n} responses have probability 0 here by one of the two; check the weights"
+        why = f"one of the two scores of {n_broken} of {n} responses is a probability of 0; check the weights"
         return dict.fromkeys(SCOPES, why)
     mean_P = gaps.gap.groupby(gaps.problem_id).mean().to_numpy(dtype=np.float64)
     return {

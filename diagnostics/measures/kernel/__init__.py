@@ -1,1 +1,1 @@
-"""Gradient kernel: which responses an update can only move together."""
+"""Measures of the gradient kernel: how a training step on one response changes the others."""

@@ -1,4 +1,4 @@
-"""Decay of the coupling between related problems."""
+"""Measure of the decay of the coupling between related problems."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ SCOPES = ("eta", "residual")
 def kernel_decay(rows: Rows) -> Results:
     """Decay η: the share of the coupling within a problem that reaches related problems.
 
-    Meaning: Assumption 2.2 of [A] says that the kernel of a response at another problem is η times that at its own. For
-    every fixed response s of a problem q and every related problem q′: the mean cosine of s with the correct responses
-    of q′ against its mean cosine with the other correct responses of q. Scope ``eta`` is the factor by least squares
-    through 0, ``residual`` the unexplained part of the cross-coupling: 0 if the assumption holds exactly, 1 if η
-    explains nothing.
-    Unit: ratio. ``eta`` has a 95 % interval: delete-one-problem jackknife; ``residual`` has none. n counts problems.
-    Limits: the assumption matches one mode at two problems. Real responses belong to one problem, so here it is
-    averaged over correct responses, which is weaker. Interpret η as transfer only if the residual is small.
+    Meaning: Assumption 2.2 of [A] states that the kernel of a response with a mode of a related problem is η times the
+    kernel with the same mode of its own problem. Here, for each response s of the panel or modes, its mean cosine with
+    the correct responses of a related problem is compared with its mean cosine with the other correct responses of its
+    own problem. Scope ``eta`` is the factor between the two, by least squares through 0. Scope ``residual`` is the
+    unexplained part: 0 if the assumption is satisfied exactly, 1 if η explains nothing.
+    Unit: ratio. ``eta`` has a 95 % interval, by a jackknife that leaves out one problem at a time. ``residual`` has
+    none. n counts problems.
+    Limits: the assumption matches the same mode at two problems. Real responses belong to one problem, so here the
+    average over correct responses is used, which is weaker. Interpret η as transfer between problems only if the
+    residual is small.
     Source: [A] (arXiv 2601.15609), Assumption 2.2 (η from 0 to 1); the averaged form is ours.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -48,7 +50,7 @@ def kernel_decay(rows: Rows) -> Results:
     problem_ids, problem_S = np.unique(rows.problem_N, return_inverse=True)
     fit = _fit(own_S, cross_SP, pairs_SP)
     if fit is None:
-        why = "no two related problems have correct responses to compare, two of them in one problem"
+        why = "needs two related problems with correct responses in the kernel, at least two of them in one problem"
         return dict.fromkeys(SCOPES, why)
     left_out = []
     is_used_P = np.zeros(len(problem_ids), dtype=bool)
@@ -65,16 +67,16 @@ def kernel_decay(rows: Rows) -> Results:
 def _mean_cosines(
     rows: Rows,
 ) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, "row problem"], Bool[np.ndarray, "row problem"]]:
-    """Return each row's mean cosine with correct rows: of its problem, of each problem.
+    """Return each row's mean cosine with correct rows of its problem, and of each problem.
 
-    The mask has the related problems for which both exist.
+    The mask marks the related problems for which both means exist.
     """
     problem_ids, problem_S = np.unique(rows.problem_N, return_inverse=True)
     one_hot_SP = problem_S[:, None] == np.arange(len(problem_ids))
     correct_SP = one_hot_SP & rows.correct_N[:, None]
     sum_SP = rows.cosines @ correct_SP
     count_P = correct_SP.sum(axis=0)
-    # exclude the cosine of a correct row with itself, which is 1
+    # subtract the cosine of a correct row with itself, which is 1
     others_S = count_P[problem_S] - rows.correct_N
     own_S = (sum_SP[np.arange(len(rows)), problem_S] - rows.correct_N) / np.maximum(others_S, 1)
     related_P = np.array([rows.related_N[problem_S == problem][0] for problem in range(len(problem_ids))])

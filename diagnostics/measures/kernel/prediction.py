@@ -1,4 +1,4 @@
-"""Correlation of the change that the kernel predicts with the measured change."""
+"""Measure of the correlation between the change that the kernel predicts and the measured change."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ from oversharp.diagnostics.statistics.units import Interval
 def kernel_prediction(before: Coupling, after: Coupling) -> Results:
     """Kernel prediction: how well the kernel predicts the change to the next checkpoint.
 
-    Meaning: to first order one step of policy gradient on responses j with advantages A_j changes log π(y_i|x_i) by a
-    multiple of Σ_j K_ij·A_j. Pearson's r over the fixed responses between that prediction, from the kernel of the
-    checkpoint before, and the measured change of their log-probability (summed over tokens). Scope ``training batch``:
-    j are responses that the trainer sampled between the two; ``own samples``: the earlier checkpoint's own samples on
-    the audited problems. Near 1 the kernel explains the change, near 0 it does not. One response with a huge gradient
-    can dominate r, so ``training batch, ranks`` and ``own samples, ranks`` are Spearman's rank correlation. If the two
-    disagree, few responses dominate r.
-    Unit: correlation, −1 to 1, so the step size has no effect. 95 % interval over problems, including those of the
-    batch: delete-one-problem jackknife of Fisher's z, because responses of one problem are correlated. n counts
-    responses.
-    Limits: first order, at one point, for plain gradient steps: many steps, Adam, clipping and length normalisation all
-    lower r, and so do batches that were not stored. Advantages are those of correctness within a problem, normalised by
-    the population's standard deviation; a trainer with other rewards has other advantages.
+    Meaning: to first order, one policy-gradient step on responses j with advantages A_j changes log π(y_i|x_i) by a
+    multiple of Σ_j K_ij·A_j. This prediction uses the kernel of the previous checkpoint. The value is Pearson's r
+    between the prediction and the measured change of log-probability (summed over tokens), over the responses of the
+    panel and the modes. If r is near 1, the kernel explains the change. If it is near 0, it does not. Scopes:
+    - ``training batch``: the responses j are those that the trainer sampled between the two checkpoints.
+    - ``own samples``: the responses j are the previous checkpoint's own samples on the audited problems.
+    - ``training batch, ranks`` and ``own samples, ranks``: Spearman's rank correlation instead of r. One response with
+      a huge gradient can dominate r. If the two disagree, few responses dominate r.
+    Unit: correlation, −1 to 1, so the step size has no effect. 95 % interval by a jackknife of Fisher's z that leaves
+    out one problem at a time, including the problems of the batch, because responses of one problem are correlated. n
+    counts responses.
+    Limits: the prediction is first-order, at one point, for plain gradient steps. Many steps, Adam, clipping, length
+    normalisation and batches that were not stored all lower r. Advantages are computed from correctness within a
+    problem, normalised by the population's standard deviation. A trainer with other rewards has other advantages.
     Source: [C] (The Reasoning Boundary Paradox), Proposition 3.1; [A] (arXiv 2601.15609), section 2.3.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -61,7 +62,7 @@ def kernel_prediction(before: Coupling, after: Coupling) -> Results:
 
 
 def _interval(prediction: Prediction, *, ranks: bool) -> Interval:
-    """Return r with the jackknife interval of Fisher's z, on the scale of r."""
+    """Return r with its interval: a jackknife of Fisher's z, transformed back to r."""
     r = _correlation(prediction.total(), prediction.measured_M, ranks=ranks)
     assert r is not None  # predict_step() returns a reason if one of the two does not vary
     audited = np.unique(prediction.problem_M)
@@ -77,7 +78,7 @@ def _interval(prediction: Prediction, *, ranks: bool) -> Interval:
 
 
 def _without(prediction: Prediction, problem_id: str, *, ranks: bool) -> float | None:
-    """Return Fisher's z without one problem, among the predicted ones and those of the batch."""
+    """Return Fisher's z without one problem, both as a predicted problem and in the batch."""
     rest_M, rest_B = prediction.problem_M != problem_id, prediction.batch_B != problem_id
     predicted_M = prediction.share_MB[rest_M][:, rest_B].sum(axis=1)
     r = _correlation(predicted_M, prediction.measured_M[rest_M], ranks=ranks)
@@ -85,7 +86,7 @@ def _without(prediction: Prediction, problem_id: str, *, ranks: bool) -> float |
 
 
 def _correlation(x_M: Float[np.ndarray, " member"], y_M: Float[np.ndarray, " member"], *, ranks: bool) -> float | None:
-    """Return Pearson's or Spearman's r; None for a constant or fewer than 3 responses."""
+    """Return Pearson's or Spearman's r, None for fewer than 3 responses or constant values."""
     if len(x_M) < 3 or np.ptp(x_M) == 0.0 or np.ptp(y_M) == 0.0:
         return None
     if ranks:

@@ -1,4 +1,4 @@
-"""Coupling ρ, the cosine of two gradients: mean, extremes, null test, ratio to λ."""
+"""Measures of the coupling ρ, the cosine of two gradients: mean, extremes, null test, ratio to λ."""
 
 from __future__ import annotations
 
@@ -52,15 +52,18 @@ NOT_SIGNIFICANT = "the interval of ρ contains 0, so λ/ρ has no upper bound; m
 def kernel_rho(rows: Rows) -> Results:
     """Coupling ρ: the mean cosine between the gradients of two responses.
 
-    Meaning: the mean cosine K_ij/√(K_ii·K_jj) between fixed responses. Positive: raising one raises the other; 0: they
-    move independently. Scopes: two responses ``within problems``, of ``related problems`` (one group), of ``unrelated
-    problems`` (different groups). Over-sharpening can spread between problems only if this is above 0.
-    Unit: cosine, −1 to 1. Averaged within a problem (or a pair of problems), then over these. 95 % interval over
-    problems: Student's t within problems, the delete-one-problem jackknife between them. n counts problems.
-    Limits: this mixes correct and wrong responses, although a step on a wrong response is subtracted;
-    ``kernel_rho_correct`` uses correct responses only. Features that all responses share (language, format, the prompt
+    Meaning: the mean cosine K_ij/√(K_ii·K_jj) between responses of the panel and the modes. If it is positive, raising
+    the probability of one response raises that of the other. If it is 0, they change independently. Scopes are pairs
+    ``within problems``, of ``related problems`` (same group) and of ``unrelated problems`` (different groups).
+    Over-sharpening can spread between problems only if this is above 0.
+    Unit: cosine, −1 to 1, averaged within a problem or pair of problems, then over these. 95 % interval over problems:
+    Student's t for pairs within problems, otherwise a jackknife that leaves out one problem at a time. n counts
+    problems.
+    Limits: correct and wrong responses are mixed, although a training step on a wrong response lowers it.
+    ``kernel_rho_correct`` uses only correct responses. Features that all responses share (language, format, the prompt
     of a problem) also count as coupling.
-    Source: [A] (arXiv 2601.15609), section 2.3, ρ; the cosine is ours, because K_ij grows with the lengths.
+    Source: [A] (arXiv 2601.15609), section 2.3, ρ. The cosine is ours, because K_ij grows with the lengths of the
+    responses.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
     >>> rows = [("q1", "panel", True), ("q1", "panel", True), ("q2", "panel", True)]
@@ -85,14 +88,14 @@ def kernel_rho(rows: Rows) -> Results:
 def kernel_rho_correct(rows: Rows) -> Result:
     """Coupling of correct responses: how much raising one of them raises the others.
 
-    Meaning: the mean cosine of gradients between the correct fixed responses of a problem (distinct texts: modes, and
-    correct panel responses). Above 0, learning one solution lifts the others; at 0 or below, the others gain nothing or
-    lose. Compare it with ``kernel_rho_null``, which is 0 for any model.
-    Unit: cosine, −1 to 1; averaged within a problem first. 95 % t interval over problems with at least two correct
-    responses; n counts them.
+    Meaning: the mean cosine of gradients between the correct responses of a problem (distinct texts: modes, and correct
+    panel responses). If it is above 0, learning one solution also raises the others. At 0 or below, the others gain
+    nothing or lose. Compare it with ``kernel_rho_null``, which is 0 for any model.
+    Unit: cosine, −1 to 1, averaged within a problem first. 95 % t interval over problems with at least two correct
+    responses. n counts them.
     Limits: correct responses share the prompt, the format and often most of their text, which also counts as coupling.
-    With modes in the kernel they are all enumerated correct responses or the first of them, otherwise the correct panel
-    responses.
+    If the kernel contains modes, they are all listed correct responses or the first of them; otherwise the correct
+    responses are those of the panel.
     Source: Assumption 2.1 of [A] (arXiv 2601.15609), as a number; the null test is ours.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -120,11 +123,12 @@ def kernel_rho_correct(rows: Rows) -> Result:
 def kernel_rho_extremes(rows: Rows) -> Results:
     """Smallest and largest ρ: the extreme couplings that the bounds of [A] use.
 
-    Meaning: the smallest and the largest cosine between the gradients of two fixed responses: scopes ``min`` and
-    ``max`` ``within problems``, of ``related problems``, of ``unrelated problems``.
-    Unit: cosine, −1 to 1; n counts pairs. No interval: extremes of a fixed set.
-    Limits: extremes depend on single pairs, and two wordings of one solution are nearly one response. They grow with
-    the number of responses, so compare audits of equal size only. ``kernel_rho`` is the mean.
+    Meaning: the smallest and the largest cosine between the gradients of two responses of the panel and the modes.
+    Scopes are ``min`` and ``max``, each for pairs ``within problems``, of ``related problems`` and of ``unrelated
+    problems``.
+    Unit: cosine, −1 to 1. n counts pairs. There is no interval, because these are extremes of a fixed set.
+    Limits: extremes depend on single pairs, and two wordings of a solution are almost the same response. Extremes grow
+    with the number of responses, so compare only audits of equal size. ``kernel_rho`` is the mean.
     Source: [A] (arXiv 2601.15609), section 2.3, ρ_min and ρ_max; the cosine is ours.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -154,17 +158,17 @@ def kernel_rho_extremes(rows: Rows) -> Results:
 def kernel_rho_null(coupling: Coupling) -> Results:
     """Null test of the kernel: the mean coupling of own samples of one problem, which must be 0.
 
-    Meaning: for responses that a model samples at temperature 1, E[∇ log π] = 0, so the kernel of two independent draws
-    is 0 on average, for any model. The mean off-diagonal over the mean diagonal, over all pairs of own draws of a
-    problem, including repeated draws. An interval that excludes 0 means that the samples do not come from these weights
-    at temperature 1, or that the kernel is wrong. Scopes: ``all``, and ``standard error``, that of ``all`` over
-    problems: a test that passes with a large one has little power.
-    Unit: fraction of the diagonal, signed. ``all`` has a 95 % t interval over problems (ratio estimator); n counts
+    Meaning: if a model samples responses at temperature 1, E[∇ log π] = 0. So the kernel of two independent samples is
+    0 on average, for any model. The value is the mean off-diagonal entry divided by the mean diagonal entry, over all
+    pairs of own samples of a problem, including repeated samples. If its interval excludes 0, the samples are not from
+    these weights at temperature 1, or the kernel is wrong. Scope ``all`` is the value, ``standard error`` its standard
+    error over problems. If the standard error is large, the test has little power.
+    Unit: fraction of the diagonal, signed. ``all`` has a 95 % t interval over problems (ratio estimator). n counts
     problems.
-    Limits: the mean has few large terms, so few problems give a wide interval. One interval in twenty excludes 0 by
-    chance, and more for a sharp model: rare responses then balance the mean, and few samples miss them. Only own
-    samples at temperature 1 and without truncation of the distribution are in the kernel. Responses truncated at the
-    token limit bias it little, because their prefixes also have mean 0.
+    Limits: a few large terms dominate the mean, so few problems give a wide interval. One interval in twenty excludes 0
+    by chance. For a sharp model it is more, because rare responses balance the mean, and few samples miss them. The
+    kernel contains only own samples that were sampled at temperature 1 without top-p or top-k. Responses truncated at
+    the token limit cause little bias, because prefixes also have mean 0.
     Source: ours; E[∇ log π] = 0 is the score identity.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -212,15 +216,16 @@ def _mean_coupling(coupling: Coupling) -> Interval | str:
 def kernel_lambda_rho(rows: Rows) -> Results:
     """λ/ρ: the effect of a step on the response itself, relative to that on another.
 
-    Meaning: mean diagonal over mean off-diagonal of the kernel between fixed responses to one problem, pooled over
-    problems with at least two. A large ratio means that a step on a response affects only that response; near 1, all
-    responses of a problem move together. Scopes: ``cosine`` (primary), ``cosine correct`` over the correct responses,
-    and ``sum`` and ``per token`` for the kernel of summed and of averaged log-probabilities.
-    Unit: ratio, at least 1, because no two vectors have an inner product above the mean of their squares. 95 % interval
-    of Fieller over problems, which for a cosine is 1 over the interval of ρ; n counts problems.
-    Limits: unknown for ρ ≤ 0, where it has no meaning, and if the interval of ρ contains 0, where it has no upper
-    bound. A model's own samples have negative and positive inner products equally often (``kernel_rho_null``), so ρ
-    need not be positive. One problem has a ratio without interval. Appendix G of [A] forms the same ratio across
+    Meaning: the mean diagonal entry divided by the mean off-diagonal entry of the kernel between responses of the panel
+    and the modes to the same problem, pooled over problems with at least two. If the ratio is large, a step on a
+    response changes only that response. If it is near 1, all responses of a problem change together. Scopes are
+    ``cosine`` (primary), ``cosine correct`` for correct responses only, and ``sum`` and ``per token`` for the kernels
+    of summed and of averaged log-probabilities.
+    Unit: ratio, at least 1, because no two vectors have an inner product above the mean of their squares. Fieller's 95
+    % interval over problems, which for a cosine is 1 divided by the interval of ρ. n counts problems.
+    Limits: the ratio is unknown for ρ ≤ 0, where it has no meaning. It is also unknown if the interval of ρ contains 0,
+    because then it has no upper bound. Inner products of a model's own samples average to 0 (``kernel_rho_null``), so ρ
+    need not be positive. For a single problem the ratio has no interval. Appendix G of [A] uses the same ratio across
     problems.
     Source: [A] (arXiv 2601.15609), section 2.3 and Corollary 2.2.
 

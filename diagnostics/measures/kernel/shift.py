@@ -1,4 +1,4 @@
-"""Exact shift of other responses by a step on the own samples."""
+"""Measure of the exact first-order shift of all responses by a training step on own samples."""
 
 from __future__ import annotations
 
@@ -32,17 +32,22 @@ SCOPES = ("seen correct", "seen wrong", "unseen correct", "unseen wrong", "relat
 def kernel_shift(coupling: Coupling) -> Results:
     """Exact shift: the effect of training on the own samples as one batch.
 
-    Meaning: the smallest step of the weights that moves the log-probability of every own sample of a problem by y =
-    N·A/G also moves all other responses, by kᵀK⁺y. Scopes: ``seen correct`` and ``seen wrong`` (the samples), ``unseen
-    correct`` and ``unseen wrong`` (fixed responses to the same problem that were not sampled), ``related correct``
-    (correct fixed responses of the other problems of the group). In over-sharpening seen responses rise, and unseen
-    correct ones rise less or fall.
-    Unit: nats at β = 1; a trainer's β divides them. Mean within a problem, then over the problems whose own samples are
-    partly correct, partly wrong; 95 % t interval over these; n counts them.
-    Limits: first order and minimum norm: no optimiser takes this step. K⁺ drops eigenvalues below 1e-6 of the largest,
-    the precision of float32 gradients. Advantages are of correctness, normalised within the problem.
-    Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D, with the pseudo-inverse, because repeated samples leave
-    K without an inverse. Seen responses move by y exactly; the others by the kernel.
+    Meaning: the checkpoint's own samples of a problem are treated as one training batch. Consider the smallest step of
+    the weights that changes the log-probability of each of these samples by y = N·A/G, where A is the advantage, N the
+    number of samples with the same text, and G the batch size. To first order this step changes the log-probability of
+    every other response by kᵀK⁺y. Scopes:
+    - ``seen correct`` and ``seen wrong``: the own samples.
+    - ``unseen correct`` and ``unseen wrong``: responses of the panel or modes of the same problem that were not
+      sampled.
+    - ``related correct``: correct responses of the panel or modes of the other problems in the group.
+    In over-sharpening, sampled responses rise, while unsampled correct responses rise less or fall.
+    Unit: nats at β = 1; divide by the trainer's β. Mean within a problem, then over the problems whose own samples
+    include correct and wrong ones. 95 % t interval over these problems. n counts them.
+    Limits: this is a first-order, minimum-norm step, which no optimiser takes. K⁺ drops eigenvalues below 1e-6 of the
+    largest, which is the precision of float32 gradients. Advantages are computed from correctness, normalised within
+    the problem.
+    Source: [A] (arXiv 2601.15609), section 2.3 and Appendix D. The pseudo-inverse is used because K has no inverse if
+    samples repeat. Seen responses shift by exactly y, and others as the kernel determines.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
     >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
@@ -56,7 +61,7 @@ def kernel_shift(coupling: Coupling) -> Results:
         for scope, position_T in _targets(coupling, batch).items():
             if len(position_T):
                 values[scope].append(float(_shift(coupling, batch, position_T).mean()))
-    why = "no such response in the kernel for a batch with advantages" if batches else NO_ADVANTAGE
+    why = "no problem with correct and wrong own samples has such a response in the kernel" if batches else NO_ADVANTAGE
     why = why if len(coupling.own_S) else NO_OWN
     return {scope: average_over_problems(values[scope], why_none=why) for scope in SCOPES}
 

@@ -1,4 +1,4 @@
-"""Diagonal and spectrum of the kernel: self-influence λ, effective rank, condition number."""
+"""Measures of the kernel's diagonal and spectrum: self-influence λ, effective rank, condition number."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from oversharp.diagnostics.theory.coupling import effective_rank
 def kernel_lambda(rows: Rows) -> Results:
     """Self-influence λ: how much a step on a response changes its own log-probability.
 
-    Meaning: λ is the diagonal of the gradient kernel, ‖∇ log π(y|x)‖², over the fixed responses (the panel and the
-    modes). A step of size ε along a response's own gradient moves its log-probability by ε·λ. Scopes ``min`` and
-    ``max`` are the extremes that the bounds of [A] use.
-    Unit: squared gradient norm of log π summed over tokens (nats² per squared parameter); n counts responses. No
-    interval: extremes of a fixed set.
-    Limits: λ grows with the length of a response and falls as the model becomes certain of it, so compare checkpoints,
-    not models. Extremes depend on single responses; ``kernel_lambda_per_token`` corrects for length.
+    Meaning: λ is the diagonal of the gradient kernel, ‖∇ log π(y|x)‖², for the responses of the panel and the modes. A
+    step of size ε along a response's own gradient changes its log-probability by ε·λ. Scopes ``min`` and ``max`` are
+    the extremes that the bounds of [A] use.
+    Unit: squared gradient norm of log π summed over tokens (nats² per squared parameter). n counts responses. There is
+    no interval, because these are extremes of a fixed set.
+    Limits: λ grows with the length of a response, and falls as the model becomes certain of it. So compare checkpoints,
+    not models. Extremes depend on single responses. ``kernel_lambda_per_token`` corrects for length.
     Source: [A] (arXiv 2601.15609), section 2.3, λ_min and λ_max.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -59,11 +59,12 @@ def kernel_lambda(rows: Rows) -> Results:
 def kernel_lambda_per_token(rows: Rows) -> Results:
     """Self-influence λ per token: self-influence corrected for the length of the response.
 
-    Meaning: ``kernel_lambda`` for log-probabilities averaged over tokens instead of summed: K_ii/T_i², over the fixed
-    responses. Scopes ``min`` and ``max``.
-    Unit: squared gradient norm of the mean log π per token; n counts responses. No interval: extremes of a fixed set.
-    Limits: falls roughly as 1/T, because gradients of distant tokens hardly align: neither normalisation makes λ a
-    constant of the model. Extremes depend on single responses.
+    Meaning: ``kernel_lambda`` for log-probabilities that are averaged over tokens instead of summed: K_ii/T_i², for the
+    responses of the panel and the modes. Scopes are ``min`` and ``max``.
+    Unit: squared gradient norm of the mean log π per token. n counts responses. There is no interval, because these are
+    extremes of a fixed set.
+    Limits: it falls roughly as 1/T, because gradients of distant tokens are hardly aligned. So neither normalisation
+    makes λ a constant of the model. Extremes depend on single responses.
     Source: [A] (arXiv 2601.15609), section 2.3, λ_min and λ_max, with the log-probability of [C] (The Reasoning
     Boundary Paradox), Eq 16.
 
@@ -77,7 +78,7 @@ def kernel_lambda_per_token(rows: Rows) -> Results:
 
 
 def _extremes(rows: Rows, divisor_N: Float[np.ndarray, " row"]) -> Results:
-    # rounding can make a sum of squares negative; the gradient of a certain response is 0
+    # for a response of which the model is certain the gradient is 0, and rounding can make K_ii negative
     diagonal_N = np.maximum(np.diag(rows.kernel_NN), 0.0) / divisor_N
     return {"min": number(diagonal_N.min(), len(rows)), "max": number(diagonal_N.max(), len(rows))}
 
@@ -96,12 +97,13 @@ def kernel_effective_rank(rows: Rows) -> Results:
     """Effective rank of the kernel: the number of independent directions of the responses.
 
     Meaning: exp of the entropy of the normalised eigenvalues of the cosine kernel. N responses without any coupling
-    have rank N; responses that can only move together have rank 1. Scope ``all``: all fixed responses together;
-    ``within problems``: those of one problem, averaged over problems with at least two. A fall over training means that
-    the responses become coupled.
-    Unit: directions, 1 to the number of responses. ``all`` has no interval and its n counts responses; ``within
-    problems`` has a 95 % t interval over problems and its n counts those.
-    Limits: grows with the number of responses, so compare audits of equal size only, and checkpoints of one audit.
+    have rank N. Responses that can only change together have rank 1. Scope ``all`` uses all responses of the panel and
+    the modes together. Scope ``within problems`` uses those of one problem, averaged over problems with at least two. A
+    fall over training means that responses become coupled.
+    Unit: directions, from 1 to the number of responses. ``all`` has no interval, and its n counts responses. ``within
+    problems`` has a 95 % t interval over problems, and its n counts these.
+    Limits: the rank grows with the number of responses. So compare only checkpoints of one audit, or audits of equal
+    size.
     Source: Roy and Vetterli 2007 (EUSIPCO, The effective rank), on the kernel of [A] (arXiv 2601.15609), section 2.3.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -130,14 +132,15 @@ def kernel_effective_rank(rows: Rows) -> Results:
 def kernel_condition(rows: Rows) -> Results:
     """Condition of the kernel: its condition number between responses to one problem.
 
-    Meaning: largest over smallest eigenvalue of the kernel between the fixed responses to one problem; the median over
-    problems with at least two. A large value means that the model hardly distinguishes the responses. The bounds and
-    shifts of [A] need the inverse of this kernel, and its errors grow with the condition. Scopes: ``cosine`` (primary)
-    and ``sum``, which also grows with unequal lengths or certainties.
-    Unit: ratio, at least 1; n counts problems. A median, without interval.
-    Limits: above 1e6 the kernel is singular within float32; if half of the problems are, the median is unknown. More
-    responses raise it, so compare audits of equal size only.
-    Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is there assumed to exist.
+    Meaning: the largest divided by the smallest eigenvalue of the kernel between responses of the panel and the modes
+    to the same problem. The value is the median over problems with at least two. A large value means that the model
+    hardly distinguishes the responses. The bounds and shifts of [A] need the inverse of this kernel, whose error grows
+    with the condition number. Scopes are ``cosine`` (primary) and ``sum``, which also grows if lengths or certainties
+    differ.
+    Unit: ratio, at least 1. n counts problems. The median has no interval.
+    Limits: above 1e6 the kernel is singular within float32 precision. If that is so for half of the problems, the
+    median is unknown. More responses raise the condition number, so compare only audits of equal size.
+    Source: K⁻¹ in section 2.3 of [A] (arXiv 2601.15609), which is assumed there to exist.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
     >>> evidence = tiny_kernels({"base": gradients((1, 0), (0, 2))}, [("q1", "panel", True), ("q1", "panel", True)])
@@ -154,7 +157,7 @@ def kernel_condition(rows: Rows) -> Results:
 def _median(conditions: list[float]) -> Result:
     if not conditions:
         return NO_PAIR
-    middle = median(conditions)  # infinite if one of two middle values is
+    middle = median(conditions)  # infinite if one of the two middle values is infinite
     if np.isinf(middle):
         n_singular = sum(map(np.isinf, conditions))
         return f"the kernel is singular in {n_singular} of {len(conditions)} problems, so the median is unknown"
@@ -162,7 +165,7 @@ def _median(conditions: list[float]) -> Result:
 
 
 def _condition(kernel_NN: Float[np.ndarray, "row row"]) -> float:
-    """Return the condition number, infinite if the kernel is singular up to rounding."""
+    """Return the condition number, infinite if the kernel is singular within rounding."""
     value_N = np.linalg.eigvalsh(kernel_NN)
     smallest, largest = float(value_N[0]), float(value_N[-1])
     return largest / smallest if smallest > RESOLUTION * largest else np.inf

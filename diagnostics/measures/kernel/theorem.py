@@ -1,4 +1,4 @@
-"""Theorem 2.4 and Corollary 2.2 of [A] on the real kernel: bounds, assumptions, R."""
+"""Measures that check Theorem 2.4 and Corollary 2.2 of [A] on a model's kernel: bounds, assumptions, R."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from oversharp.diagnostics.theory.assumptions import coupling_flags
 from oversharp.diagnostics.theory.coupling import induced_shift, kernel_extremes
 from oversharp.diagnostics.theory.coupling_bounds import seen_shift_bound, seen_to_unseen_ratio, unseen_shift_bound
 
-#: A shift exceeds its bound only if by more than this part of the largest target, the rounding of float32 gradients.
+#: A shift violates its bound only if it exceeds it by more than this share of the largest target. Smaller differences
+#: are rounding of float32 gradients.
 RELATIVE_ROUNDING = 1e-4
 ASSUMPTIONS = ("A2.1 aligned", "A2.3 local", "order", "denominator", "weights", "no repeats")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """The exact shift nearest to its bound, or farthest beyond it."""
+    """The exact shift that is nearest to its bound, or violates it most."""
 
     exact: float
     bound: float | None
@@ -39,7 +40,7 @@ class _Case:
 
 
 def _unseen_case(coupling: Coupling, batch: TrainingBatch) -> _Case | None:
-    """Return case 1, an unseen correct response and its upper bound, or None without one."""
+    """Return Case 1: an unseen correct response and its upper bound; None if there is none."""
     rows, fixed_F = coupling.rows, coupling.fixed_F
     is_target_F = (rows.problem_N[fixed_F] == batch.problem_id) & rows.correct_N[fixed_F]
     unseen_T = fixed_F[is_target_F & ~np.isin(fixed_F, batch.mode_S)]
@@ -56,7 +57,7 @@ def _unseen_case(coupling: Coupling, batch: TrainingBatch) -> _Case | None:
 
 
 def _seen_case(coupling: Coupling, batch: TrainingBatch) -> _Case:
-    """Return case 2, the shift of an own sample and its lower bound."""
+    """Return Case 2: the shift of an own sample and its lower bound."""
     kernel_SS, target_S = coupling.aligned_kernel(batch), np.abs(batch.targets)
     extremes = kernel_extremes(kernel_SS, batch.mode_S)
     shift_S = induced_shift(kernel_SS, kernel_SS, target_S, relative_cutoff=RESOLUTION)
@@ -95,15 +96,18 @@ def _seen_case(coupling: Coupling, batch: TrainingBatch) -> _Case:
 def kernel_bounds(coupling: Coupling) -> Results:
     """Shifts and their bounds: exact shifts of the kernel and the bounds of Theorem 2.4.
 
-    Meaning: for the batch that the checkpoint's own samples of a problem form, ``unseen exact`` is the largest exact
-    shift kᵀK⁺y of a correct response outside the batch, and ``unseen bound`` its upper bound in [A] (Case 1); ``seen
-    exact`` is the shift of the own sample nearest to its bound, or farthest below it, and ``seen bound`` its lower
-    bound in [A] (Case 2). Medians over the problems that have a bound.
-    Unit: nats of log-probability at β = 1; n counts problems. No interval: a denominator near 0 makes the bound of one
-    problem huge. A median of few problems is robust to that, a mean or its interval is not.
-    Limits: signs are absorbed and η is 1, as for ``kernel_bound_failures``, which counts the reversed pairs of exact
-    shift and bound, which medians can hide.
-    Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed; the exact shift is its section 2.3.
+    Meaning: the checkpoint's own samples of a problem are treated as one training batch. The exact shift kᵀK⁺y (see
+    ``kernel_shift``) is compared with the bounds of [A]. The values are medians over the problems that have a bound.
+    Scopes:
+    - ``unseen exact``: the largest exact shift of a correct response outside the batch.
+    - ``unseen bound``: its upper bound in [A] (Case 1).
+    - ``seen exact``: the exact shift of the own sample that is nearest to its bound, or furthest below it.
+    - ``seen bound``: its lower bound in [A] (Case 2).
+    Unit: nats of log-probability at β = 1. n counts problems. There is no interval: a denominator near 0 makes the
+    bound of a single problem huge. The median of a few problems is robust to that, but a mean or an interval is not.
+    Limits: as in the paper, the advantage's sign is part of the gradient, and η is 1 as in ``kernel_bound_failures``. A
+    median can hide problems that violate their bound; ``kernel_bound_failures`` counts these.
+    Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed; the exact shift is from its section 2.3.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
     >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
@@ -115,7 +119,7 @@ def kernel_bounds(coupling: Coupling) -> Results:
     def values(case: _Case) -> dict[str, float]:
         return {} if case.bound is None else {"exact": case.exact, "bound": case.bound}
 
-    none = "the printed bound has no positive denominator at any problem"
+    none = "the denominator of the printed bound is not positive for any problem"
     by_scope, why = _by_case(coupling, ("exact", "bound"), values, none)
     return {
         scope: number(float(np.median(shifts)), len(shifts)) if shifts else why for scope, shifts in by_scope.items()
@@ -135,15 +139,19 @@ def kernel_bounds(coupling: Coupling) -> Results:
 def kernel_bound_failures(coupling: Coupling) -> Results:
     """Failures of the bounds: the share of problems that violate a bound of Theorem 2.4.
 
-    Meaning: [A] bounds the shift of an unseen response from above (Case 1) and of a seen one from below (Case 2), in
-    terms of λ and ρ. Compared with the exact shift kᵀK⁺y of the checkpoint's own samples: scopes ``unseen fails`` (some
-    unseen correct response moves by more than the bound), ``seen fails`` (some own sample moves by less), and ``unseen
-    no bound`` and ``seen no bound`` (a denominator of the printed form is not positive, so there is no bound).
-    Unit: share of problems whose own samples are partly correct, partly wrong; those without an unseen correct response
-    do not count for Case 1. 95 % t interval over problems with a variance floor; n counts problems.
-    Limits: as in the paper the sign of the advantage is in the gradient. η is 1, because source and target are one
-    problem: the case most favourable to the bounds. 0 does not mean that the theorem holds: see ``kernel_assumptions``.
-    Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed; K ⪰ M(λ_min, ρ_min) does not follow from bounds on entries.
+    Meaning: in terms of λ and ρ, [A] bounds the shift of an unseen response from above (Case 1), and the shift of a
+    seen response from below (Case 2). These bounds are compared with the exact shift kᵀK⁺y for the checkpoint's own
+    samples. Scopes:
+    - ``unseen fails``: an unseen correct response shifts by more than its bound.
+    - ``seen fails``: an own sample shifts by less than its bound.
+    - ``unseen no bound`` and ``seen no bound``: a denominator of the printed form is not positive, so there is no
+      bound.
+    Unit: share of problems, among those whose own samples include correct and wrong ones. Problems without an unseen
+    correct response do not count for Case 1. 95 % t interval over problems with a variance floor. n counts problems.
+    Limits: as in the paper, the advantage's sign is part of the gradient. η is 1, because source and target are the
+    same problem. This case is the most favourable to the bounds. A value of 0 does not mean that the theorem is true:
+    see ``kernel_assumptions``.
+    Source: [A] (arXiv 2601.15609), Theorem 2.4, as printed. K ⪰ M(λ_min, ρ_min) does not follow from bounds on entries.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
     >>> rows = [("q", "own", True), ("q", "own", False), ("q", "panel", True)]
@@ -156,7 +164,7 @@ def kernel_bound_failures(coupling: Coupling) -> Results:
     def values(case: _Case) -> dict[str, float]:
         return {"fails": float(case.fails), "no bound": float(case.bound is None)}
 
-    none = "no unseen correct response for a batch with advantages"
+    none = "no problem with correct and wrong own samples has an unseen correct response"
     by_scope, why = _by_case(coupling, ("fails", "no bound"), values, none)
     return {
         scope: share_interval(np.array(flags, dtype=np.float64)) if flags else why for scope, flags in by_scope.items()
@@ -166,7 +174,7 @@ def kernel_bound_failures(coupling: Coupling) -> Results:
 def _by_case(
     coupling: Coupling, parts: Sequence[str], values: Callable[[_Case], dict[str, float]], none: str
 ) -> tuple[dict[str, list[float]], str]:
-    """Return the values of both cases by scope, and the reason for a scope without values."""
+    """Return the values of both cases by scope, and the reason for scopes without values."""
     by_scope: dict[str, list[float]] = {f"{name} {part}": [] for name in ("unseen", "seen") for part in parts}
     batches = coupling.informative_batches()
     for batch in batches:
@@ -189,15 +197,18 @@ def _by_case(
 def kernel_assumptions(coupling: Coupling) -> Results:
     """Assumptions of Theorem 2.4: the share of problems for which they hold on the real kernel.
 
-    Meaning: the assumptions of [A], and steps of its proof, checked on the kernel of the checkpoint's own samples.
-    Scopes: ``A2.1 aligned`` (no two modes have opposed gradients), ``A2.3 local`` (λ_min ≥ ρ_max), ``order`` (K ⪰
-    M(λ_min, ρ_min)), ``denominator`` (λ_min + (G−1)ρ_min > 0), ``weights`` (no entry of α = K⁺y is negative), ``no
-    repeats`` (no response was sampled twice; with repeats K has no inverse). The theory applies to a model only if
-    these are near 1.
-    Unit: share of problems whose own samples are partly correct, partly wrong. 95 % t interval over problems with a
-    variance floor; n counts problems.
-    Limits: as in the paper the sign of the advantage is in the gradient, and the modes are distinct responses.
-    Assumption 2.2 is ``kernel_decay``.
+    Meaning: the assumptions of [A], and steps of its proof, are checked on the kernel of the checkpoint's own samples.
+    The theory applies to a model only if all shares are near 1. Scopes:
+    - ``A2.1 aligned``: no two modes have opposed gradients.
+    - ``A2.3 local``: λ_min ≥ ρ_max.
+    - ``order``: K ⪰ M(λ_min, ρ_min).
+    - ``denominator``: λ_min + (G−1)ρ_min > 0.
+    - ``weights``: no entry of α = K⁺y is negative.
+    - ``no repeats``: no response was sampled twice. With repeats, K has no inverse.
+    Unit: share of problems, among those whose own samples include correct and wrong ones. 95 % t interval over problems
+    with a variance floor. n counts problems.
+    Limits: as in the paper, the advantage's sign is part of the gradient. The modes are distinct responses. Assumption
+    2.2 is checked by ``kernel_decay``.
     Source: [A] (arXiv 2601.15609), Assumptions 2.1 and 2.3, Theorem 2.4 and its proof in Appendix E.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -243,14 +254,15 @@ def _check_assumptions(coupling: Coupling, batch: TrainingBatch) -> dict[str, bo
 def kernel_ratio(coupling: Coupling) -> Result:
     """R of Corollary 2.2: how much more a sampled solution may gain than an unsampled one.
 
-    Meaning: R = N·[(y/A_sum)·(λ/ρ + G − 1) − 1] for the correct response that was sampled most often at a problem, with
-    λ and ρ the mean diagonal and off-diagonal of the kernel of its own samples. Above 1 the seen response must gain
-    more than an unseen one may, by [A]'s simplified bounds. The median over problems.
-    Unit: ratio, signed. n counts problems whose own samples are partly correct, partly wrong, and have ρ > 0; the
-    median has no interval.
-    Limits: assumes one λ and one ρ for all responses, and the bounds that ``kernel_bound_failures`` checks; the exact
-    answer is ``kernel_shift``. As in the paper the sign of the advantage is in the gradient; for ρ ≤ 0, R has no
-    meaning and the problem is excluded. η cancels.
+    Meaning: R = N·[(y/A_sum)·(λ/ρ + G − 1) − 1] for the correct response of a problem that was sampled most often. λ
+    and ρ are the means of the diagonal and of the off-diagonal entries in the kernel of the problem's own samples. If R
+    is above 1, then by the simplified bounds of [A] this response must gain more than an unseen response can. The value
+    is the median over problems.
+    Unit: ratio, signed. n counts problems whose own samples include correct and wrong ones and have ρ > 0. The median
+    has no interval.
+    Limits: it assumes the same λ and ρ for all responses, and the bounds that ``kernel_bound_failures`` checks.
+    ``kernel_shift`` is the exact value. As in the paper, the advantage's sign is part of the gradient. Problems with ρ
+    ≤ 0 are excluded, because R has no meaning there. η cancels.
     Source: [A] (arXiv 2601.15609), Appendix F; the printed forms of Corollary 2.2 omit N from the last term.
 
     >>> from oversharp.diagnostics.measures.kernel.gradients.examples import gradients, tiny_kernels
@@ -273,7 +285,7 @@ def _ratio(coupling: Coupling, batch: TrainingBatch) -> float | None:
     rho = float(kernel_SS[batch.mode_S[:, None] != batch.mode_S].mean())
     if rho <= 0.0:
         return None
-    # correct modes share one advantage, so the most frequent one also has the largest target
+    # all correct modes have the same advantage, so the most frequent one also has the largest target
     count_M = np.where(batch.correct_S[batch.first_draws], batch.counts, 0)
     most = int(count_M.argmax())
     return seen_to_unseen_ratio(

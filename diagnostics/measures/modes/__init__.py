@@ -1,1 +1,1 @@
-"""Modes: correct answers, strategies and ways of solving, and which became rare."""
+"""Measures of modes, answers, strategies and ways of solving, and which of them became rare."""

@@ -1,4 +1,4 @@
-"""Diversity of answers and modes among the samples of one problem."""
+"""Measures of the diversity of answers and modes among the samples of a problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oversharp.diagnostics.statistics.entropy import chao_wang_jost_entropy, plu
 from oversharp.diagnostics.statistics.intervals import sparse_interval
 from oversharp.diagnostics.statistics.units import Interval
 
-NO_WRONG_PAIR = "no problem has two wrong samples that state an answer"
+NO_WRONG_PAIR = "no problem has two wrong samples with an answer"
 NO_CORRECT_PAIR = "no problem has two correct samples with a named mode"
 
 
@@ -48,14 +48,15 @@ def _distinct_answers(why_single: str) -> Input[LabelCounts]:
 def answer_entropy(counts: LabelCounts) -> Results:
     """Answer entropy: the entropy of the final answers of a problem's samples.
 
-    Meaning: −Σ p log p over distinct final answers, correct or not; a response without a parsed answer is the answer
-    NA. Scope ``all`` is the Chao–Wang–Jost estimate, nearly unbiased; ``plug_in`` puts observed frequencies into the
-    formula, as [B] does, and hides much of a real drop at small n.
-    Unit: nats ([B] prints bits: multiply by 1.4427). 95 % t interval over problems with a floor for those at 0 and,
-    above, room for answers that no sample showed; n counts problems. No interval for ``plug_in``, which is too low by
-    an unknown amount, nor if fewer than five problems show two answers.
-    Limits: also falls under moderate sharpening, so it is no verdict. Comparable only at the same number of samples per
-    problem, which the audit keeps equal. Needs two samples per problem.
+    Meaning: −Σ p log p over the distinct final answers of a problem, correct or not, averaged over problems. Responses
+    without a parsed answer count as one answer, NA. Scope ``all`` is the Chao–Wang–Jost estimate, which is nearly
+    unbiased. Scope ``plug_in`` puts the observed frequencies into the formula, as [B] does. For small n it hides much
+    of a real fall.
+    Unit: nats ([B] prints bits: multiply by 1.4427). 95 % t interval over problems, with a variance floor for problems
+    at 0. The upper bound allows for answers that no sample showed. n counts problems. ``plug_in`` has no interval,
+    because it is too low by an unknown amount. There is no interval if fewer than five problems have two answers.
+    Limits: it also falls under moderate sharpening, so a fall alone does not show a loss. Compare only values with the
+    same number of samples per problem, which the audit keeps equal. It needs at least two samples per problem.
     Source: [B] (arXiv 2510.04028), C.5; Chao, Wang, Jost 2013, Methods in Ecology and Evolution 4:1091.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -73,7 +74,7 @@ def answer_entropy(counts: LabelCounts) -> Results:
             room_above=float(unseen_room(*answers).mean()),
             cluster_P=counts.cluster_P,
         ),
-        # without interval, which would not include the bias
+        # no interval, because it would ignore the bias
         "plug_in": Interval(mean=float(plug_in_P.mean()), low=None, high=None, n=len(plug_in_P)),
     }
 
@@ -87,14 +88,14 @@ def answer_entropy(counts: LabelCounts) -> Results:
     plot=Plot(x="step", y_label="probability that two samples agree", y_range=(0.0, 1.0)),
 )
 def answer_simpson(counts: LabelCounts) -> Interval:
-    """Answer agreement: the probability that two samples of a problem give one answer.
+    """Answer agreement: the probability that two samples of a problem have the same answer.
 
-    Meaning: the unbiased Simpson index Σ c(c−1) / (n(n−1)) over distinct answers, correct or not, averaged over
-    problems. 1 means that all samples of every problem agree; its reciprocal is an effective number of answers. Unlike
-    entropy it has no bias at any sample size, so prefer it when n is small.
-    Unit: probability. 95 % t interval over problems with a variance floor; n counts problems.
-    Limits: also rises under moderate sharpening, so it is no verdict; insensitive to rare answers. Needs two samples
-    per problem.
+    Meaning: the unbiased Simpson index Σ c(c−1) / (n(n−1)) over the distinct answers of a problem, correct or not,
+    averaged over problems. 1 means that all samples of every problem agree. Its reciprocal is an effective number of
+    answers. Unlike entropy it is unbiased for any number of samples, so prefer it for small n.
+    Unit: probability. 95 % t interval over problems with a variance floor. n counts problems.
+    Limits: it also rises under moderate sharpening, so a rise alone does not show a loss. It is insensitive to rare
+    answers. It needs at least two samples per problem.
     Source: Simpson 1949, Nature 163:688.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -107,7 +108,7 @@ def answer_simpson(counts: LabelCounts) -> Interval:
 
 
 def _load_wrong_answers(evidence: Evidence) -> Loaded[LabelCounts]:
-    """Count the wrong answers, over problems with at least two such samples."""
+    """Count the wrong answers, for problems with at least two wrong samples with an answer."""
     frame = evidence.frames["answer_counts"]
     wrong = frame[~frame["correct"].astype(bool) & (frame["answer"] != NO_ANSWER)]
     counts = count_labels_by_checkpoint(evidence, wrong, "answer", least=2)
@@ -123,17 +124,18 @@ def _load_wrong_answers(evidence: Evidence) -> Loaded[LabelCounts]:
     plot=Plot(x="step", y_label="probability that two errors are the same", y_range=(0.0, 1.0)),
 )
 def recurring_errors(counts: LabelCounts) -> Interval:
-    """Recurring errors: the probability that two wrong samples give the same answer.
+    """Recurring errors: the probability that two wrong samples have the same answer.
 
-    Meaning: at 1 one mistake recurs in every wrong sample, near 0 every mistake differs. If it rises, wrong answers
-    become more confident, and a majority vote over the samples is misled more often.
+    Meaning: at 1, all wrong samples of a problem make the same mistake. Near 0, every mistake differs. If the value
+    rises, the model becomes more confident in its wrong answers, and a majority vote over its samples is wrong more
+    often.
     Unit: probability (unbiased Simpson index of the wrong answers, mean over problems). 95 % t interval over problems
-    with a variance floor; n counts problems with at least two wrong samples that state an answer.
+    with a variance floor. n counts problems with at least two wrong samples that state an answer.
     Limits: responses without a parsed answer are excluded. Problems that are solved more often have fewer wrong samples
-    and drop out of the mean, so the problems differ between checkpoints. Answers with few possible values, such as
-    multiple choice, recur by chance.
-    Source: GRPO repeats its errors, [B] (arXiv 2510.04028), section 4.3; greedy responses that fail alike, [C] (The
-    Reasoning Boundary Paradox), Tables 6 and 7. The index is Simpson 1949, Nature 163:688.
+    and may drop out, so checkpoints cover different problems. If few answers are possible, as in multiple choice,
+    errors recur by chance.
+    Source: GRPO repeats its errors, [B] (arXiv 2510.04028), section 4.3; greedy responses that fail in the same way,
+    [C] (The Reasoning Boundary Paradox), Tables 6 and 7. The index is Simpson 1949, Nature 163:688.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> evidence = tiny_evidence("answer_counts", "checkpoint_id problem_id answer mode correct n", [
@@ -146,7 +148,7 @@ def recurring_errors(counts: LabelCounts) -> Interval:
 
 
 def _load_modes(evidence: Evidence) -> Loaded[LabelCounts]:
-    """Count the modes of correct samples, over problems with at least two such samples."""
+    """Count the modes of correct samples, for problems with at least two such samples."""
     frame = evidence.frames["answer_counts"]
     counts = count_labels_by_checkpoint(evidence, frame[frame["correct"].astype(bool)], "mode", least=2)
     empty = {i: NO_CORRECT_PAIR for i, own in counts.items() if not own.n_problems}
@@ -165,13 +167,15 @@ def _load_modes(evidence: Evidence) -> Loaded[LabelCounts]:
 def effective_modes(counts: LabelCounts) -> Result:
     """Effective modes: the effective number of correct modes of a problem.
 
-    Meaning: 1 / mean over problems of the probability that two correct samples of one problem share their mode
-    (unbiased Simpson index). 1 means that each problem is solved in a single way.
-    Unit: modes. 95 % interval: the reciprocal of the t interval of the mean index with a variance floor; n counts
-    problems with at least two correct samples. The upper end is open (None) if the index could be 0.
-    Limits: the problems with two correct samples differ between checkpoints. Also falls under moderate sharpening, so
-    it is no verdict. Needs a verifier that names the mode of a solution; unknown if no problem shows a second correct
-    mode at any checkpoint, as with verifiers whose modes are the answers.
+    Meaning: the probability that two correct samples of a problem have the same mode (unbiased Simpson index) is
+    averaged over problems. The effective number is 1 divided by this mean. 1 means that all correct samples of a
+    problem have the same mode.
+    Unit: modes. The 95 % interval is the reciprocal of the t interval of the mean index with a variance floor. n counts
+    problems with at least two correct samples. The upper bound is missing if the index could be 0.
+    Limits: the problems with two correct samples differ between checkpoints. It also falls under moderate sharpening,
+    so a fall alone does not show a loss. The verifier must name the mode of a solution. The number is unknown if no
+    problem has samples of two correct modes at any checkpoint, for example because the verifier's modes are the
+    answers.
     Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

@@ -1,4 +1,4 @@
-"""Changes of the correct modes, from their exact probabilities."""
+"""Measures of changes of the correct modes, from their exact probabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOLVABLE_ABOVE = 0.02
 LOST_BELOW = 0.002
 TENFOLD_NATS = math.log(10.0)
 EDGES = (0.001, 0.01, 0.1)
-#: In alphabetical order, which is the order of probabilities.
+#: Names of the bins. Their alphabetical order is the order of probabilities.
 BINS = ("base p 0-0.001", "base p 0.001-0.01", "base p 0.01-0.1", "base p 0.1-1")
 LOSERS = ("incorrect", "dominant", "minority")
 
@@ -37,11 +37,11 @@ LOSERS = ("incorrect", "dominant", "minority")
 def problems_lost_exact(base: ExactModes, late: ExactModes) -> Interval:
     """Problems lost, exactly: success probability fell from above 0.02 to below 0.002.
 
-    Meaning: problems that the base solves in about 50 samples and the checkpoint does not solve in about 500. They are
-    determined from exact probabilities, without chance and without a sampling budget.
-    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: only for problems that list all accepted responses. Both thresholds are conventions, a factor of 10 apart,
-    so that no small drift crosses both.
+    Meaning: problems that the base solves within about 50 samples, and that the checkpoint does not solve within about
+    500. They are determined from exact probabilities, so neither chance nor a sampling budget plays a role.
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: only for problems that list all accepted responses. Both thresholds are conventions. They differ by a factor
+    of 10, so a small drift cannot cross both.
     Source: coverage shrinkage, [C] (The Reasoning Boundary Paradox), section 4.2; the thresholds are ours.
 
     >>> import math
@@ -67,12 +67,12 @@ def problems_lost_exact(base: ExactModes, late: ExactModes) -> Interval:
 def problems_over_sharpened(base: ExactModes, late: ExactModes) -> Interval:
     """Problems over-sharpened: the share of problems with a correct mode that fell.
 
-    Meaning: Definition 2.1 of [A] decided problem by problem. Sharpening is moderate if no correct mode lost
-    probability; it is over-sharpening if any did. Equality counts as moderate, and so does a fall within the numeric
-    noise of scoring (1e-4 nats).
-    Unit: share of problems. 95 % exact binomial interval over problems. The base has no row.
-    Limits: strict. Any training moves some mode down a little, so the share soon saturates near 1: compare it with
-    ``modes_fallen_10x`` and ``mass_lost``. Only for problems that list all accepted responses.
+    Meaning: this applies Definition 2.1 of [A] to each problem. Sharpening is moderate if no correct mode lost
+    probability. It is over-sharpening if any correct mode did. An unchanged mode counts as moderate, and so does a fall
+    within the numeric noise of scoring (1e-4 nats).
+    Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: the definition is strict. Any training lowers some mode a little, so the share soon approaches 1. Compare it
+    with ``modes_fallen_10x`` and ``mass_lost``. Only for problems that list all accepted responses.
     Source: [A] (arXiv 2601.15609), Def 2.1.
 
     >>> import math
@@ -98,12 +98,12 @@ def problems_over_sharpened(base: ExactModes, late: ExactModes) -> Interval:
 def modes_fallen(base: ExactModes, late: ExactModes) -> Interval:
     """Modes fallen: the share of correct modes whose probability is below that under the base.
 
-    Meaning: the share of correct modes that lost any probability beyond the numeric noise of scoring (1e-4 nats).
-    Unit: share of modes, pooled over problems; n counts modes. 95 % interval over problems (ratio estimator with a
-    variance floor), because modes of one problem are correlated. The base has no row.
-    Limits: counts small and large falls alike; ``modes_fallen_10x`` counts only large ones. Only for problems that list
+    Meaning: the share of correct modes that lost more probability than the numeric noise of scoring (1e-4 nats).
+    Unit: share of modes, pooled over problems. n counts modes. 95 % interval over problems (ratio estimator with a
+    variance floor), because modes of one problem are correlated. The base has no finding.
+    Limits: small and large falls count alike. ``modes_fallen_10x`` counts only large falls. Only for problems that list
     all accepted responses.
-    Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
+    Source: [A] (arXiv 2601.15609), Def 2.1; the share instead of a yes or no is ours.
 
     >>> import math
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -128,13 +128,13 @@ def modes_fallen(base: ExactModes, late: ExactModes) -> Interval:
 def modes_fallen_10x(base: ExactModes, late: ExactModes) -> Interval:
     """Modes fallen more than tenfold: the share of correct modes below a tenth of the base's.
 
-    Meaning: the share of correct modes that are practically lost. A mode that fell tenfold needs ten times as many
-    samples to be sampled again.
-    Unit: share of modes, pooled over problems; n counts modes. 95 % interval over problems (ratio estimator with a
-    variance floor), because modes of one problem are correlated. The base has no row.
-    Limits: the factor is a convention. A mode that was negligible under the base counts like a leading one;
-    ``mass_lost`` weighs them. Only for problems that list all accepted responses.
-    Source: [A] (arXiv 2601.15609), Def 2.1; the grading is ours.
+    Meaning: the share of correct modes that are practically lost. A mode whose probability fell tenfold needs ten times
+    as many samples to occur again.
+    Unit: share of modes, pooled over problems. n counts modes. 95 % interval over problems (ratio estimator with a
+    variance floor), because modes of one problem are correlated. The base has no finding.
+    Limits: the factor is a convention. A mode that was negligible under the base counts as much as a leading mode;
+    ``mass_lost`` weighs modes by their probability. Only for problems that list all accepted responses.
+    Source: [A] (arXiv 2601.15609), Def 2.1; the share instead of a yes or no is ours.
 
     >>> import math
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -159,13 +159,13 @@ def modes_fallen_10x(base: ExactModes, late: ExactModes) -> Interval:
 def mass_lost(base: ExactModes, late: ExactModes) -> Result:
     """Correct mass lost: the share of the base's correct probability that was lost.
 
-    Meaning: per problem, Σ max(0, π_base − π_t) / Σ π_base over the correct modes, averaged over problems. It weighs
-    modes by their probability, and gains of other modes do not compensate losses: 0 is moderate sharpening, 1 means
-    that all correct modes of the base are gone.
-    Unit: share of the base's correct probability. 95 % t interval over problems with a variance floor; n counts
-    problems. The base has no row.
-    Limits: only for problems that list all accepted responses; problems that the base cannot solve at all (every mode
-    at probability 0) have no share and are excluded.
+    Meaning: Σ max(0, π_base − π_t) / Σ π_base over a problem's correct modes, averaged over problems. Modes are weighed
+    by their probability under the base, and gains of other modes do not compensate losses. 0 means moderate sharpening.
+    1 means that all correct modes of the base are gone.
+    Unit: share of the base's correct probability. 95 % t interval over problems with a variance floor. n counts
+    problems. The base has no finding.
+    Limits: only for problems that list all accepted responses. Problems that the base cannot solve at all (every mode
+    has probability 0) are excluded.
     Source: [A] (arXiv 2601.15609), Def 2.1; the weighting is ours.
 
     >>> import math
@@ -204,14 +204,15 @@ def _share_fallen(base: ExactModes, late: ExactModes, *, by_nats: float) -> Inte
 def squeeze(base: ExactModes, late: ExactModes) -> Results:
     """Squeeze: the probability that a correct mode gained, by its probability under the base.
 
-    Meaning: π_t − π_base, averaged over all correct modes whose base probability p is in one bin; the scopes are the
-    bins ``base p 0-0.001`` to ``base p 0.1-1``. Gains of likely modes together with losses of unlikely ones are the
-    squeeze: on-policy learning reinforces the base's preferences. Moderate sharpening loses in no bin.
+    Meaning: π_t − π_base, averaged over all correct modes whose base probability p is in the same bin. The scopes are
+    the bins ``base p 0-0.001`` to ``base p 0.1-1``. If likely modes gain while unlikely modes lose, unlikely modes are
+    squeezed out: on-policy learning reinforces the base's preferences. Under moderate sharpening no bin loses.
     Unit: probability, signed. 95 % interval over problems (ratio estimator), because modes of one problem are
-    correlated; n counts modes. The base has no row. Both probabilities are exact, so no bin regresses to the mean.
-    Limits: a likely mode has more to lose, an unlikely one more to gain, and a mean near 0 can hide gains together with
-    losses: ``modes_fallen`` counts the losses. If few problems have a large gain, the interval is too narrow. Only for
-    problems that list all accepted responses; a bin without modes has no row.
+    correlated. n counts modes. The base has no finding. Both probabilities are exact, so there is no regression to the
+    mean.
+    Limits: a likely mode can lose more and an unlikely mode can gain more. A mean near 0 can hide gains together with
+    losses: ``modes_fallen`` counts the losses. If only few problems have a large gain, the interval is too narrow. Only
+    for problems that list all accepted responses. A bin without modes has no finding.
     Source: [C] (The Reasoning Boundary Paradox), section 5, Eq 8 and Fig 5; the bins are ours.
 
     >>> import math
@@ -234,7 +235,7 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
         if not has_modes_P.any():
             continue
         gain_P = late.sum_by_problem(np.where(is_inside_M, gain_M, 0.0))
-        # no variance floor: gains are exact, and a floor of 1 would exceed the probability of unlikely modes
+        # no variance floor: a floor of one problem that deviates by 1 would dwarf the gains of unlikely modes
         interval = ratio_interval(
             gain_P[has_modes_P],
             modes_P[has_modes_P],
@@ -259,18 +260,21 @@ def squeeze(base: ExactModes, late: ExactModes) -> Results:
 def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Relative negative: the responses that lose probability to others in one step.
 
-    Meaning: per problem, which class lost most probability since the checkpoint before. Scope ``incorrect`` is all mass
-    outside the correct modes, ``dominant`` the base's likeliest correct mode, ``minority`` the falls of all other
-    correct modes together; the value is the share of problems, and the three sum to 1. The exploitation stage of [B]
-    takes from responses with a low reward (incorrect); its exploration stage takes from the mode that it made dominant.
-    Unit: share of problems, of those where anything was lost beyond the numeric noise of scoring (1e-4 nats); n counts
-    these. 95 % exact binomial interval over problems. The base has no row.
-    Limits: with 0/1 rewards no correct mode has a negative expected advantage, so a correct mode that falls is squeezed
-    by the likelier ones (``squeeze``), not punished: only ``incorrect`` is then a relative negative in the sense of
-    [B], which gives its correct actions different rewards. Training on other problems also moves probability. The size
-    of the loss is not weighed, and a problem with one mode has no minority. Equal losses count for the first in the
-    order above. Only for problems that list all accepted responses.
-    Source: [B] (arXiv 2510.04028), section 3, Lemma 1 and Remark 3; from checkpoints instead of updates, which is ours.
+    Meaning: the responses of a problem are divided into three classes, and the class that lost most probability since
+    the previous checkpoint is determined. ``incorrect`` contains all responses that are no correct mode. ``dominant``
+    is the correct mode that is most likely under the base. ``minority`` contains all other correct modes, whose falls
+    are added. The value of a scope is the share of problems in which it lost most, and the three sum to 1. In the
+    exploitation stage of [B], responses with a low reward lose (``incorrect``). In its exploration stage, the mode that
+    training made dominant loses.
+    Unit: share of problems, among those in which any class lost more than the numeric noise of scoring (1e-4 nats). n
+    counts these. 95 % exact binomial interval over problems. The base has no finding.
+    Limits: with 0/1 rewards no correct mode has a negative expected advantage. A correct mode that falls is then not
+    penalised, but loses to more likely modes (``squeeze``). So only ``incorrect`` is a relative negative in the sense
+    of [B], which gives correct actions different rewards. Training on other problems also moves probability. The size
+    of the loss has no effect. A problem with one mode has no minority. If two classes lost equally, the first in the
+    order above counts. Only for problems that list all accepted responses.
+    Source: [B] (arXiv 2510.04028), section 3, Lemma 1 and Remark 3. Comparing checkpoints instead of single updates is
+    ours.
 
     >>> import math
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -306,13 +310,13 @@ def _shares_of_losers(base: ExactModes, before: ExactModes, after: ExactModes) -
 
 
 def _lost_probability(base: ExactModes, before: ExactModes, after: ExactModes) -> Float[np.ndarray, "problem scope"]:
-    """Return the probability lost by each of ``LOSERS`` in each problem."""
+    """Return the probability that each class of ``LOSERS`` lost, for each problem."""
     order_M = base.by_likelihood()
     is_dominant_M = np.zeros(len(order_M), dtype=bool)
     is_dominant_M[order_M[base.start_P]] = True
     has_fallen_M = after.change_nats(before) < -NOISE_NATS
     fall_M = np.where(has_fallen_M, np.exp(before.logp_M) - np.exp(after.logp_M), 0.0)
-    # incorrect responses lost what the correct modes gained; a sum of probabilities is as noisy as its terms
+    # incorrect responses lost the probability that the correct modes gained
     gain_P = after.success_probability - before.success_probability
     return np.stack(
         [

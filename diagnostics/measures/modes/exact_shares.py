@@ -1,4 +1,4 @@
-"""Shares and entropy of the correct modes, from their exact probabilities."""
+"""Measures of the shares and the entropy of the correct modes, from their exact probabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPES = ("dominant", "second", "other")
 
 
 def _load(evidence: Evidence) -> Loaded[tuple[ExactModes, ExactModes]]:
-    """Load the modes of the base and of every checkpoint; all are unknown without the base."""
+    """Load the modes of the base and of every checkpoint; without the base all are unknown."""
     modes, why = load_exact_modes(evidence)
     base_id = evidence.base_id
     if base_id in why:
@@ -39,12 +39,13 @@ def _load(evidence: Evidence) -> Loaded[tuple[ExactModes, ExactModes]]:
 def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
     """Exact mode shares: the base's leading mode and the others in correct probability.
 
-    Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is likeliest under the base,
-    ``second`` the base's second, ``other`` all others; the three sum to 1. A dominant share that climbs to 1 is mode
-    collapse onto the base's preference.
+    Meaning: π(mode | correct), averaged over problems. Scope ``dominant`` is the mode that is most likely under the
+    base, ``second`` the base's second mode, ``other`` all other modes. The three sum to 1. A dominant share that rises
+    to 1 is mode collapse onto the base's preference.
     Unit: share of probability. 95 % t interval over problems with a variance floor.
-    Limits: only for problems that list all accepted responses, if some problem lists two; problems that the checkpoint
-    cannot solve at all are excluded. Ties under the base go to the first mode in lexical order.
+    Limits: only for problems that list all accepted responses, and only if at least one problem lists two. Problems
+    that the checkpoint cannot solve at all are excluded. If modes are equally likely under the base, the first in
+    alphabetical order leads.
     Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
     >>> import math
@@ -58,7 +59,7 @@ def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
     base, modes = modes_and_base
     if modes.why_undivided:
         return dict.fromkeys(SCOPES, modes.why_undivided)
-    # rank of each mode under the base within its problem; 0 is dominant
+    # rank of each mode within its problem by probability under the base; 0 is dominant
     order_M = base.by_likelihood()
     rank_M = np.empty(len(order_M), dtype=np.int64)
     rank_M[order_M] = np.arange(len(order_M)) - base.start_P[base.problem_M]
@@ -84,12 +85,13 @@ def mode_share_exact(modes_and_base: tuple[ExactModes, ExactModes]) -> Results:
 def mode_entropy_exact(modes: ExactModes) -> Result:
     """Exact mode entropy: the entropy of π(mode | correct), averaged over problems.
 
-    Meaning: how evenly the correct probability is spread over a problem's correct modes. 0 means one mode is left; exp
-    of it is an effective number of modes.
-    Unit: nats. 95 % t interval over problems with a floor for those at 0, if five problems or more are above it; n
-    counts problems.
-    Limits: falls under every sharpening, also the moderate kind, so it is no verdict. Only for problems that list all
-    accepted responses, if some problem lists two; problems that the checkpoint cannot solve at all are excluded.
+    Meaning: how evenly the probability of correct responses is spread over a problem's correct modes. 0 means that only
+    one mode is left. The exponential of the entropy is an effective number of modes.
+    Unit: nats. 95 % t interval over problems with a variance floor for problems at 0, if at least five problems are
+    above 0. n counts problems.
+    Limits: it falls under every kind of sharpening, including moderate sharpening, so a fall alone does not show a
+    loss. Only for problems that list all accepted responses, and only if at least one problem lists two. Problems that
+    the checkpoint cannot solve at all are excluded.
     Source: Shannon entropy over the correct modes of [A] (arXiv 2601.15609), section 2.
 
     >>> import math

@@ -1,4 +1,4 @@
-"""Distinct correct modes among k samples."""
+"""Measure of the number of distinct correct modes among k samples."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ NO_MODES = "no correct sample has a named mode"
 def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Mode rarefaction: the expected number of distinct correct modes among k samples.
 
-    Meaning: Σ over the correct modes of a problem of 1 − C(n−c, k)/C(n, k), the probability that a mode drawn c times
-    in n samples is among k of them, averaged over problems. Pass@k measures whether any correct answer is among k
-    samples, rarefaction how many modes are: it falls with every mode that becomes rare, even if pass@k stays at 1.
-    Unit: modes. 95 % t interval over problems with a floor for those without a mode, for k up to n/2 and if five
-    problems or more show one. Equally many samples of a problem at every checkpoint.
-    Limits: modes that were never sampled do not count; also falls under moderate sharpening, so it is no verdict. Needs
-    a verifier that names the mode of a solution; unknown if no problem shows a second correct mode at any checkpoint,
-    as with verifiers whose modes are the answers.
+    Meaning: a mode that occurs c times among n samples is among k of them with probability 1 − C(n−c, k)/C(n, k). The
+    value is the sum of these probabilities over a problem's correct modes, averaged over problems. Pass@k measures
+    whether any correct answer is among k samples. Rarefaction measures how many correct modes are. It falls with every
+    mode that becomes rare, even if pass@k stays at 1.
+    Unit: modes. 95 % t interval over problems with a variance floor for problems without a mode, for k up to n/2 and if
+    at least five problems have a mode. Each problem has the same number of samples at every checkpoint.
+    Limits: modes that were never sampled do not count. It also falls under moderate sharpening, so a fall alone does
+    not show a loss. The verifier must name the mode of a solution. The value is unknown if no problem has samples of
+    two correct modes at any checkpoint, for example because the verifier's modes are the answers.
     Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

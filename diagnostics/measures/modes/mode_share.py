@@ -1,4 +1,4 @@
-"""Shares of correct samples by mode."""
+"""Measure of the shares of correct samples by mode."""
 
 from __future__ import annotations
 
@@ -101,16 +101,17 @@ ORDER BY step, place
 def mode_share() -> str:
     """Mode shares: correct samples split between the base's leading mode and the others.
 
-    Meaning: the share of a problem's correct samples on each mode, averaged over problems with a correct sample. Scope
-    ``dominant`` is the mode most frequent under the base, ``second`` the base's second, ``other`` all others; the three
-    sum to 1. A dominant share that climbs to 1 is collapse onto the base's preference.
-    Unit: share of samples. Base modes are ranked on the base's even-numbered samples, and the base's own shares are
-    taken from the odd-numbered ones. If the same samples ranked and measured, the leading mode would look too large by
-    chance and seem to lose share without any change. 95 % normal interval over problems with a variance floor, from 30
-    problems on; n counts problems.
-    Limits: problems without a correct sample in the base's even half, or at the checkpoint, are excluded, so the set of
-    problems differs between checkpoints (n counts them). Needs a verifier that names the mode of a solution; unknown if
-    no problem shows a second correct mode at any checkpoint, as with verifiers whose modes are the answers.
+    Meaning: the share of each mode among a problem's correct samples, averaged over problems with a correct sample.
+    Scope ``dominant`` is the most frequent mode under the base, ``second`` the base's second mode, ``other`` all other
+    modes. The three sum to 1. A dominant share that rises to 1 is collapse onto the base's preference.
+    Unit: share of samples. The base's even-numbered samples rank the modes, and its own shares are computed from its
+    odd-numbered samples. If the same samples were used for both, the leading mode would look too frequent by chance,
+    and would seem to lose share even if nothing changed. 95 % normal interval over problems with a variance floor, for
+    at least 30 problems. n counts problems.
+    Limits: problems without a correct sample among the base's even-numbered samples, or at the checkpoint, are
+    excluded. So checkpoints cover different problems; n counts them. The verifier must name the mode of a solution. The
+    shares are unknown if no problem has samples of two correct modes at any checkpoint, for example because the
+    verifier's modes are the answers.
     Source: on-policy learning favours responses that the base finds likely, [C] (The Reasoning Boundary Paradox),
     section 5; the split is ours.
 

@@ -1,4 +1,4 @@
-"""Shares and accuracy of responses by strategy."""
+"""Measures of the shares and the accuracy of responses by strategy."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ ORDER BY step, scope
 def strategy_share() -> str:
     """Strategy share: the shares of responses in code and in prose.
 
-    Meaning: a response is of the strategy ``code`` if its text matches the audit's strategy pattern (by default a
-    fenced code block), otherwise ``prose``; the two scopes sum to 1. Under sharpening one strategy often crowds out the
-    other. All samples count, correct or not.
-    Unit: share of samples (mean over problems). 95 % normal interval over problems with a variance floor, from 30
-    problems on; n counts problems.
-    Limits: as good as the pattern, which applies to the text of the response alone.
+    Meaning: a response has the strategy ``code`` if its text matches the audit's strategy pattern (by default a fenced
+    code block), otherwise ``prose``. The two scopes sum to 1. Under sharpening one strategy often crowds out the other.
+    All samples count, correct or not.
+    Unit: share of samples (mean over problems). 95 % normal interval over problems with a variance floor, for at least
+    30 problems. n counts problems.
+    Limits: the shares are only as good as the pattern, which is applied to the text of the response alone.
     Source: [C] (The Reasoning Boundary Paradox), appendix I (code against natural language).
 
     >>> import duckdb, pandas as pd
@@ -154,16 +154,17 @@ def strategy_share() -> str:
 def strategy_accuracy() -> str:
     """Strategy accuracy: the accuracy by strategy, and the effect of switching.
 
-    Meaning: scopes ``code`` and ``prose`` are the mean over problems of ρ(x), the share of correct samples among those
-    of that strategy. Training that replaces a strategy by a less accurate one costs pass@1. Scope ``same_mixture`` is
-    pass@1 if every problem still had the base's mixture α(x) of the two: compare it with ``pass_at_k`` at k = 1 for the
-    effect of the switch alone. The view ``strategy_counts`` has α(x) and ρ(x) of every problem.
-    Unit: share of samples. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
-    problems with a sample of that strategy, for ``same_mixture`` those with a sample of every strategy that the base
-    has there.
-    Limits: strategies as the audit's pattern detects them, as in ``strategy_share``. Problems that no longer use a
-    strategy are not in its mean, so means of different problems are compared; n counts them.
-    Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; the mixture fixed at the base's is ours.
+    Meaning: ρ(x) is the share of correct samples among a problem's samples with one strategy. Scopes ``code`` and
+    ``prose`` are the mean of ρ(x) over problems. Training that replaces a strategy by a less accurate one lowers
+    pass@1. Scope ``same_mixture`` is pass@1 if every problem still had the base's shares α(x) of the two strategies.
+    Compare it with ``pass_at_k`` at k = 1 to see the effect of the switch alone. The view ``strategy_counts`` has α(x)
+    and ρ(x) of every problem.
+    Unit: share of samples. 95 % normal interval over problems with a variance floor, for at least 30 problems. n counts
+    problems with a sample of that strategy. For ``same_mixture`` it counts problems with a sample of every strategy
+    that the base uses there.
+    Limits: strategies are those that the audit's pattern detects, as in ``strategy_share``. Problems that no longer use
+    a strategy are not in its mean, so the means of two checkpoints cover different problems; n counts them.
+    Source: [C] (The Reasoning Boundary Paradox), appendix I, Eq 35 and 36; fixing the mixture at the base's is ours.
 
     >>> import duckdb, pandas as pd
     >>> strategy_counts = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 2 + ["late"] * 2,

@@ -1,4 +1,4 @@
-"""Gain in success rate by success rate of the base."""
+"""Measure of the gain in success rate, by the base's success rate."""
 
 from __future__ import annotations
 
@@ -105,15 +105,16 @@ ORDER BY step, decile
 def winner_take_all() -> str:
     """Winner-take-all: the gain in success rate, by how often the base solved the problem.
 
-    Meaning: success rate minus the base's, averaged over the problems that the base solved equally often: scope ``base
-    0`` are those it never solved, ``base 0-10%`` to ``base 90-100%`` the deciles (upper edge included). Gains of
-    already solvable problems together with losses of hard ones are winner-take-all.
-    Unit: probability, signed. 95 % t interval over problems with a variance floor; n counts problems. The base has no
-    row. Problems are binned by the base's even-numbered samples, and the base's success rate is taken from the
-    odd-numbered ones. With the same samples for both, lucky problems would seem to lose and unlucky ones to gain
-    without any change (regression to the mean).
-    Limits: the bin is as noisy as half of the base's samples, so neighbouring bins mix; problems near 1 cannot gain
-    much. A bin without problems has no row. A checkpoint with missing planned samples is unknown.
+    Meaning: the success rate minus the base's success rate, averaged over problems that the base solved about equally
+    often. Scope ``base 0`` contains the problems that the base never solved. Scopes ``base 0-10%`` to ``base 90-100%``
+    are bins of the base's success rate, including their upper bound. Winner-take-all means that problems which were
+    already solvable gain while hard problems lose.
+    Unit: probability, signed. 95 % t interval over problems with a variance floor. n counts problems. The base has no
+    finding. Problems are binned by the base's even-numbered samples, and the base's success rate is computed from its
+    odd-numbered samples. If the same samples were used for both, lucky problems would seem to lose and unlucky problems
+    to gain, even if nothing changed (regression to the mean).
+    Limits: the bins use only half of the base's samples, so neighbouring bins mix. Problems with a rate near 1 cannot
+    gain much. A bin without problems has no finding. A checkpoint with missing planned samples is unknown.
     Source: [C] (The Reasoning Boundary Paradox), section 5 (winner-take-all) and Eq 7; the bins and the split are ours.
 
     >>> import duckdb, pandas as pd

@@ -1,1 +1,1 @@
-"""Log-probabilities of fixed responses under every checkpoint."""
+"""Measures of the log-probabilities of fixed responses (the panel) under every checkpoint."""

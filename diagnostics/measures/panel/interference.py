@@ -1,4 +1,4 @@
-"""Changes of the log-probabilities of the base's responses, since the base and by step."""
+"""Measures of the change of log-probabilities of the base's responses, since the base and by step."""
 
 from __future__ import annotations
 
@@ -43,21 +43,24 @@ def _declare(
 def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference against base: the change in log-probability of the base's correct responses.
 
-    Meaning: Δ⁺. Correct responses sampled once from the base, separate from the audit's samples, are scored under every
-    checkpoint; below 0, training made solutions that the base had less likely. Scope ``all`` is the whole problem set,
-    ``task:NAME`` one task of several, ``base 0`` the problems that no base sample solved, ``base 0-10%`` … ``base
-    90-100%`` those with a base success rate above the lower and up to the upper bound. These rates use other samples
-    than the panel. The base has no row.
-    Unit: nats per response: the sum over its tokens. Estimator: mean over the correct panel responses of a problem,
-    then over problems (Def 4.1 averages over pairs of problem and response; problems with many correct responses would
-    weigh more). n counts problems with a correct panel response. Means have no interval: if 3 % of problems change
-    thirty times as much as the rest, a t interval over 30 problems misses the truth in 40 % of audits. Scope ``median``
-    is the median over the problems of ``all``, with a 95 % interval that is valid for any distribution, from six
-    problems on.
-    Limits: no test of Def 2.1 of [A]. Wordings of a mode can exchange probability while the mode keeps its own, and one
-    nat of such phrasing noise makes Δ⁺ negative for nearly all unchanged modes. The panel is sampled at the panel
-    temperature, which favours likely responses if it is below 1. Long responses change by more nats. Intervals of
-    single checkpoints have no correction for multiple comparisons.
+    Meaning: the value is Δ⁺. The panel's correct responses were sampled once from the base, separately from the audit's
+    samples. Every checkpoint scores them. If the value is below 0, training made the base's solutions less likely. The
+    base has no finding. Scopes:
+    - ``all``: the whole problem set.
+    - ``task:NAME``: one task, if there are several.
+    - ``base 0``: problems that no base sample solved.
+    - ``base 0-10%`` to ``base 90-100%``: problems by the base's success rate, including the upper bound. The rate is
+      computed from other samples than the panel.
+    - ``median``: the median over all problems.
+    Unit: nats per response (sum over its tokens). Estimator: mean over the correct panel responses of a problem, then
+    over problems. (Def 4.1 averages over pairs of problem and response, so problems with many correct responses would
+    have more weight.) n counts problems with a correct panel response. Means have no interval: if 3 % of problems
+    change thirty times as much as the rest, a t interval over 30 problems misses the truth in 40 % of audits. The
+    median has a 95 % interval that is valid for any distribution, for at least six problems.
+    Limits: this does not test Def 2.1 of [A]. Different wordings of a mode can exchange probability while the mode
+    keeps its own. One nat of this phrasing noise makes Δ⁺ negative for nearly all unchanged modes. The panel is sampled
+    at the panel temperature, which favours likely responses if it is below 1. Long responses change by more nats.
+    Intervals of single checkpoints are not corrected for multiple comparisons.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, with the base as μ and all training as the update.
 
     >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
@@ -87,10 +90,10 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference between checkpoints: the change of the base's correct responses by step.
 
-    Meaning: Δ⁺ of the training between two consecutive checkpoints. Below 0, these updates made solutions that the base
-    had less likely (negative interference). The base has no row.
-    Unit: nats per response: the sum over its tokens. Scopes, estimator and intervals: as for ``interference``.
-    Limits: as for ``interference``. The paper's update is one optimiser step; here it is all steps between two
+    Meaning: Δ⁺ of the training between two consecutive checkpoints. If it is below 0, these updates made the base's
+    solutions less likely (negative interference). The base has no finding.
+    Unit: nats per response (sum over its tokens). Scopes, estimator and intervals: as for ``interference``.
+    Limits: as for ``interference``. In the paper an update is one optimiser step. Here it is all steps between two
     checkpoints, so compare values only if checkpoints are evenly spaced. The values sum to ``interference``.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Eq 5, Fig 2C, with the base as μ.
 
@@ -109,15 +112,15 @@ def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude against base: the mean squared change of the base's responses.
 
-    Meaning: ‖Δ‖, over correct and wrong responses, up or down. At 0 nothing outside the training batches changed, and
-    no loss of coverage is possible. Scopes are those of ``interference``. The base has no row.
-    Unit: nats², a mean square without a root, of the sum over a response's tokens. Estimator: mean over all panel
-    responses of a problem, then over problems. n counts problems of the panel. Means have no interval, because a few
-    problems may dominate them; scope ``median`` is the median over the problems of ``all``, with a 95 % interval from
-    six problems on.
-    Limits: a few responses with a large change dominate it. It has no direction: sharpening that only raises correct
-    responses also has a large magnitude. Long responses change more. The panel is sampled at the panel temperature, and
-    wordings of one mode that exchange probability (phrasing noise) count as movement.
+    Meaning: the value is ‖Δ‖, over correct and wrong panel responses, whether they rise or fall. At 0 nothing outside
+    the training batches changed, so coverage cannot have been lost. Scopes are those of ``interference``. The base has
+    no finding.
+    Unit: nats²: the mean square, without a root, of the change summed over a response's tokens. Estimator: mean over
+    all panel responses of a problem, then over problems. n counts problems of the panel. Means have no interval,
+    because a few problems may dominate them. The median has a 95 % interval for at least six problems.
+    Limits: a few responses with a large change dominate the mean. The value has no direction: sharpening that only
+    raises correct responses also has a large magnitude. Long responses change more. The panel is sampled at the panel
+    temperature. Wordings of one mode that exchange probability (phrasing noise) count as change.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, with the base as μ and all training as the update.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -140,13 +143,14 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude between checkpoints: the mean squared change by step.
 
-    Meaning: ‖Δ‖ of the training between two consecutive checkpoints, over correct and wrong responses, up or down. If
-    it grows, updates have more effect beyond their batches: the model distinguishes problems less. The base has no row.
-    Unit: nats², a mean square without a root, of the sum over a response's tokens. Scopes, estimator and intervals: as
-    for ``interference_magnitude``.
-    Limits: as for ``interference_magnitude``, to which the values do not sum. The paper's update is one optimiser step;
-    here it is all steps between two checkpoints, so compare values only if checkpoints are evenly spaced. They grow
-    with the learning rate.
+    Meaning: ‖Δ‖ of the training between two consecutive checkpoints, over correct and wrong panel responses, whether
+    they rise or fall. If it grows, updates have more effect beyond their batches: the model distinguishes problems
+    less. The base has no finding.
+    Unit: nats²: the mean square, without a root, of the change summed over a response's tokens. Scopes, estimator and
+    intervals: as for ``interference_magnitude``.
+    Limits: as for ``interference_magnitude``, but the values do not sum to it. In the paper an update is one optimiser
+    step. Here it is all steps between two checkpoints, so compare values only if checkpoints are evenly spaced. The
+    values grow with the learning rate.
     Source: [C] (The Reasoning Boundary Paradox), Def 4.1, Fig 2B, with the base as μ.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -165,10 +169,10 @@ def _pairs_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[Pai
 
 
 def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Iterator[tuple[str, dict[str, Result]]]:
-    """Yield the later checkpoint of each pair with its change in nats by scope.
+    """Yield the change in nats by scope at the later checkpoint of each pair.
 
-    The change is Δ⁺ over correct responses, or ‖Δ‖ (``squared``) over all; scopes are tasks, bins of base success, and
-    the median over all problems.
+    The change is Δ⁺ over correct responses, or ‖Δ‖ over all responses if ``squared``. Scopes are tasks, bins of base
+    success, and the median over all problems.
     """
     scores, _ = load_panel_scores(evidence)
     for before_id, after_id, why_not in pairs:
@@ -183,7 +187,7 @@ def _changes(evidence: Evidence, pairs: Iterable[Pair], *, squared: bool) -> Ite
 def _by_scope(evidence: Evidence, before: PanelScores, after: PanelScores, *, squared: bool) -> dict[str, Result]:
     change_R = after.change_nats(before)
     values_R, is_counted_R = (change_R**2, None) if squared else (change_R, after.correct_R)
-    # a few problems with a large change dominate the mean, and a sample may lack them
+    # means have no interval: a few problems with a large change dominate the mean, and a sample may lack them
     means = after.intervals(values_R, _scopes(evidence, after), is_counted_R=is_counted_R)
     mean_P, has_mean_P = after.problem_means(values_R, is_counted_R)
     median = median_interval(mean_P[has_mean_P], cluster_P=select_clusters(after.cluster_P, has_mean_P))
@@ -192,7 +196,7 @@ def _by_scope(evidence: Evidence, before: PanelScores, after: PanelScores, *, sq
 
 
 def _scopes(evidence: Evidence, scores: PanelScores) -> list[Scope]:
-    """Return the tasks, and the bins of base success if these are known."""
+    """Return the tasks, and the bins of the base's success rate if it is known."""
     if "sampled_counts" not in evidence.frames:
         return scores.task_scopes()
     return [*scores.task_scopes(), *base_success_scopes(evidence, scores.problem_ids)[0]]

@@ -1,4 +1,4 @@
-"""Correlation of Δ⁺ and pass@k over a series, and its permutation test."""
+"""Measures of the correlation between Δ⁺ and pass@k over a series, and its permutation test."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Trajectories:
     """Panel scores and counts at the checkpoints with complete data of both, in step order.
 
     ``logp_TP`` is the mean log-probability in nats of a problem's correct panel responses, which are the same at every
-    checkpoint. It covers the problems with a correct panel response; ``place_P`` has their places among the sampled
-    ones.
+    checkpoint. It covers only problems with a correct panel response. ``place_P`` are their indices among the sampled
+    problems.
     """
 
     counts: tuple[Counts, ...]
@@ -80,18 +80,18 @@ def _load_trajectories(evidence: Evidence) -> _Trajectories | str:
 def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference and pass@k: the correlation of their changes between checkpoints.
 
-    Meaning: Pearson's r over all pairs of an earlier and a later checkpoint, between Δ⁺ (the change in log-probability
-    of the base's correct panel responses) and the change of pass@k. Near 1: checkpoints that lost the base's solutions
-    also lost coverage. One value for the series, at its last checkpoint.
-    Unit: correlation, −1 to 1. Δ⁺ is the mean over the correct panel responses of a problem, then over problems; pass@k
-    is the unbiased estimate averaged over all sampled problems. The panel's responses are not among the samples of
-    pass@k, so the two axes share no noise. n counts pairs of checkpoints; no interval, because pairs overlap (each
-    checkpoint is in many).
-    Limits: a description, not evidence. Two curves that merely trend have |r| near 0.8; ``interference_correlation_p``
-    is the test. Checkpoints without a complete panel or without all samples are excluded. With fewer than 3
-    checkpoints, or with a constant curve, r is unknown. The paper's y⁺ are correct solutions of its test set, here the
-    base's panel responses. The panel is sampled at the panel temperature. Teacher-forced Δ⁺ contains phrasing noise and
-    is no test of Def 2.1 of [A].
+    Meaning: Pearson's r between Δ⁺ (the change in log-probability of the base's correct panel responses) and the change
+    of pass@k, over all pairs of an earlier and a later checkpoint. If r is near 1, checkpoints that lost the base's
+    solutions also lost coverage. There is one value for the series, at its last checkpoint.
+    Unit: correlation, −1 to 1. Δ⁺ is the mean over the correct panel responses of a problem, then over problems. pass@k
+    is the unbiased estimate averaged over all sampled problems. The samples of pass@k do not include panel responses,
+    so the two changes share no noise. n counts pairs of checkpoints. There is no interval, because each checkpoint is
+    in many pairs.
+    Limits: this is a description, not evidence. Two curves that merely have a trend have |r| near 0.8. The test is
+    ``interference_correlation_p``. Checkpoints without a complete panel or without all samples are excluded. r is
+    unknown for fewer than 3 checkpoints, and if a curve is constant. The paper's y⁺ are correct solutions of its test
+    set, while here they are the base's panel responses. The panel is sampled at the panel temperature. Teacher-forced
+    Δ⁺ contains phrasing noise, and does not test Def 2.1 of [A].
     Source: [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3.
 
     >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
@@ -118,20 +118,20 @@ def interference_correlation(evidence: Evidence) -> Iterator[tuple[str, Results]
 def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference and pass@k, tested: whether the same problems lost both.
 
-    Meaning: the p-value of a permutation test. In every pair of neighbouring checkpoints, the change in log-probability
-    of a problem's correct panel responses is correlated, over problems, with the change of the problem's pass@k.
-    Deviations are taken from the mean of the pair (and of the task), so a trend that all problems share has no effect.
-    A small p means that the correlation is between problems, not only between two curves that both trend. One value for
-    the series, at its last checkpoint.
-    Unit: p-value, two-sided, never 0: (1 + number of permutations as extreme) / (1 + 1999). 1999 permutations, seed 0;
-    each assigns problems the whole trajectory of another problem of the task, which preserves dependence within a
-    problem from step to step. n counts problems with a correct panel response. The panel's responses are not among the
-    samples of pass@k, so common noise cannot cause the correlation.
-    Limits: one p-value per k, without a correction for multiple tests. It is valid for these problems if those of a
-    task are exchangeable. It does not show a cause: a common cause of both changes, such as difficulty, also makes them
-    correlate. With few samples, or if pass@k is near 0 or 1 on most problems, a true correlation is not detected.
-    Checkpoints without a complete panel or without all samples are excluded. The panel is sampled at the panel
-    temperature, and teacher-forced Δ⁺ contains phrasing noise and is no test of Def 2.1 of [A].
+    Meaning: the p-value of a permutation test. For each pair of neighbouring checkpoints, each problem has a change in
+    log-probability of its correct panel responses, and a change of its pass@k. The test statistic is the correlation of
+    the two over problems. Deviations are taken from the mean of the pair (and of the task), so a trend that all
+    problems share has no effect. A small p means that the same problems changed in both, and not only that two curves
+    have a trend. There is one value for the series, at its last checkpoint.
+    Unit: p-value, two-sided, never 0: (1 + number of permutations as extreme) / (1 + 1999). There are 1999
+    permutations, with seed 0. Each permutation assigns each problem the whole trajectory of another problem of its
+    task, which preserves the dependence between steps within a problem. n counts problems with a correct panel
+    response. The samples of pass@k do not include panel responses, so common noise cannot cause the correlation.
+    Limits: there is one p-value per k, without a correction for multiple tests. The p-value is valid for these problems
+    if the problems of a task are exchangeable. It does not show a cause: a common cause of both changes, such as
+    difficulty, also makes them correlate. With few samples, or if pass@k is near 0 or 1 for most problems, a true
+    correlation is not detected. Checkpoints without a complete panel or without all samples are excluded. The panel is
+    sampled at the panel temperature. Teacher-forced Δ⁺ contains phrasing noise, and does not test Def 2.1 of [A].
     Source: the claim is [C] (The Reasoning Boundary Paradox), section 4.2, Fig 3; the test is ours, after Pitman 1937
     (J. R. Stat. Soc. Suppl. 4:225), pooled over pairs.
 
@@ -151,7 +151,7 @@ def interference_correlation_p(evidence: Evidence) -> Iterator[tuple[str, Result
 def _estimate_at_last(
     evidence: Evidence, estimate: Callable[[_Trajectories, int], Result]
 ) -> Iterator[tuple[str, dict[int, Result]]]:
-    """Yield the last checkpoint with an estimate, or the reason why there is none, for every k."""
+    """Yield the last checkpoint with an estimate for every k, or the reason why there is none."""
     loaded = _load_trajectories(evidence)
     yield (
         evidence.checkpoint_ids[-1],

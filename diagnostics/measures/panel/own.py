@@ -1,4 +1,4 @@
-"""The first own samples of every checkpoint, which are scored by teacher forcing."""
+"""Load the first own samples of every checkpoint, which are scored by teacher forcing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SCORED_BY = {"own_logp_sum": "by the checkpoint itself", "base_logp_sum": "unde
 def load_own_samples(evidence: Evidence, score: Literal["own_logp_sum", "base_logp_sum"]) -> Loaded[pd.DataFrame]:
     """Load the rows of ``own_logps`` at each checkpoint whose samples all have ``score``.
 
-    Rows are sorted by problem and sample index. At one checkpoint all problems have equally many scored samples;
-    checkpoints may differ (an audit with fewer samples than panel responses has more of the base).
+    Rows are sorted by problem and sample index. At one checkpoint, all problems have the same number of scored samples.
+    Checkpoints may differ: if the audit has fewer samples than panel responses, the base has more.
     """
     frame = evidence.frames["own_logps"].sort_values(["problem_id", "sample_index"])
     n_problems = frame["problem_id"].nunique()

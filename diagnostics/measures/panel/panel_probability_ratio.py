@@ -1,4 +1,4 @@
-"""Ratio of the panel's probabilities under a checkpoint and under the base."""
+"""Measure of the ratio of the panel's probabilities under a checkpoint and under the base."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_NATS = 700.0  # exp(709) is the largest double
 
 @dataclass(frozen=True, kw_only=True)
 class _ScoresAndNoise:
-    """Panel scores of a checkpoint, and the ratio that rescoring causes, or None."""
+    """Panel scores of a checkpoint, and the ratio that rescoring alone causes, None if unknown."""
 
     scores: PanelScores
     noise: Interval | None
 
 
 def _load(evidence: Evidence) -> Loaded[_ScoresAndNoise]:
-    """Load the panel, and the mean of exp(|second score − first score|), problem means first."""
+    """Load the panel, and the mean over problems of exp(|second score − first score|)."""
     scores, why = load_panel_scores(evidence)
     repeated = evidence.frames["repeated_logps"]
     factor = np.exp((repeated["second_logp_sum"] - repeated["logp_sum"]).abs())
@@ -50,17 +50,18 @@ def _load(evidence: Evidence) -> Loaded[_ScoresAndNoise]:
 def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Results:
     """Panel probability ratio: π_t / π_base of the base's correct responses.
 
-    Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses; 1 is no change, below 1 a loss.
-    If the panel is sampled at temperature 1, a problem's mean estimates the success probability of the checkpoint
-    divided by that of the base, over responses that the base can produce. Rewordings cancel, unlike in
-    ``interference``. Scope ``noise`` is the effect of rescoring: the mean of exp(|difference|) of two scores of the
-    same response under the same weights. Scope ``task:NAME`` is one task of several. The base has no row.
-    Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems; 95 % t interval over
-    problems; n counts problems. Reported only if the effective sample size (Σw)²/Σw² of the ratios w is above 80 % of
-    the number of correct responses; otherwise a few responses dominate.
-    Limits: a ratio between 1/noise and noise is no change. Small drifts of long responses reduce the effective sample
-    size below 80 %, so it is often unknown late in training; unknown does not mean a loss. A panel temperature other
-    than 1 weighs responses differently from the base. No test of Def 2.1 of [A]: it averages over modes.
+    Meaning: the mean of π_t(y⁺) / π_base(y⁺) over the base's correct panel responses. 1 is no change, and below 1 is a
+    loss. If the panel is sampled at temperature 1, a problem's mean estimates the checkpoint's success probability
+    divided by the base's, over responses that the base can produce. Rewordings cancel, unlike in ``interference``.
+    Scope ``noise`` is the effect of rescoring: the mean of exp(|difference|) of two scores of the same response under
+    the same weights. Scope ``task:NAME`` is one task if there are several. The base has no finding.
+    Unit: ratio. Estimator: mean over the correct panel responses of a problem, then over problems. 95 % t interval over
+    problems. n counts problems. The ratio is reported only if the effective sample size (Σw)²/Σw² of the ratios w is
+    above 80 % of the number of correct responses. Otherwise a few responses dominate the mean.
+    Limits: a ratio between 1/noise and noise is no change. Small drifts of long responses lower the effective sample
+    size below 80 %, so the ratio is often unknown late in training. Unknown does not mean a loss. If the panel
+    temperature is not 1, responses have other weights than under the base. This does not test Def 2.1 of [A], because
+    it averages over modes.
     Source: importance sampling with the base as proposal; effective sample size after Kong 1992 (technical report 348,
     University of Chicago). The limits of teacher forcing concern Δ⁺ of [C] (The Reasoning Boundary Paradox), Def 4.1.
 
@@ -96,14 +97,14 @@ def panel_probability_ratio(base: _ScoresAndNoise, late: _ScoresAndNoise) -> Res
 
 
 def _why_uneven(change_R: Float[np.ndarray, " response"]) -> str | None:
-    """Return why a mean of exp(change) depends on too few of the responses, or None."""
-    weight_R = np.exp(change_R - change_R.max())  # relative to the largest: no overflow
+    """Return why a few responses dominate the mean of exp(change), or None."""
+    weight_R = np.exp(change_R - change_R.max())  # relative to the largest, to avoid overflow
     n_effective = float(weight_R.sum() ** 2 / np.sum(weight_R**2))
     if n_effective > LEAST_EFFECTIVE_SHARE * len(change_R):
-        # one response, or equal changes: even, but exp() may overflow
+        # a single response, or equal changes, can be arbitrarily large, so exp() may overflow
         return None if change_R.max() < MOST_NATS else f"the change exceeds {MOST_NATS:.0f} nats"
     share = 100 * n_effective / len(change_R)
     return (
-        f"the ratios are too uneven: {n_effective:.1f} of {len(change_R)} responses are effective ({share:.0f} %), "
-        "above 80 % is needed"
+        f"the ratios are too uneven: the effective sample size is {n_effective:.1f} of {len(change_R)} responses "
+        f"({share:.0f} %); it must be above 80 %"
     )

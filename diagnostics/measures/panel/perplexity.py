@@ -1,4 +1,4 @@
-"""Perplexity of the base's responses under a checkpoint, and of its own under the base."""
+"""Measures of perplexity: the base's responses under a checkpoint, and a checkpoint's own under the base."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, load_own_samp
 from oversharp.diagnostics.measures.panel.scores import NO_PANEL, NONE_CORRECT, PANEL, PanelScores, load_panel_scores
 from oversharp.diagnostics.statistics.intervals import mean_interval
 
-#: A uniform guess over a million tokens costs 14 nats. Far above that, the exponential dominates or overflows the mean.
+#: Largest accepted nats per token. A uniform guess over a million tokens costs 14 nats. Values far above that would
+#: dominate the mean of exponentials, or overflow.
 MOST_NATS_PER_TOKEN = 100.0
 
 
 def perplexity_of(
     logp_R: Float[np.ndarray, " response"], n_tokens_R: Int[np.ndarray, " response"]
 ) -> tuple[Float[np.ndarray, " response"], str | None]:
-    """Return exp(−log π(y) / |y|) by response, and why their mean is meaningless, or None.
+    """Return exp(−log π(y) / |y|) of each response, and why their mean is meaningless, or None.
 
-    ``logp_R`` in nats, summed over ``n_tokens_R`` tokens.
+    ``logp_R`` is in nats, summed over ``n_tokens_R`` tokens.
 
     >>> perplexity_of(np.log([0.25, 0.5]), np.array([2, 1]))
     (array([2., 2.]), None)
@@ -50,16 +51,17 @@ def perplexity_of(
 def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
     """Perplexity of own samples under the base: how likely the base finds them.
 
-    Meaning: exp of the mean negative log-probability per token that the base gives to the first samples of each
-    checkpoint, including the base's own, averaged within a problem, then over problems. A fall means that training
-    moved the model towards responses that the base finds likely. Scope ``all``, and ``task:NAME`` if there are several
+    Meaning: the base scores the first samples of each checkpoint, including its own. The value is exp of the mean
+    negative log-probability per token, averaged within a problem, then over problems. A fall means that training moved
+    the model towards responses that the base finds likely. Scopes are ``all``, and ``task:NAME`` if there are several
     tasks.
-    Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
-    Limits: a sharper model falls, whether or not it lost a mode, so this is never a verdict. A few unlikely responses,
-    mostly short ones, dominate the mean of exponentials. Responses truncated at the token limit are included, so
-    compare it with ``truncation_rate``.
+    Unit: perplexity, at least 1. n counts problems. There is no interval, because a mean of exponentials depends on a
+    few responses.
+    Limits: sharpening lowers it, whether or not a mode was lost, so a fall alone does not show a loss. A few unlikely
+    responses, mostly short ones, dominate the mean of exponentials. Responses truncated at the token limit are
+    included, so compare it with ``truncation_rate``.
     Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 leftmost: PPL of the base on y ~ checkpoint. Appendix H
-    takes 16 responses per problem; here it is as many as the panel has.
+    uses 16 responses per problem. Here it is as many as the panel has.
 
     >>> from math import log
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -95,15 +97,17 @@ def perplexity_own_under_base(rows: pd.DataFrame) -> Results:
 def perplexity_base_samples(scores: PanelScores) -> Results:
     """Perplexity of base samples: how likely a checkpoint finds the responses of the base.
 
-    Meaning: exp of the mean negative log-probability per token that each checkpoint, including the base, gives to the
-    responses of the panel, which the base sampled once; averaged within a problem, then over problems. A rise means
-    that the model moved away from its earlier responses. Scope ``all`` is every response of the panel, ``correct`` the
-    correct ones only, which were worth keeping.
-    Unit: perplexity, at least 1. n counts problems. No interval: a mean of exponentials depends on a few responses.
-    Limits: a rise of ``correct`` is no proof of a lost mode: other wordings of the same solution may have gained the
-    probability. ``correct`` uses the problems that the base solved in the panel, ``all`` every problem: compare each
-    with its own start, not with the other. The panel is sampled at --panel-temperature and scored at temperature 1. A
-    few unlikely responses, mostly short ones, dominate the mean of exponentials.
+    Meaning: each checkpoint, including the base, scores the panel, which was sampled once from the base. The value is
+    exp of the mean negative log-probability per token, averaged within a problem, then over problems. A rise means that
+    the model moved away from its earlier responses. Scope ``all`` is every panel response, ``correct`` only the correct
+    ones.
+    Unit: perplexity, at least 1. n counts problems. There is no interval, because a mean of exponentials depends on a
+    few responses.
+    Limits: a rise of ``correct`` does not show that a mode was lost, because other wordings of the same solution may
+    have gained the probability. ``correct`` covers only the problems with a correct panel response, ``all`` every
+    problem. So compare each scope with its own value at the base, and not with the other scope. The panel is sampled at
+    --panel-temperature and scored at temperature 1. A few unlikely responses, mostly short ones, dominate the mean of
+    exponentials.
     Source: [C] (The Reasoning Boundary Paradox), Eq 6 and Fig 4 middle: PPL of the checkpoint on y ~ base.
 
     >>> from math import log
@@ -133,7 +137,7 @@ def _by_flow(evidence: Evidence) -> Loaded[tuple[PanelScores, dict[str, Bool[np.
 
 
 def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray, " problem"]] | str:
-    # with as many samples at both checkpoints, an unchanged problem is as likely to improve as to decline
+    # with equal numbers of samples at both checkpoints, an unchanged problem is as likely to improve as to decline
     counts, why = load_common_counts(evidence)
     last_id = evidence.checkpoint_ids[-1]
     if last_id == evidence.base_id:
@@ -166,24 +170,24 @@ def perplexity_base_samples_flow(
 ) -> Results:
     """Perplexity by flow: that of correct base samples on improved and declined problems.
 
-    Meaning: the problems are split once, by Δr = success rate at the last checkpoint − success rate of the base: scope
-    ``improved`` has Δr > 0, ``declined`` Δr < 0, and a problem with Δr = 0 is in neither. Then, under every checkpoint,
-    exp of the mean negative log-probability per token of the correct responses that the base sampled for the panel,
-    averaged within a problem, then over problems. At the base, lower in ``improved`` than in ``declined`` means that
-    training improves where the base already found correct solutions likely; the later checkpoints show how these
-    developed.
-    Unit: perplexity, at least 1; n counts problems with a correct panel response. No interval: a mean of exponentials
-    depends on a few responses.
-    Limits: the split depends on the outcome. Noise of the audit's own samples puts some unchanged problems in either
-    scope (regression to the mean), so a gap that opens after the base is no separate evidence. Both rates use equally
-    many samples; with more samples of the base, rare successes would look like declines. A problem near 1 can only
-    decline and one near 0 only improve. A problem that the base did not solve in the panel is in neither.
-    Source: [C] (The Reasoning Boundary Paradox), Fig 4 rightmost, Eq 6 and 7, appendix H. Our interpretation: the
-    caption refers to the likelihood of correct solutions under the base, the text to PPL of the checkpoint over
-    training steps; both are the lines here, the first at the base. D↑ and D↓ come from one comparison of the base with
-    the trained policy. Appendix H keeps the 64 (AIME: 3) problems that changed most on each side; here all problems
-    that changed count, as in Eq 7. The paper does not state whether its responses are sampled from the base; its claim
-    is about those, so they are here.
+    Meaning: the problems are split once by Δr, the success rate at the last checkpoint minus that of the base. Scope
+    ``improved`` contains problems with Δr > 0, ``declined`` those with Δr < 0. Problems with Δr = 0 are in neither.
+    Every checkpoint scores the correct panel responses of these problems. The value is exp of the mean negative
+    log-probability per token, averaged within a problem, then over problems. If the value at the base is lower in
+    ``improved`` than in ``declined``, training improves problems whose correct solutions the base already found likely.
+    The values at later checkpoints show how these solutions developed.
+    Unit: perplexity, at least 1. n counts problems with a correct panel response. There is no interval, because a mean
+    of exponentials depends on a few responses.
+    Limits: the split depends on the outcome. Sampling noise puts some unchanged problems in either scope (regression to
+    the mean), so a gap that opens after the base is no separate evidence. Both success rates use the same number of
+    samples; with more samples of the base, rare successes would look like declines. A problem with a rate near 1 can
+    only decline, and one near 0 can only improve. A problem without a correct panel response is in neither scope.
+    Source: [C] (The Reasoning Boundary Paradox), Fig 4 rightmost, Eq 6 and 7, appendix H. This is our interpretation.
+    The caption refers to the likelihood of correct solutions under the base, the text to the PPL of the checkpoint over
+    training steps. Here both are shown: the first is the value at the base, the second is the line. D↑ and D↓ come from
+    one comparison of the base with the trained policy. Appendix H uses only the 64 (AIME: 3) problems that changed most
+    on each side. Here all problems that changed count, as in Eq 7. The paper does not state whether its responses are
+    sampled from the base. Its claim is about such responses, so these are used here.
 
     >>> from math import log
     >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence
@@ -215,6 +219,6 @@ def _mean(
     is_counted_R: Bool[np.ndarray, " response"] | None,
     why_none: str,
 ) -> Result:
-    """Return the mean over the counted responses in scope, or ``why_none`` without one."""
+    """Return the mean over the counted responses in scope, or ``why_none`` if there is none."""
     means = scores.intervals(perplexity_R, [("all", in_scope_P)], is_counted_R=is_counted_R)
     return drop_interval(means["all"]) if means else why_none

@@ -1,8 +1,8 @@
-"""The panel: responses sampled once from the base, and their log-probabilities.
+"""Load the panel: responses sampled once from the base, and their log-probabilities.
 
-A checkpoint with missing scores is unknown: its mean would cover other responses. Means are taken within a problem
-first, then over problems, because responses to one problem are correlated. The samples of pass@k contain no response of
-the panel.
+A checkpoint with missing scores is unknown, because its mean would cover other responses. Means are taken within a
+problem first, then over problems, because responses to one problem are correlated. The samples of pass@k contain no
+panel response.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ Scope = tuple[str, Bool[np.ndarray, " problem"]]
 class PanelScores:
     """All responses of the panel under one checkpoint, sorted by problem and sample index.
 
-    ``problem_R`` is the number of each response's problem (0 … P−1 in the order of ``problem_ids``); ``n_tokens_R``
-    counts response tokens, the end token included; ``logp_R`` is in nats, summed over those tokens. ``cluster_P`` has
-    the cluster of each problem if the audit has clusters.
+    Attributes:
+        problem_R: index of each response's problem in ``problem_ids``.
+        n_tokens_R: number of response tokens, including the end token.
+        logp_R: log-probability in nats, summed over these tokens.
+        cluster_P: cluster of each problem if the audit has clusters.
     """
 
     problem_ids: tuple[str, ...]
@@ -45,15 +47,15 @@ class PanelScores:
     cluster_P: Int[np.ndarray, " problem"] | None = None
 
     def change_nats(self, before: PanelScores) -> Float[np.ndarray, " response"]:
-        """Return log π(y) − log π_before(y) of each response."""
+        """Return log π(y) − log π_before(y) of each response, in nats."""
         return self.logp_R - before.logp_R
 
     def problem_means(
         self, values_R: Float[np.ndarray, " response"], is_counted_R: Bool[np.ndarray, " response"] | None = None
     ) -> tuple[Float[np.ndarray, " problem"], Bool[np.ndarray, " problem"]]:
-        """Return the mean of each problem, and a mask of problems with a counted response.
+        """Return the mean of each problem, and a mask of the problems with a counted response.
 
-        Problems without a counted response have 0.
+        Problems without a counted response have mean 0.
         """
         is_counted_R = np.ones(len(values_R), dtype=bool) if is_counted_R is None else is_counted_R
         n_P = np.bincount(self.problem_R[is_counted_R], minlength=len(self.problem_ids))
@@ -93,7 +95,7 @@ def load_panel_scores(evidence: Evidence) -> Loaded[PanelScores]:
     responses = frame.drop_duplicates(response).set_index(response).reindex(table.index)
     problem_R, problem_ids = table.index.get_level_values("problem_id").factorize()
     logp_RC = table.to_numpy(dtype=np.float64)
-    # the number of responses is a setting of the audit, equal for every problem
+    # the number of responses is a setting of the audit, the same for every problem
     planned = len(problem_ids) * (1 + int(table.index.get_level_values("sample_index").max()))
     why = {
         checkpoint_id: reason
@@ -121,11 +123,11 @@ PANEL = Input(load=load_panel_scores, needs=("panel_logps",), missing=NO_PANEL)
 
 
 def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple[list[Scope], str | None]:
-    """Return problems binned by the base's success rate, or why there are no bins.
+    """Return bins of problems by the base's success rate, or the reason why there are none.
 
-    ``base 0`` was never solved; ``base 0-10%`` contains rates above 0 and up to 10 %, and so on to ``base 90-100%``.
-    Empty bins are omitted. The samples are not those of the panel, so noise in a problem's rate does not select its
-    panel responses.
+    ``base 0`` contains problems that were never solved. ``base 0-10%`` contains rates above 0 and up to 10 %, and so on
+    up to ``base 90-100%``. Empty bins are omitted. The rates are from other samples than the panel, so noise in a
+    problem's rate does not select its panel responses.
     """
     counts, why = load_sampled_counts(evidence)
     if evidence.base_id in why:
@@ -135,7 +137,7 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
     if why_not:
         return [], why_not
     n_P, correct_P = base.n_P[place_P], base.correct_P[place_P]
-    bin_P = -(-10 * correct_P // n_P)  # rounded up, in integers: 3 of 10 is in the bin up to 30 %
+    bin_P = -(-10 * correct_P // n_P)  # rounded up, in integers, so that 3 of 10 is in the bin up to 30 %
     names = ["base 0", *(f"base {10 * i}-{10 * i + 10}%" for i in range(10))]
     return [(name, bin_P == i) for i, name in enumerate(names) if (bin_P == i).any()], None
 
@@ -143,7 +145,7 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
 def find_positions(
     problem_ids: Sequence[str], sampled: Sequence[str]
 ) -> tuple[Int[np.ndarray, " problem"], str | None]:
-    """Return the place of each panel problem among the sampled problems, or why one is missing."""
+    """Return the index of each panel problem in ``sampled``, or the reason why one is missing."""
     position = {problem_id: i for i, problem_id in enumerate(sampled)}
     lacking = [problem_id for problem_id in problem_ids if problem_id not in position]
     if lacking:

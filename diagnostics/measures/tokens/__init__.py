@@ -1,1 +1,1 @@
-"""Distributions of single tokens: entropy, and change between two checkpoints."""
+"""Measures of token probabilities: entropy, and change between two checkpoints."""

@@ -1,4 +1,4 @@
-"""Share of tokens outside the clip range, on the panel and in the training batches."""
+"""Measures of the share of tokens outside the clip range, on the panel and in the training batches."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ ORDER BY step
 
 @in_sql(
     needs=("panel_tokens",),
-    missing="no checkpoint before this one, or the panel is not scored token by token under both; "
+    missing="there is no previous checkpoint, or the panel is not scored token by token under both; "
     "run the audit with --panel 4 and keep audit.tokens next to the store",
     title="Clip violations on the panel",
     unit="share of tokens",
@@ -136,17 +136,17 @@ ORDER BY step
 def clip_violations_panel() -> str:
     """Clip violations on the panel: the share of tokens that left the trust region.
 
-    Meaning: for each response token of the panel, the probability ratio of a checkpoint to the one before it in the
-    series, given the same prefix. A token violates if its ratio is not within (1 − ε, 1 + ε), ε = 0.2, which excludes
-    both ends. Clipping constrains the policy on the training batch; this measures the change elsewhere. Share of a
-    problem's panel tokens, then mean over problems. The base has no value.
-    Unit: share of tokens. 95 % normal interval over problems with a variance floor, from 30 problems on; n counts
+    Meaning: for each response token of the panel, the probability given its prefix is divided by the probability under
+    the previous checkpoint. A token violates the clip range if this ratio is not within (1 − ε, 1 + ε), where ε = 0.2
+    and both bounds are excluded. Clipping constrains the policy on the training batch, and this measures the change
+    elsewhere. The value is the share of a problem's panel tokens, averaged over problems. The base has no finding.
+    Unit: share of tokens. 95 % normal interval over problems with a variance floor, for at least 30 problems. n counts
     problems.
-    Limits: checkpoints are many updates apart, so the share is larger than the clip fraction per update that a trainer
-    logs, and grows with the distance. Compare it with ``clip_violations_training``, which has the same distance.
-    Rounding moves ratios too, see ``scoring_noise``. A checkpoint excluded from the audit is skipped, and its
-    neighbours are compared.
-    Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, probing data; ε = 0.2 as there.
+    Limits: there are many updates between two checkpoints. So the share is larger than the clip fraction per update
+    that a trainer logs, and grows with the distance of the checkpoints. Compare it with ``clip_violations_training``,
+    which has the same distance. Rounding also changes ratios: see ``scoring_noise``. A checkpoint that was excluded
+    from the audit is skipped, and its neighbours are compared.
+    Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, probing data; ε = 0.2 as in Fig 7.
 
     >>> import duckdb, pandas as pd
     >>> from math import log
@@ -161,8 +161,8 @@ def clip_violations_panel() -> str:
 
 @in_sql(
     needs=("training_tokens",),
-    missing="no checkpoint before this one, one of the two was excluded, or the run directory contains no rollouts "
-    "(rollouts/step_*.parquet) in between",
+    missing="there is no previous checkpoint, one of the two was excluded, or the run directory contains no rollouts "
+    "(rollouts/step_*.parquet) between the two",
     title="Clip violations in training",
     unit="share of tokens",
     section="trust_region",
@@ -173,17 +173,17 @@ def clip_violations_panel() -> str:
 def clip_violations_training() -> str:
     """Clip violations in training: the share of tokens that left the trust region.
 
-    Meaning: as ``clip_violations_panel``, on responses of the training batches between a checkpoint and the one before
-    it: the share of response tokens whose probability ratio between the two is not within (1 − ε, 1 + ε), ε = 0.2, per
-    prompt, then mean over prompts. [C] finds it constant in training while that of the panel grows. The base has no
-    value.
-    Unit: share of tokens. 95 % normal interval over prompts with a variance floor, from 30 prompts on; n counts
+    Meaning: as ``clip_violations_panel``, but on responses of the training batches between the previous checkpoint and
+    this one. It is the share of response tokens whose probability ratio between the two checkpoints is not within (1 −
+    ε, 1 + ε), with ε = 0.2, for each prompt, averaged over prompts. [C] finds that it is constant over training, while
+    that of the panel grows. The base has no finding.
+    Unit: share of tokens. 95 % normal interval over prompts with a variance floor, for at least 30 prompts. n counts
     prompts.
-    Limits: checkpoints are many updates apart, so the share is larger than the clip fraction per update that a trainer
-    logs; both measures have the same distance and compare with each other. The responses were sampled by the policies
-    between the two checkpoints, evenly spaced over the batches, at most as many as the panel has; they are scored from
-    their text, whose tokens may differ from the sampled ones.
-    Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, training data; ε = 0.2 as there.
+    Limits: there are many updates between two checkpoints, so the share is larger than the clip fraction per update
+    that a trainer logs. Both measures have the same distance and can be compared. The responses were sampled by the
+    policies between the two checkpoints. They are spaced evenly over the batches, and there are at most as many as in
+    the panel. They are scored from their text, whose tokens may differ from the sampled tokens.
+    Source: [C] (The Reasoning Boundary Paradox), section 5 and Fig 7, training data; ε = 0.2 as in Fig 7.
 
     >>> import duckdb, pandas as pd
     >>> from math import log

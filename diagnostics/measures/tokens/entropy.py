@@ -1,4 +1,4 @@
-"""Entropy of the tokens of own samples: mean, by position, share with high entropy."""
+"""Measures of token entropy on own samples: mean, by position, and share of tokens with high entropy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.measures.declare import Input, Loaded, in_sql, per_ch
 from oversharp.diagnostics.statistics.intervals import mean_interval, ratio_interval
 
 SCOPES = ("all", "token_pooled")
-MISSING = "no response is scored for token entropy; the audit needs a teacher-forced pass"
+MISSING = "no response has a token entropy; run the audit with --entropy-samples above 0"
 _BY_POSITION_SQL = """
 WITH scored AS (
     SELECT checkpoint_id, step, problem_id, sample_index, token_entropies
@@ -156,7 +156,7 @@ def _load(evidence: Evidence) -> Loaded[tuple[pd.DataFrame, np.ndarray | None]]:
     frame = evidence.frames["sample_entropies"]
     frame = frame.assign(entropy_mean=frame["entropy_sum"] / frame["n_tokens"], responses=1)
     by_problem = frame.groupby(["checkpoint_id", "problem_id"])
-    # the number of scored samples is a setting of the audit, equal for every problem and checkpoint
+    # the number of scored samples is a setting of the audit, the same for every problem and checkpoint
     why = find_incomplete(evidence, frame, frame["responses"], expected=int(by_problem.size().max()))
     sums = by_problem[["entropy_mean", "entropy_sum", "n_tokens", "responses"]].sum()
     own = {i: sums.loc[i] for i in evidence.checkpoint_ids if i not in why}
@@ -175,12 +175,13 @@ def _load(evidence: Evidence) -> Loaded[tuple[pd.DataFrame, np.ndarray | None]]:
 def token_entropy(sums_and_clusters: tuple[pd.DataFrame, np.ndarray | None]) -> Results:
     """Token entropy: the entropy of the next token in the model's own responses.
 
-    Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, teacher-forced on the
-    checkpoint's own samples. Scope ``all`` averages over the tokens of a response, then over responses, then over
-    problems; ``token_pooled`` averages over all tokens at once, so long responses weigh more.
-    Unit: nats per token. 95 % t interval over problems (pooled: ratio estimator); n counts responses.
-    Limits: also falls under moderate sharpening, so it is no verdict. Checkpoints sample different responses, so a
-    shift in style or length moves it as well. Responses truncated at the token limit are included.
+    Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, computed by teacher
+    forcing on the checkpoint's own samples. Scope ``all`` averages over the tokens of a response, then over responses,
+    then over problems. Scope ``token_pooled`` averages over all tokens at once, so long responses have more weight.
+    Unit: nats per token. 95 % t interval over problems (for ``token_pooled`` a ratio estimator). n counts responses.
+    Limits: it also falls under moderate sharpening, so a fall alone does not show a loss. Checkpoints generate
+    different responses, so a change in style or length also changes it. Responses truncated at the token limit are
+    included.
     Source: [B] (arXiv 2510.04028), C.5.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -212,15 +213,17 @@ def token_entropy(sums_and_clusters: tuple[pd.DataFrame, np.ndarray | None]) -> 
 def token_entropy_by_position() -> str:
     """Token entropy by position: the entropy of the next token by its place in the response.
 
-    Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, teacher-forced on the
-    checkpoint's own samples, averaged over the tokens of an interval of the response. Scopes double in length: ``tokens
-    00001``, ``tokens 00002-00003``, ``tokens 00004-00007`` …; token 1 is the first of the response. A collapse at the
-    start means that all responses begin alike; a later one, that the model no longer changes direction.
+    Meaning: the entropy of the next-token distribution over the full vocabulary at temperature 1, computed by teacher
+    forcing on the checkpoint's own samples, and averaged over the tokens in an interval of positions. The intervals
+    double in length: scopes are ``tokens 00001``, ``tokens 00002-00003``, ``tokens 00004-00007``, and so on. Token 1 is
+    the first token of the response. A low entropy at the start means that all responses begin in the same way. A low
+    entropy later means that the model no longer changes direction.
     Unit: nats per token: mean over a problem's tokens in the interval, then over problems. 95 % normal interval over
-    problems, from 30 problems on; n counts problems.
-    Limits: only responses that reach a position have tokens there, so later scopes cover other responses and fewer
-    problems, and a change of length moves them; n counts them. Also falls under moderate sharpening. Uses the sample
-    numbers that are scored for every problem, so that the choice of responses does not depend on their text.
+    problems, for at least 30 problems. n counts problems.
+    Limits: only responses that reach a position have tokens there. So later scopes cover other responses and fewer
+    problems (n counts them), and a change of length changes them. It also falls under moderate sharpening, so a fall
+    alone does not show a loss. Only sample numbers that are scored for every problem are used, so that the choice of
+    responses does not depend on their text.
     Source: [B] (arXiv 2510.04028), C.5, for the token entropy; the split by position is ours.
 
     >>> import duckdb, pandas as pd
@@ -246,16 +249,19 @@ def token_entropy_by_position() -> str:
 def high_entropy_tokens() -> str:
     """High-entropy tokens: the share of tokens above the entropy of 80 % of the base's tokens.
 
-    Meaning: the share of tokens of the checkpoint's own samples whose entropy (full vocabulary, temperature 1,
-    teacher-forced) exceeds the 80th percentile of the base's own tokens. The base is at 20 % by construction. The few
-    tokens that decide how a solution continues have high entropy; fewer of them means fewer alternatives.
-    Unit: share of tokens, pooled over all own samples; n counts tokens. 95 % normal interval over problems (ratio
-    estimator with a variance floor), from 30 problems on; it assumes a fixed threshold, and the base has none.
-    Limits: also falls under moderate sharpening. Longer responses with equally many such tokens have a smaller share.
-    If many tokens of the base tie at the threshold, such as at entropy 0, the base is below 20 %. Uses the sample
-    numbers that are scored for every problem, so that the choice of responses does not depend on their text.
-    Source: the 80/20 rule of Wang et al. 2025, Beyond the 80/20 Rule (arXiv 2506.01939), which trains on the fifth of
-    tokens with the highest entropy; a fixed threshold from the base is ours.
+    Meaning: the threshold is the 80th percentile of the entropy of the base's own tokens (full vocabulary, temperature
+    1, teacher-forced). The value is the share of tokens in the checkpoint's own samples whose entropy is above this
+    threshold. The base is at 20 % by construction. The few tokens that decide how a solution continues have high
+    entropy. Fewer of them mean fewer alternatives.
+    Unit: share of tokens, pooled over all own samples. n counts tokens. 95 % normal interval over problems (ratio
+    estimator with a variance floor), for at least 30 problems. It treats the threshold as fixed, and the base has no
+    interval.
+    Limits: it also falls under moderate sharpening, so a fall alone does not show a loss. Longer responses with the
+    same number of such tokens have a smaller share. If many tokens of the base have exactly the threshold entropy, such
+    as 0, the base is below 20 %. Only sample numbers that are scored for every problem are used, so that the choice of
+    responses does not depend on their text.
+    Source: Wang et al. 2025, Beyond the 80/20 Rule (arXiv 2506.01939), which trains on the fifth of tokens with the
+    highest entropy. A fixed threshold from the base is ours.
 
     >>> import duckdb, pandas as pd
     >>> own_tokens = pd.DataFrame({"series": "run", "checkpoint_id": ["base", "late"], "step": [0, 20],

@@ -1,1 +1,1 @@
-"""Decomposition of a change of pass@k into causes."""
+"""Measure that decomposes a change of pass@k into causes."""

@@ -1,4 +1,4 @@
-"""Decomposition of the change of pass@k between the base and a checkpoint."""
+"""Measure that decomposes the change of pass@k between the base and a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from oversharp.diagnostics.measures.declare import compare_with_base, per_series
 from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, MISSING, WAY_COLUMNS
 from oversharp.diagnostics.statistics.keys import inference_ks
 
-#: The parts in the order of the report, after the whole.
+#: The parts of the change, in the order of the report.
 PARTS = (*get_args(Undoable), "sharpening", *GROUPS)
 SCOPES = ("all", *PARTS)
 _COUNT_COLUMNS = ["n", "n_correct", "n_cut", "n_unread"]
@@ -40,18 +40,19 @@ _NO_FINISH_REASON = "some graded samples have no finish reason"
 _NO_PARSE_FAILURES = "another tool graded the samples and did not report parse failures"
 _ONE_GRADER = "graded by one verifier; `oversharp regrade` grades the same samples by another, as a separate series"
 _WAYS_AT_1 = (
-    "lost ways are measured at k = 1 only: beyond it rarely solved problems dominate, and too few samples "
-    "show their ways"
+    "lost ways are measured at k = 1 only: at larger k, rarely solved problems dominate, which have too few correct "
+    "samples to show their ways"
 )
 _ONE_RESPONSE = "one response per problem; a decomposition needs several"
-_FIRST_GRADER_ONLY = "the sharpened base is known only by the grades of the first verifier"
+_FIRST_GRADER_ONLY = "the sharpened base has grades of the first verifier only"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SharpenedBase:
     """The base at each point of sharpness, known up to ``k``.
 
-    Points after the first have samples (``gradings``) or success rates (``rate_SP``).
+    The points after the first have either samples (``gradings``) or success rates (``rate_SP``). ``why`` is the reason
+    if the sharpened base is unknown.
     """
 
     sharpness_S: np.ndarray
@@ -87,31 +88,36 @@ def change_budget(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Change budget: a decomposition of the change of pass@k since the base into causes.
 
     Meaning: scope ``all`` is the change of pass@k. The other scopes are its parts, which sum to it. Each part is the
-    Shapley value of a cause: its effect, averaged over the orders in which causes can be added.
-    Causes other than ability: ``cut_off`` (truncated samples without a boxed answer would be correct as often as the
-    others), ``unread`` (samples without a parsed answer would be correct as often as parsed ones), ``grader`` (the
-    grades of a second verifier would count, after `oversharp regrade`). In a counterfactual they remove the same share
-    from the samples in the checkpoint's place.
-    ``sharpening``: pass@k of the sharpest base with at most the checkpoint's pass@1 and at least its pass@k, on
-    problems that are not lost; or of the base at its lowest temperature. The base is sharpened by samples at lower
-    temperatures (--controls), otherwise by reweighting to p^α, otherwise by answers on which several draws agree, up to
-    the k that these allow.
-    The rest is the change compared with the sharpened base, by group of problems. ``lost`` problems were solved, and
-    are now solved no more often than false accepts explain, and not by a way of the base. ``gained`` is the reverse.
-    ``guesses`` are solved so rarely by both that chance would look the same. ``ways`` are solved by both, but a way of
-    the base is lost. ``unexplained`` is the change on all others.
-    Unit: probability (difference). Estimator: unbiased pass@k. The samples that determine the group of a problem do not
-    measure its change, averaged over 32 splits, so that two samples of one distribution have parts of mean 0. 95 %
-    intervals, simultaneous over all parts and k of a checkpoint, by a bootstrap over problems that resamples them
-    together. n counts problems.
-    Limits: a part is a counterfactual, not a description of training. Beyond pass@1 rarely solved problems dominate the
-    change, and a lost way looks like a lost problem, a false accept or a sharpened base: ``ways`` is known at k = 1
-    only. Few problems are guesses, so their part is uncertain. Truncated samples may be wrong more often than the
-    others; ``cut_off`` is then too large. Without a sharpened base its part is in the other groups. If fewer than k
-    samples of a problem remain, pass@k of the remaining number replaces it; a problem without any remaining sample uses
-    the other checkpoint's, as if nothing else had changed.
-    Source: ours. Shapley 1953 (A value for n-person games). Cover@τ, with a τ that depends on the false accepts, for
-    the groups; ``frontier_loss`` for the sharpened base.
+    Shapley value of a cause: its effect, averaged over the orders in which the causes can be added.
+    Three causes do not concern the model's ability. In the counterfactual they remove the same share of samples from
+    the distribution in the checkpoint's place.
+    - ``cut_off``: what if truncated samples without a boxed answer were correct as often as the others?
+    - ``unread``: what if samples without a parsed answer were correct as often as parsed samples?
+    - ``grader``: what if the grades of a second verifier counted? It needs `oversharp regrade`.
+    One cause is sharpening.
+    - ``sharpening``: pass@k of the sharpest base that has at most the checkpoint's pass@1 and at least its pass@k, on
+      problems that are not lost. It is at most as sharp as the base at its lowest sampled temperature. The base is
+      sharpened by samples at lower temperatures (--controls). Without these, its samples are reweighted to p^α. If that
+      is impossible, answers on which several draws agree are used, up to the k that they allow.
+    The rest is the change compared with the sharpened base, split by groups of problems.
+    - ``lost``: the base solved the problem. Now it is solved no more often than false accepts explain, and not by a way
+      of the base.
+    - ``gained``: the reverse of ``lost``.
+    - ``guesses``: base and checkpoint solve the problem so rarely that chance would look the same.
+    - ``ways``: both solve the problem, but a way of the base is lost.
+    - ``unexplained``: all other problems.
+    Unit: probability (difference). Estimator: unbiased pass@k. Some samples determine the group of a problem, and the
+    others measure its change, averaged over 32 splits. So two sets of samples from one distribution have parts of mean
+    0. The 95 % intervals are simultaneous over all parts and k of a checkpoint, from a bootstrap over problems that
+    resamples them together. n counts problems.
+    Limits: a part is a counterfactual, not a description of training. For k above 1, rarely solved problems dominate
+    the change, and a lost way looks like a lost problem, a false accept or a sharpened base. So ``ways`` is known only
+    at k = 1. Few problems are guesses, so that part is uncertain. If truncated samples are wrong more often than the
+    others, ``cut_off`` is too large. Without a sharpened base, the effect of sharpening is in the groups of problems.
+    If fewer than k samples of a problem remain, pass@k is replaced by that of the remaining number. If none remain, the
+    other checkpoint's samples are used, as if nothing else had changed.
+    Source: ours. Shapley 1953 (A value for n-person games). The groups use Cover@τ, with a τ that depends on the false
+    accepts. For the sharpened base see ``frontier_loss``.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> columns = "checkpoint_id problem_id n n_correct n_cut n_unread"
@@ -132,7 +138,7 @@ def change_budget(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _decompose(evidence: Evidence, counts: Counts, checkpoint_id: str, fewest: int) -> Results:
-    """Return the parts by scope and k, and the reason for a part that cannot be known."""
+    """Return the parts by scope and k, or a reason for each part that cannot be known."""
     if fewest < 2:
         return dict.fromkeys(SCOPES, _ONE_RESPONSE)
     base, late = (_gradings(evidence, counts, i) for i in (evidence.base_id, checkpoint_id))
@@ -185,7 +191,7 @@ def _to_graded(rows: pd.DataFrame) -> Graded:
 def _second_grades(
     evidence: Evidence, problem_ids: Sequence[str], checkpoint_id: str, own: Graded, temperature: float | None = None
 ) -> Graded | None:
-    """Return the grades of a second verifier, completed by the first one's."""
+    """Return the grades of a second verifier, completed by those of the first."""
     rows = _rows(evidence, "second_counts", checkpoint_id)
     if not len(rows):
         return None
@@ -225,7 +231,7 @@ def _rows(evidence: Evidence, view: str, checkpoint_id: str) -> pd.DataFrame:
 
 
 def _sharpened_base(evidence: Evidence, counts: Counts, k_most: int, *, second: bool) -> _SharpenedBase:
-    """Return the base sharpened by the first known control: temperature, power, answers."""
+    """Return the base sharpened by the first control that is known: temperature, power, answers."""
     controls = {control.name: control for control in load_controls(evidence)}
     temperature = controls["temperature"]
     if temperature.points is not None:
@@ -264,7 +270,7 @@ def _sharper_all_wrong(
 ) -> Float[np.ndarray, "point problem count"]:
     """Return the probability that j samples of the base at each sharper point are all wrong.
 
-    There are no points at a k for which the sharpened base is unknown.
+    The result has no points if the sharpened base is unknown at k.
     """
     if sharpened.k < 2 or k not in {1, sharpened.k}:
         return np.empty((0, n_problems, k + 1))

@@ -1,9 +1,9 @@
 """Counterfactual counts: samples without truncation, parse failures or false accepts.
 
-A response may be truncated; otherwise its answer may be unparsed; otherwise a grader accepts it or not. The counts can
-undo each of these causes: truncated samples are then correct as often as the others, and unparsed samples as often as
-parsed ones. A checkpoint's truncation and parse failures can also be applied to another distribution, such as the
-sharpened base.
+A response may be truncated. If not, its answer may be unparsed. If it is parsed, a grader accepts it or not. The counts
+can undo each of these causes. If truncation is undone, truncated samples are correct as often as the others. If parse
+failures are undone, unparsed samples are correct as often as parsed ones. A checkpoint's truncation and parse failures
+can also be applied to another distribution, such as the sharpened base.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from scipy.stats import binom, hypergeom
 #: Causes that can be undone in the counts.
 Undoable = Literal["cut_off", "unread", "grader"]
 PerProblem = Float[np.ndarray, " problem"]
-#: Pseudo-count of correct samples that are accepted at the rate over all problems: few correct samples give a poor
-#: estimate of how often correct answers are rejected.
+#: Pseudo-count of correct samples, accepted at the mean rate of all problems. It is added to each problem, because few
+#: correct samples give a poor estimate of how often correct answers are accepted.
 _PSEUDO_COUNT = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Graded:
-    """Samples of every problem by one grader. Truncated and unparsed samples are not correct."""
+    """Counts of the samples of every problem, by one grader.
+
+    Truncated and unparsed samples count as not correct.
+    """
 
     n_P: Int[np.ndarray, " problem"]
     correct_P: Int[np.ndarray, " problem"]
@@ -37,7 +40,7 @@ class Graded:
 
 @dataclass(frozen=True, kw_only=True)
 class Gradings:
-    """Samples of one checkpoint by its grader, and by a second grader if there is one."""
+    """Counts of one checkpoint's samples by its grader, and by a second grader if there is one."""
 
     own: Graded
     second: Graded | None = None
@@ -45,11 +48,19 @@ class Gradings:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCounts:
-    """One checkpoint's samples of every problem, counted by which causes applied to them.
+    """Counts of one checkpoint's samples of every problem, after removing samples by cause.
 
-    ``ended_P`` are not truncated, ``parsed_P`` have a parsed answer, ``accepted_P`` are accepted by the first grader.
-    An unknown cause removes nothing. In a problem without a parsed sample no cause removes anything, unless the problem
-    uses the parsed samples of another checkpoint (``is_borrowed_P``).
+    Attributes:
+        n_P: all samples.
+        ended_P: samples that are not truncated.
+        parsed_P: samples with a parsed answer.
+        correct_P: samples that the grader in use accepts.
+        accepted_P: samples that the first grader accepts.
+        has_parsed_P: whether the checkpoint itself has a parsed sample of the problem.
+        is_borrowed_P: whether the problem uses the parsed samples of another checkpoint.
+
+    A cause that is unknown removes no samples. In a problem without a parsed sample no cause removes samples, unless
+    the parsed samples are borrowed.
     """
 
     n_P: Int[np.ndarray, " problem"]
@@ -62,7 +73,7 @@ class SampleCounts:
 
 
 def count_samples(gradings: Gradings, causes: Sequence[Undoable]) -> SampleCounts:
-    """Count the samples, removing those to which these causes apply."""
+    """Count the samples, without those to which one of ``causes`` applies."""
     return _keep_unparsed_problems(_count(gradings, causes))
 
 
@@ -71,7 +82,8 @@ def count_samples_of_both(
 ) -> tuple[SampleCounts, SampleCounts]:
     """Count the samples of two checkpoints, each completed by the other's parsed samples.
 
-    The cause that removed all its samples is then the only known change of that problem.
+    If a cause removed all samples of a problem at one checkpoint, the problem uses the parsed samples of the other
+    checkpoint. Then that cause is the only known change of the problem.
     """
     base_counts, late_counts = _count(base, causes), _count(late, causes)
     return (
@@ -83,7 +95,7 @@ def count_samples_of_both(
 def _count(gradings: Gradings, causes: Sequence[Undoable]) -> SampleCounts:
     graded = gradings.second if "grader" in causes and gradings.second is not None else gradings.own
     left_P = graded.n_P - graded.truncated_P * ("cut_off" in causes)
-    # a response that the first grader accepted was parsed, even if the second grader could not parse it
+    # a response that the first grader accepted counts as parsed, even if the second grader could not parse it
     parsed_P = np.maximum(left_P - graded.unparsed_P * ("unread" in causes), gradings.own.correct_P)
     ended_P = np.maximum(left_P, parsed_P)
     return SampleCounts(
@@ -98,14 +110,14 @@ def _count(gradings: Gradings, causes: Sequence[Undoable]) -> SampleCounts:
 
 
 def _keep_unparsed_problems(counts: SampleCounts) -> SampleCounts:
-    """Return the counts with no sample removed from problems without a parsed sample."""
+    """Return the counts with all samples kept in problems without a parsed sample."""
     is_kept_P = (counts.parsed_P == 0) & ~counts.is_borrowed_P
     ended_P, parsed_P = (np.where(is_kept_P, counts.n_P, count_P) for count_P in (counts.ended_P, counts.parsed_P))
     return replace(counts, ended_P=ended_P, parsed_P=parsed_P)
 
 
 def _borrow_parsed(counts: SampleCounts, other: SampleCounts) -> SampleCounts:
-    """Return ``counts`` with the parsed samples of ``other`` in problems where it has none."""
+    """Return ``counts``, completed by the parsed samples of ``other`` where there are none."""
     is_borrowed_P = ~counts.has_parsed_P & other.has_parsed_P
     return replace(
         counts,
@@ -118,10 +130,10 @@ def _borrow_parsed(counts: SampleCounts, other: SampleCounts) -> SampleCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """Effect of the present causes on k samples of every problem.
+    """Effect of the causes that are present, on k samples of every problem.
 
-    ``parsed_PJ`` is the probability that j of them are parsed, j = 0 … k; ``no_false_accept_P`` the probability that no
-    wrong sample is accepted.
+    ``parsed_PJ`` is the probability that j of the k samples are parsed, for j = 0 … k. ``no_false_accept_P`` is the
+    probability that the grader accepts no wrong sample.
     """
 
     parsed_PJ: Float[np.ndarray, "problem count"]
@@ -140,7 +152,7 @@ class Effect:
 
 
 def count_drawn_and_kept(counts: SampleCounts, present: frozenset[Undoable]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of samples of every problem before and after these causes remove some."""
+    """Return the number of samples of every problem before and after the causes remove samples."""
     if not present & {"cut_off", "unread"}:
         return counts.parsed_P, counts.parsed_P
     is_truncated = "cut_off" in present
@@ -161,7 +173,7 @@ def own_effect(counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.n
 def applied_effect(
     counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int
 ) -> Effect:
-    """Return the effect on k samples of another distribution, by shares of samples."""
+    """Return the effect on k samples of another distribution, from the checkpoint's shares."""
     drawn_P, left_P = count_drawn_and_kept(counts, present)
     if "grader" not in present:
         return own_effect(counts, present, k_P, k)
@@ -187,9 +199,10 @@ def _accepted_share(counts: SampleCounts) -> PerProblem:
 def resample_accepted(
     counts: SampleCounts, correct_RP: Int[np.ndarray, "split problem"], rng: np.random.Generator
 ) -> Int[np.ndarray, "split problem"]:
-    """Return how many of ``correct_RP`` other correct samples the first grader would accept.
+    """Return how many of ``correct_RP`` correct samples the first grader would accept.
 
-    They get the grades of the correct samples of ``counts``, drawn without replacement, and beyond these its rate.
+    ``correct_RP`` are correct samples of another distribution. They get the grades of the correct samples in
+    ``counts``, drawn without replacement. If there are more of them, the rest is accepted at the estimated rate.
     """
     both_P = np.minimum(counts.correct_P, counts.accepted_P)
     drawn_RP = np.minimum(correct_RP, counts.correct_P)
@@ -200,7 +213,7 @@ def resample_accepted(
 def all_wrong(
     n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
 ) -> Float[np.ndarray, "problem count"]:
-    """Return the unbiased probability that j fresh samples are all wrong, j = 0 … k.
+    """Return the unbiased probability that j new samples are all wrong, for j = 0 … k.
 
     >>> all_wrong(np.array([4, 2]), np.array([1, 0]), 3).round(4).tolist()
     [[1.0, 0.75, 0.5, 0.25], [1.0, 1.0, 1.0, 1.0]]

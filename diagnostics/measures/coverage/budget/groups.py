@@ -1,7 +1,8 @@
-"""Groups of problems that share a change: lost, gained, guessed, a way lost. Pure.
+"""Group problems by their change: lost, gained, guessed, lost a way, unexplained. Pure functions.
 
 The samples of a problem are split in two at random, many times. The first part determines the group of the problem, the
-second part the size of its change. Two samples of one distribution then have parts of mean 0, at any number of samples.
+second part the size of its change. So if base and checkpoint are the same, the parts of the change have mean 0 for any
+number of samples.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from scipy.stats import binom
 
 from oversharp.diagnostics.measures.coverage.budget.distributions import Effect, PerProblem, SampleCounts, all_wrong
 
-#: Groups by how often the base and the checkpoint solve a problem.
+#: Groups of problems, by how often the base and the checkpoint solve them.
 GROUPS = ("guesses", "lost", "gained", "ways", "unexplained")
-#: Quantile of the number of false accepts: in 99 % of problems, more correct samples than this are no false accepts.
+#: Quantile of the number of false accepts. A problem with more correct samples than this quantile counts as solved.
 _FALSE_ACCEPT_QUANTILE = 0.99
-#: A way is gone if this many of its samples were expected for each sample of unknown way.
+#: A way counts as lost only if the base has more than this number of its samples per sample of unknown way.
 _EXPECTED_PER_UNKNOWN = 2.0
-#: Least samples of a way at the base to decide whether it is gone.
+#: A way counts as lost only if the base has at least this number of its samples.
 _LEAST_OF_A_WAY = 3
 _SPLITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ways:
-    """Correct samples of each way of the base, one row per problem and way.
+    """Correct samples by way of the base, with one row per problem and way.
 
-    ``unknown_P`` counts correct samples of the checkpoint whose way is unknown; each may be of any way.
+    ``unknown_P`` counts the checkpoint's correct samples of each problem whose way is unknown. Each of them may use any
+    way.
     """
 
     problem_W: Int[np.ndarray, " way"]
@@ -41,7 +43,7 @@ class Ways:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPart:
-    """Second part of one checkpoint's samples, which measures the change."""
+    """The second part of one checkpoint's samples, which measures the change."""
 
     n_P: Int[np.ndarray, " problem"]
     correct_RP: Int[np.ndarray, "split problem"]
@@ -50,7 +52,7 @@ class MeasuredPart:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemGroups:
-    """Group of each problem in every split (a place in ``GROUPS``), and the second parts."""
+    """The group of each problem in every split (an index into ``GROUPS``), and the second parts."""
 
     group_RP: Int[np.ndarray, "split problem"]
     base: MeasuredPart
@@ -84,8 +86,9 @@ def group_problems(
 ) -> ProblemGroups:
     """Split the parsed samples at random, and group the problems by the first part.
 
-    The first part leaves k samples for the second, and has between one eighth and seven eighths of all. A problem is
-    solved if more of its samples are correct than false accepts explain, or if a correct sample uses a way of the base.
+    The second part has k samples, but the first part has at least one eighth and at most seven eighths of all samples.
+    A problem counts as solved in two cases: more of its samples are correct than false accepts explain, or a correct
+    sample uses a way of the base.
     """
     base_first_P, late_first_P = (_first_part_size(counts.parsed_P, k) for counts in (base, late))
     base_hits_RP, base_rest = _split_samples(base, base_first_P, rng)
@@ -96,7 +99,7 @@ def group_problems(
     if ways is not None and len(ways.problem_W):
         lost_way_RP, kept_way_RP = _compare_ways(ways, (base, late), (base_hits_RP, late_hits_RP), rng)
         late_solved_RP |= kept_way_RP & base_solved_RP
-    # numbers are places in GROUPS
+    # numbers are indices into GROUPS
     group_RP = np.where(lost_way_RP, 3, 4)
     group_RP = np.where(~base_solved_RP, np.where(late_solved_RP, 2, 0), np.where(late_solved_RP, group_RP, 1))
     group_RP = np.where(base.has_parsed_P & late.has_parsed_P, group_RP, 4)
@@ -130,9 +133,9 @@ def _compare_ways(
     first_hits: tuple[np.ndarray, np.ndarray],
     rng: np.random.Generator,
 ) -> tuple[Bool[np.ndarray, "split problem"], Bool[np.ndarray, "split problem"]]:
-    """Return, by the first part, whether a way of the base is lost and whether one is kept."""
+    """Return, from the first part, whether a way of the base is lost, and whether one is kept."""
     base_RW = _split_ways(ways.problem_W, ways.base_W, counts[0].correct_P, first_hits[0], rng)
-    late_W = np.concatenate([ways.late_W, ways.unknown_P])  # unknown ways are one more row of every problem
+    late_W = np.concatenate([ways.late_W, ways.unknown_P])  # samples of unknown way are an additional row per problem
     row_W = np.concatenate([ways.problem_W, np.arange(len(ways.unknown_P))])
     late_RW, unknown_RP = np.split(
         _split_ways(row_W, late_W, counts[1].correct_P, first_hits[1], rng), [len(ways.problem_W)], axis=1
@@ -151,7 +154,7 @@ def _any_by_problem(is_RW: Bool[np.ndarray, "split way"], ways: Ways) -> Bool[np
 def _split_ways(
     problem_W: np.ndarray, n_W: np.ndarray, correct_P: np.ndarray, hits_RP: np.ndarray, rng: np.random.Generator
 ) -> Int[np.ndarray, "split way"]:
-    """Draw the number of samples of each way in the first part, way by way."""
+    """Draw the number of samples of each way in the first part, one way after the other."""
     first_RW = np.zeros((len(hits_RP), len(n_W)), dtype=np.int64)
     left_P, hits_RP = correct_P.copy(), hits_RP.copy()
     for rows in _rows_of_distinct_problems(problem_W):
@@ -164,7 +167,7 @@ def _split_ways(
 
 
 def _rows_of_distinct_problems(problem_W: np.ndarray) -> Iterator[Int[np.ndarray, " way"]]:
-    """Yield sets of rows without a repeated problem, until every row is yielded."""
+    """Yield sets of rows in which no problem is repeated, until every row has been yielded."""
     order = np.argsort(problem_W, kind="stable")
     _, first, size = np.unique(problem_W[order], return_index=True, return_counts=True)
     for repeat in range(int(size.max(initial=0))):

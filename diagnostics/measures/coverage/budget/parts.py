@@ -1,9 +1,9 @@
-"""Decomposition of a change of pass@k by problem, with intervals of its parts. Pure.
+"""Decompose a change of pass@k by problem, with intervals of the parts. Pure functions.
 
 The causes are truncation, parse failures, the first grader, a sharpened base, and the rest, which is split by groups of
-problems. Each can be present or absent. A part is the Shapley value of its cause: the effect of its presence, averaged
-over the orders in which causes can be added. A cause that removes samples applies to any distribution: without the
-rest, the base's samples are truncated, unparsed and graded like the checkpoint's.
+problems. Each cause can be present or absent. A part is the Shapley value of its cause: the effect of adding the cause,
+averaged over the orders in which causes can be added. A cause that removes samples applies to any distribution. So if
+the rest is absent, the base's samples are truncated, unparsed and graded like the checkpoint's.
 """
 
 from __future__ import annotations
@@ -53,18 +53,20 @@ from oversharp.diagnostics.statistics.units import (
 )
 
 SHARPENING, REST = "sharpening", "rest"
-#: Groups of problems that are excluded when the sharpness of a checkpoint is matched.
+#: Groups of problems that are excluded when the base is sharpened to match a checkpoint.
 _EXCLUDED_GROUPS = ("lost", "ways")
-#: False accepts are attributed to the base: one more has no effect if the grader already accepts a wrong answer.
+#: Index of the group of guesses. If the rest is absent, a part of their change remains: where the base already has a
+#: false accept, another false accept has no effect.
 _GUESSES = GROUPS.index("guesses")
 _DRAWS, _CONFIDENCE = 999, 0.95
-#: Largest k with a part for lost ways: beyond it rarely solved problems dominate, with too few correct samples.
+#: Largest k with a part for lost ways. At larger k, rarely solved problems dominate, and these have too few correct
+#: samples.
 MOST_K_OF_WAYS = 1
 _IS_KEPT_G = np.array([group not in _EXCLUDED_GROUPS for group in GROUPS])
 
 T = TypeVar("T", bound=str)
 K = TypeVar("K")
-#: By group of problems, and last minus the base's own value, for each point of the sharpened base.
+#: Values by group of problems, for each point of the sharpened base. The last row is minus the base's own value.
 Values = Float[np.ndarray, "row point problem"]
 
 
@@ -72,9 +74,13 @@ Values = Float[np.ndarray, "row point problem"]
 class PartsAtK:
     """Parts of the change at one checkpoint and one k, by problem or by bootstrap draw.
 
-    ``parts`` has each part for each point of the sharpened base. ``late`` is pass@k of the checkpoint, ``base`` that of
-    the base at every point with the checkpoint's truncation and parse failures, both on problems that are not lost and
-    have not lost a way. The first point is the base; the others are present if they are known at this k.
+    Attributes:
+        parts: each part, for each point of the sharpened base.
+        late: pass@k of the checkpoint.
+        base: pass@k of the base at each point, with the checkpoint's truncation and parse failures applied.
+
+    ``late`` and ``base`` cover only problems that are not lost and have not lost a way. The first point is the base
+    itself. The other points are the sharpened base, if it is known at this k.
     """
 
     parts: Mapping[str, Float[np.ndarray, "point problem"]]
@@ -90,8 +96,8 @@ class PartsAtK:
 def shapley(change: Callable[[frozenset[T]], np.ndarray], causes: Sequence[T]) -> dict[T, np.ndarray]:
     """Return the Shapley value of each cause for ``change``, a function of a set of causes.
 
-    The values sum to the change with all causes minus the change with none, element by element.
-    Source: Shapley 1953, A value for n-person games.
+    The values sum to the change with all causes minus the change without any cause. Source: Shapley 1953, A value for
+    n-person games.
 
     >>> seen = {0: -4.0, 1: -6.0, 2: -5.0, 3: -9.0}  # neither, the first, the second, both
     >>> change = lambda present: np.array([seen[("cut_off" in present) + 2 * ("unread" in present)]])
@@ -116,7 +122,7 @@ def _subsets(causes: Sequence[T]) -> Iterator[frozenset[T]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counterfactuals:
-    """pass@k of one pair of checkpoints with causes present and absent."""
+    """pass@k of the base and one checkpoint, with each cause present or absent."""
 
     base: SampleCounts
     late: SampleCounts
@@ -127,13 +133,13 @@ class _Counterfactuals:
     rng: np.random.Generator
 
     def value(self, present: frozenset[str]) -> Values:
-        """Return pass@k of the checkpoint by group of problems, and last minus pass@k of the base."""
+        """Return pass@k of the checkpoint by group of problems, and minus pass@k of the base last."""
         removed = frozenset(cause for cause in self.causes if cause in present)
         late_GP, applied_GSP, base_P, no_false_accept_P = self._by_causes[removed]
         value_GSP = np.broadcast_to(
             applied_GSP if SHARPENING in present else applied_GSP[:, :1], applied_GSP.shape
         ).copy()
-        rest_GSP = late_GP[:, None] - applied_GSP  # the same with and without the sharpened base
+        rest_GSP = late_GP[:, None] - applied_GSP  # does not depend on whether sharpening is present
         if REST in present:
             value_GSP += rest_GSP
         else:
@@ -143,12 +149,16 @@ class _Counterfactuals:
     def matched_values(
         self, present: frozenset[Undoable]
     ) -> tuple[np.ndarray, Float[np.ndarray, "group point problem"]]:
-        """Return pass@k by group: of the checkpoint, and of the base at every point."""
+        """Return pass@k by group, of the checkpoint and of the base at each point."""
         return self._by_causes[present][0], self._by_causes[present][1]
 
     @cached_property
     def _by_causes(self) -> dict[frozenset[Undoable], tuple[np.ndarray, np.ndarray, np.ndarray, PerProblem | float]]:
-        """Pass@k by set of causes: checkpoint, base in its place, base; and no false accept."""
+        """Values by set of causes.
+
+        Each value has pass@k of the checkpoint, of the base in the checkpoint's place, and of the base, and the
+        probability of no false accept.
+        """
         sets = list(_subsets(self.causes))
         k_P = {causes: self._usable_k(causes) for causes in sets}
         late_effects = [own_effect(self.late, causes, k_P[causes], self.k) for causes in sets]
@@ -174,17 +184,17 @@ class _Counterfactuals:
     def _by_own_grades(
         self, part: MeasuredPart, effects: list[Effect], sets: list[frozenset[Undoable]]
     ) -> list[np.ndarray]:
-        """Return pass@k in every split, by the first grader if it is a cause, else the second."""
+        """Return pass@k in every split; the first grader's grades are used if ``grader`` is a cause."""
         by_grader = [
             pass_at_k_by_split(part.n_P, hits_RP, effects, self.k) for hits_RP in (part.correct_RP, part.accepted_RP)
         ]
         return [by_grader["grader" in causes][place] for place, causes in enumerate(sets)]
 
     def _grade_base(self, own: Effect, applied: Effect) -> Float[np.ndarray, "group one problem"]:
-        """Return pass@k of the base graded like the checkpoint's correct samples.
+        """Return pass@k of the base, with its correct samples graded like the checkpoint's.
 
-        The k-th power of an estimated share of accepted samples would be biased. The sharpened base uses that power,
-        shifted by its bias for the base.
+        The k-th power of an estimated share of accepted samples is biased, so the base's samples are resampled instead.
+        The sharpened base uses that power, shifted by its bias at the base.
         """
         effect = Effect(parsed_PJ=own.parsed_PJ, no_false_accept_P=applied.no_false_accept_P)
         n_splits = len(self.groups.group_RP)
@@ -197,14 +207,14 @@ class _Counterfactuals:
     def _apply_to_points(
         self, effect: Effect, base_RP: np.ndarray, base_P: PerProblem
     ) -> Float[np.ndarray, "group point problem"]:
-        """Return pass@k of the base at every point under ``effect``, by group of problems."""
+        """Return pass@k of the base at each point under ``effect``, by group of problems."""
         sharper_SP = np.array([effect.pass_at_k(all_wrong_PJ) for all_wrong_PJ in self.sharper_SPJ])
         base_GP = _close_sum(self.groups.group_means(base_RP), base_P)
         sharper_GSP = self.groups.share[:, None] * sharper_SP.reshape(-1, len(base_P))
         return np.concatenate([base_GP[:, None], sharper_GSP], axis=1)
 
     def _usable_k(self, present: frozenset[Undoable]) -> Int[np.ndarray, " problem"]:
-        """Return k, or the number of samples that the second parts represent if it is smaller."""
+        """Return k, or the number of samples that the second parts represent if that is smaller."""
         k_P = np.full(len(self.base.n_P), self.k)
         for counts, part in ((self.base, self.groups.base), (self.late, self.groups.late)):
             drawn_P, left_P = count_drawn_and_kept(counts, present)
@@ -213,7 +223,7 @@ class _Counterfactuals:
 
 
 def _close_sum(by_group_GP: Float[np.ndarray, "group problem"], total_P: PerProblem) -> np.ndarray:
-    """Assign the remainder to the last group, so that the groups sum to the whole."""
+    """Assign the remainder to the last group, so that the groups sum to the total."""
     by_group_GP[-1] = total_P - by_group_GP[:-1].sum(axis=0)
     return by_group_GP
 
@@ -231,8 +241,8 @@ def decompose_at_k(
 ) -> PartsAtK:
     """Return the parts of one checkpoint at one k, problem by problem.
 
-    ``sharper_SPJ`` is the probability that j samples of the sharpened base are all wrong, j = 0 … k. Problems that lost
-    a way are unexplained without ``ways``, and for k above ``MOST_K_OF_WAYS``.
+    ``sharper_SPJ`` is the probability that j samples of the sharpened base are all wrong, for j = 0 … k. Without
+    ``ways``, and for k above ``MOST_K_OF_WAYS``, problems that lost a way are in the group ``unexplained``.
     """
     base_counts, late_counts = count_samples_of_both(base, late, causes)
     groups = group_problems(base_counts, late_counts, k, guess_rate=guess_rate, ways=ways, rng=rng)
@@ -262,10 +272,10 @@ def estimate_parts(
 ) -> list[dict[str, Interval]]:
     """Return the whole change (``all``) and its parts at each k, with intervals.
 
-    The first decomposition is of pass@1. The values are means over problems. One bootstrap over problems, or over their
-    clusters, resamples all of them together. The 95 % intervals are simultaneous over all parts and k: they use the
-    largest deviation of any part over its standard error. The variance has the floor of ``intervals.share_interval``,
-    and Student's t replaces the normal.
+    The first decomposition is that of pass@1. Values are means over problems. One bootstrap over problems, or over
+    clusters of problems, resamples all of them together. The 95 % intervals are simultaneous over all parts and k:
+    their width is set by the largest standardised deviation of any part. The variance has the same floor as in
+    ``intervals.share_interval``, and quantiles of Student's t replace those of the normal distribution.
     """
     columns_PX = np.concatenate([_stack_columns(parts) for parts in decompositions]).T
     unit_UX = by_cluster(columns_PX, named_clusters(cluster_P))
@@ -303,9 +313,10 @@ def _point_weights(
 ) -> list[Float[np.ndarray, "point draw"]]:
     """Return the weights of the points of the sharpened base that match the checkpoint.
 
-    The match uses problems that are not lost and have not lost a way. Lost problems do not show how sharp a checkpoint
-    is elsewhere. On problems that were chosen by other samples, an equally sharp base has the checkpoint's rates. The
-    checkpoint's samples are matched as they were graded, those of the base with the same causes applied.
+    Only problems that are not lost and have not lost a way are matched, because lost problems do not show how sharp a
+    checkpoint is elsewhere. These problems are selected by separate samples, so an equally sharp base has the same
+    expected rates on them. The checkpoint's samples are used as they were graded, and the base's with the same causes
+    applied.
     """
     weights = [np.ones((1, len(draws.late))) for draws in by_draw]
     known = [place for place, draws in enumerate(by_draw) if draws.has_sharper_base]
@@ -323,7 +334,7 @@ def _simultaneous_intervals(
     n_units: int,
     cluster_P: Int[np.ndarray, " problem"] | None,
 ) -> dict[K, Interval]:
-    """Return simultaneous intervals by the same keys; the first draw is the observed value."""
+    """Return simultaneous intervals by the same keys. The first draw is the observed value."""
     units_P = named_clusters(cluster_P)
     if n_units < 2 or few_clusters(cluster_P) is not None:
         why = few_clusters(cluster_P)

@@ -1,4 +1,4 @@
-"""Pass@k of samples at other temperatures, and of the base's reweighted samples."""
+"""Measure of pass@k of samples at other temperatures, and of the base's reweighted samples."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MISSING = "not sampled at another temperature; run the audit with --controls"
 def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Pass@k of the controls: samples at other temperatures, and the base reweighted.
 
-    Meaning: the points of the sharpening frontiers, and pass@k of a checkpoint at a higher temperature. The scope is
-    the temperature, such as ``T=0.6``, or for the base the exponent, such as ``power=2``: its samples reweighted to p²,
-    if they cover 90 % of its probability. Do not pool these samples with the audit's own: the settings and the random
-    numbers differ.
-    Unit: probability. Estimator: mean over problems of the unbiased estimate; 95 % t interval over problems with a
-    variance floor. n counts problems. k are the powers of two up to the number of samples, for ``power`` up to half of
-    it.
-    Limits: only with ``--controls``. Top-p or top-k of the audit's own samples truncate these too.
+    Meaning: for the base, these are the points of the sharpening frontiers. For another checkpoint, it is pass@k at a
+    higher temperature. The scope is the temperature, such as ``T=0.6``, or for the base the exponent, such as
+    ``power=2``. In ``power=2`` the base's samples are reweighted to p², if they cover 90 % of its probability. Do not
+    pool these samples with the audit's own samples: settings and random numbers differ.
+    Unit: probability. Estimator: mean over problems of the unbiased estimate. 95 % t interval over problems with a
+    variance floor. n counts problems. k are the powers of two up to the number of samples, and for ``power`` up to half
+    of it.
+    Limits: only with ``--controls``. If the audit uses top-p or top-k, these samples use the same values.
     Source: ours; pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -69,7 +69,7 @@ def _pass_at_temperature(evidence: Evidence, rows: pd.DataFrame, scope: str, n_p
 
 
 def _pass_reweighted(evidence: Evidence) -> dict[tuple[str, int | None], Result]:
-    """Return pass@k of the base's reweighted samples, or nothing if it is unknown."""
+    """Return pass@k of the base's reweighted samples, empty if it is unknown."""
     power = next(control for control in load_controls(evidence) if control.name == "power")
     if power.rate_SP is None:
         return {}

@@ -1,7 +1,7 @@
-"""The base sharpened by three controls, and every checkpoint compared with each of them.
+"""Sharpen the base by three controls, and compare every checkpoint with each of them.
 
-The controls are samples at lower temperatures, samples reweighted to a power of their probability, and the answers of
-several draws that agree. Source: Quenouille 1956 (the jackknife).
+The controls are samples at lower temperatures (temperature), samples reweighted to a power of their probability
+(power), and answers on which several draws agree (answers). Source: Quenouille 1956 (the jackknife).
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierP
 from oversharp.diagnostics.statistics.keys import inference_ks
 
 SEED = 0
-#: Exponents of the power distribution, which sharpen the base.
+#: Exponents α of the power distribution p^α.
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
-#: Numbers of draws that agree, and the fewest samples of a problem for which the error of that point is below half a
-#: percentage point in pass@1 and in pass@k at k = n/16, for four kinds of distributions
+#: Number of draws that must agree, and the samples per problem that this requires. With so many samples, the error of
+#: pass@1 and of pass@k at k = n/16 is below half a percentage point, for four kinds of distributions
 #: (benchmarks/results/agreeing.md).
 AGREEING = {1: 1, 2: 32, 3: 64, 4: 128, 8: 256}
-#: Least probability that the distinct samples must cover for their power distribution to be known.
+#: Share of the base's probability that its distinct samples must cover. Otherwise their power distribution is unknown.
 LEAST_MASS = 0.9
-#: k per sample of the base. pass@k of an estimated share is biased down at large k; the jackknife removes most of the
-#: bias if k is small compared with the number of samples.
+#: Largest k, as a share of the base's samples. pass@k of an estimated share is biased down at large k. The jackknife
+#: removes most of the bias only if k is small compared with the number of samples.
 ATTEMPTS_PER_SAMPLE = 1 / 16
 NOT_SAMPLED_LOWER = "the base was not sampled at a lower temperature; run the audit with --controls"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """One way to sharpen the base; ``points`` is None if it is unknown, for the reason ``why``.
+    """The base sharpened by one method: samples at lower temperatures, power, or answers.
 
-    ``k`` is that of the pass@k in ``points``. ``rate_SP`` has the success rates of the problems at the points after the
-    base, from 0 to 1; None if these points were sampled.
+    Attributes:
+        points: pass@1 and pass@k of the base at increasing sharpness; None if unknown.
+        k: the k of pass@k in ``points``.
+        rate_SP: success rate of each problem at each point after the base, from 0 to 1. None if the points were
+            sampled.
+        why: the reason why ``points`` is None.
     """
 
     name: str
@@ -51,7 +55,10 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlComparison:
-    """All complete checkpoints against one control; ``why`` has the others' reasons."""
+    """Comparison of all complete checkpoints with one control.
+
+    ``why`` has the reasons for the other checkpoints.
+    """
 
     control: Control
     against: Mapping[str, AgainstFrontier]
@@ -60,7 +67,7 @@ class ControlComparison:
 
 @cached_per_evidence
 def compare_controls(evidence: Evidence) -> tuple[ControlComparison, ...]:
-    """Compare all checkpoints with all controls."""
+    """Compare all checkpoints with each control."""
     return tuple(_compare(evidence, control) for control in load_controls(evidence))
 
 
@@ -83,7 +90,7 @@ def _compare(evidence: Evidence, control: Control) -> ControlComparison:
 
 @cached_per_evidence
 def load_controls(evidence: Evidence) -> tuple[Control, ...]:
-    """Return the controls temperature, power and answers, known or not."""
+    """Return the controls temperature, power and answers, including those that are unknown."""
     counts, why = load_sampled_counts(evidence)
     builders: Mapping[str, Callable[[Evidence, Counts, int], Control]] = {
         "temperature": _control_by_temperature,
@@ -101,11 +108,11 @@ def load_controls(evidence: Evidence) -> tuple[Control, ...]:
 
 
 def _too_small(name: str) -> Control:
-    """Return an unknown control: at k = 1 both axes of its plane would be pass@1."""
+    """Return an unknown control, for k = 1: pass@k and pass@1 would be the same."""
     return Control(name=name, points=None, why="too few samples for a pass@k beyond pass@1")
 
 
-# ---------------------------------------------------------------- temperature: sampled
+# ---------------------------------------------------------------- control temperature: sampled
 
 
 def _control_by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Control:
@@ -133,7 +140,7 @@ def _control_by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Co
 
 
 def _greedy_grades(evidence: Evidence, base: Counts) -> np.ndarray | None:
-    """Return the grades of the base's greedy responses, or None if a response is missing."""
+    """Return the grades of the base's greedy responses, None if one is missing."""
     rows = _frame(evidence, "greedy_grades")
     rows = rows[rows["checkpoint_id"] == evidence.base_id] if len(rows) else rows
     if not len(rows):
@@ -142,7 +149,7 @@ def _greedy_grades(evidence: Evidence, base: Counts) -> np.ndarray | None:
     return None if right.isna().any() else right.astype("float64").to_numpy()
 
 
-# ---------------------------------------------------------------- power: reweighted
+# ---------------------------------------------------------------- control power: reweighted
 
 
 def _control_by_power(evidence: Evidence, base: Counts, k_most: int) -> Control:
@@ -168,7 +175,7 @@ def _control_by_power(evidence: Evidence, base: Counts, k_most: int) -> Control:
         [_share(np.exp(exponent * relative_R), correct_R, problem_R, n_problems) for exponent in EXPONENTS[1:]]
     )
     limit_P = _share((relative_R == 0.0).astype(np.float64), correct_R, problem_R, n_problems)
-    # the base is counted, not reweighted: responses that were never sampled are missing, and most of these are wrong
+    # the base's own point is counted: reweighting would ignore responses that were never sampled, most of them wrong
     points = FrontierPoints(
         sharpness_S=1.0 - 1.0 / np.array(EXPONENTS),
         x_SP=np.stack([base.pass_at_k(1), *share_SP]),
@@ -179,13 +186,13 @@ def _control_by_power(evidence: Evidence, base: Counts, k_most: int) -> Control:
 
 
 def _share(weight_R: np.ndarray, correct_R: np.ndarray, problem_R: np.ndarray, n_problems: int) -> np.ndarray:
-    """Return the share of each problem's weight on correct rows; 0 without any weight."""
+    """Return the share of each problem's weight on correct rows, 0 if the problem has no weight."""
     all_P = np.bincount(problem_R, weight_R, n_problems)
     right_P = np.bincount(problem_R, weight_R * correct_R, n_problems)
     return right_P / np.where(all_P > 0.0, all_P, 1.0)
 
 
-# ---------------------------------------------------------------- answers: counted
+# ---------------------------------------------------------------- control answers: counted
 
 
 def _control_by_answers(evidence: Evidence, base: Counts, k_most: int) -> Control:
@@ -227,14 +234,16 @@ def agreeing_pass_at_k(
     draws: int,
     k: int,
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """Return pass@1 and pass@k of ``draws`` draws that agree, by the first-order jackknife.
+    """Return pass@1 and pass@k of the answer on which ``draws`` samples agree (jackknifed).
 
-    m draws agree on answer a with a probability proportional to p_a^m, so the answer is correct with q = Σ_correct
-    p_a^m / Σ p_a^m. The plug-in estimate of 1 − (1 − q)^k is biased by 1 to 3 percentage points at k = n/16 for many
-    distributions; the jackknife removes the bias of order 1/n. Samples of one answer are exchangeable, so it costs one
-    evaluation per distinct answer. ``count_A`` has the samples of every distinct answer. ``n_P`` are all samples,
-    including those without an answer, which never agree. Unit: probability; unbiased values of single problems may be
-    outside 0 to 1. A problem has 0 if no answer occurs ``draws`` times. Errors by n, k and draws:
+    m draws agree on answer a with a probability proportional to p_a^m. So the answer is correct with probability q =
+    Σ_correct p_a^m / Σ p_a^m. For many distributions, the plug-in estimate of 1 − (1 − q)^k is biased by 1 to 3
+    percentage points at k = n/16. The jackknife removes the bias of order 1/n. Samples with the same answer are
+    exchangeable, so it needs one evaluation per distinct answer.
+
+    ``count_A`` is the number of samples with each distinct answer. ``n_P`` is the number of all samples, including
+    those without an answer, which never agree. Unit: probability. The estimate of a single problem may be below 0 or
+    above 1. A problem has 0 if no answer occurs ``draws`` times. Measured errors by n, k and draws:
     benchmarks/results/agreeing.md.
     Source: Quenouille 1956 (the jackknife); unbiased p^m by falling factorials.
 

@@ -1,4 +1,4 @@
-"""Checkpoints against the sharpened base: gain, loss, and share of sharpening."""
+"""Measures that compare checkpoints with the sharpened base: gain, loss, and share of sharpening."""
 
 from __future__ import annotations
 
@@ -34,19 +34,23 @@ def _declare(
 def frontier_gain(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Gain beyond sharpening: pass@1 minus that of the sharpened base at equal pass@k.
 
-    Meaning: a lower temperature of the base also raises pass@1, and lowers pass@k. The gain is the rest of the rise,
-    which training added. At 0 the run equals a lower temperature; below 0 a lower temperature is better.
-    The scope is one of three controls, each with a separate frontier. ``temperature``: the base sampled at lower
-    temperatures (``--controls``). ``power``: its samples reweighted to p^α, if they cover 90 % of its probability.
-    ``answers``: the answers of m draws that agree, which need only counts and exist for every import. k is the largest
-    power of two up to half of the fewest samples, up to the samples of the controls, and for ``answers`` up to a
-    sixteenth. ``answers`` corrects the first-order bias of its points (jackknife). To be accurate to half a percentage
-    point, it needs 32 samples of each problem for 2 draws that agree, 64 for 3, 128 for 4 and 256 for 8.
-    Unit: probability (difference). Estimator: unbiased pass@1 and pass@k; the frontier between its points is made
-    monotone (isotonic regression) and interpolated over the sharpness; 95 % interval by a bootstrap over problems that
-    resamples all points together. n counts problems.
-    Limits: if pass@k is outside the range between the base and the sharpest control, the gain has bounds but no value.
-    The frontier is flat where pass@k is near 1, and the gain is then uncertain: see ``frontier_loss``.
+    Meaning: sampling the base at a lower temperature also raises pass@1, and lowers pass@k. The gain is the part of the
+    rise of pass@1 that a lower temperature does not explain. If it is 0, training did no more than a lower temperature.
+    If it is below 0, a lower temperature is better than training.
+    The base is sharpened by three controls. Each control is a scope with its own frontier.
+    - ``temperature``: the base sampled at lower temperatures (``--controls``).
+    - ``power``: the base's samples reweighted to p^α, if the samples cover 90 % of its probability.
+    - ``answers``: draw m samples of the base and keep them only if their answers agree. This needs only the counts of
+      answers, so it exists for every import.
+    k is the largest power of two that is at most half of the smallest number of samples, and at most the number of
+    samples of the controls. For ``answers`` it is at most a sixteenth. The points of ``answers`` are corrected for
+    first-order bias (jackknife). For an accuracy of half a percentage point, ``answers`` needs 32 samples of each
+    problem for m = 2, 64 for m = 3, 128 for m = 4 and 256 for m = 8.
+    Unit: probability (difference). Estimator: unbiased pass@1 and pass@k. The frontier is made monotone (isotonic
+    regression) and is interpolated between its points. 95 % interval by a bootstrap over problems that resamples all
+    points together. n counts problems.
+    Limits: if pass@k is outside the range between the base and its sharpest control, the gain has bounds but no value.
+    Where pass@k is near 1 the frontier is flat, so the gain is uncertain: see ``frontier_loss``.
     Source: temperature as a control is ours; power sampling is arXiv 2510.14901; isotonic regression by scikit-learn.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_frontier
@@ -60,11 +64,11 @@ def frontier_gain(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def frontier_loss(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Loss beyond sharpening: pass@k minus that of the sharpened base at equal pass@1.
 
-    Meaning: a lower temperature of the base raises pass@1 and lowers pass@k. Below 0 the run lost more pass@k than
-    that: this part is forgetting. The rest of the fall of pass@k is reweighting, which a higher temperature restores.
-    Scopes and k are those of ``frontier_gain``.
+    Meaning: sampling the base at a lower temperature raises pass@1 and lowers pass@k. If the value is below 0, training
+    lowered pass@k by more than that. This part is forgetting. The rest of the fall of pass@k is reweighting, which
+    sampling at a higher temperature reverses. Scopes and k are those of ``frontier_gain``.
     Unit: probability (difference). Estimator and interval: as for ``frontier_gain``. n counts problems.
-    Limits: unknown if no sharpening of the base reaches the run's pass@1.
+    Limits: the value is unknown if no control of the base reaches the checkpoint's pass@1.
     Source: ours; see ``frontier_gain``.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_frontier
@@ -78,14 +82,15 @@ def frontier_loss(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def sharpening_share(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Share of sharpening: the part of the rise of pass@1 that the sharpened base also has.
 
-    Meaning: at 1 training equals a lower temperature; at 0 no part of its rise is sharpening. Above 1 a lower
-    temperature is better than training. Scopes and k are those of ``frontier_gain``.
-    Unit: part of the rise of pass@1. Estimator: 1 − ``frontier_gain`` / rise; interval by the same bootstrap. n counts
-    problems.
-    Limits: unknown unless pass@1 rose significantly (5 %). The share of a small rise is uncertain, and it is reported
-    only for audits in which pass@1 happened to be high: its interval is therefore wider than the others (98 %). In the
-    worst simulated case that reports it often enough to count, the interval contains the truth in 93 % of the audits
-    that report it (benchmarks/results/frontier.md).
+    Meaning: at 1, training did the same as a lower temperature. At 0, no part of the rise is sharpening. Above 1, a
+    lower temperature is better than training. Scopes and k are those of ``frontier_gain``.
+    Unit: part of the rise of pass@1. Estimator: 1 − ``frontier_gain`` / rise. The interval is from the same bootstrap.
+    n counts problems.
+    Limits: the share is unknown unless pass@1 rose significantly (5 %). If the rise is small, the share is uncertain,
+    and it is reported only for audits in which pass@1 happened to be high. The interval allows for this: it is a 98 %
+    interval, and wider than those of other measures. Among the simulated cases in which the share is reported often
+    enough to check, the worst interval contains the truth in 93 % of the audits that report it
+    (benchmarks/results/frontier.md).
     Source: ours; see ``frontier_gain``.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_frontier
@@ -96,7 +101,7 @@ def sharpening_share(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _results(evidence: Evidence, choose: Callable[[AgainstFrontier], Matched]) -> Iterator[tuple[str, Results]]:
-    """Yield the comparisons of every checkpoint with every control, by the control's name."""
+    """Yield the comparison of each checkpoint with each control, by the control's name."""
     counts, why = load_sampled_counts(evidence)
     for comparison in compare_controls(evidence):
         scope_and_k: Any = (comparison.control.name, comparison.control.k or None)

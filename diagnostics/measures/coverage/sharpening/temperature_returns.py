@@ -1,4 +1,4 @@
-"""Change of pass@k and pass@1 when a checkpoint is sampled at a higher temperature."""
+"""Measures of the change of pass@k and pass@1 when a checkpoint is sampled at a higher temperature."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def _declare(*, title: str, y_label: str) -> Callable[[Callable[[Evidence], Iter
 def temperature_returns(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Pass@k restored by temperature: its change at a higher sampling temperature.
 
-    Meaning: restored coverage was not forgotten, only unlikely. ``temperature_price`` is the pass@1 that it costs.
-    Unit: probability (difference, higher temperature minus as audited). Estimator: mean over problems of the difference
-    of the unbiased estimates, at the largest k for which both have enough samples; 95 % t interval over problems with a
-    variance floor. n counts problems; the scope is T.
-    Limits: only for checkpoints sampled at a higher temperature (``--controls``, ``--raised-temperatures``). Intervals
-    are not corrected for choosing among temperatures.
+    Meaning: if a higher temperature restores coverage, the solutions were not forgotten, only unlikely.
+    ``temperature_price`` is the pass@1 that it costs.
+    Unit: probability (difference: higher temperature minus the audit's temperature). Estimator: mean over problems of
+    the difference of the unbiased estimates, at the largest k for which both have enough samples. 95 % t interval over
+    problems with a variance floor. n counts problems. The scope is the temperature T.
+    Limits: only for checkpoints sampled at a higher temperature (``--controls``, ``--raised-temperatures``). If you
+    choose the best of several temperatures, the intervals are too narrow.
     Source: ours. pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_temperatures
@@ -52,10 +53,11 @@ def temperature_price(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Pass@1 lost to temperature: its change at a higher sampling temperature.
 
     Meaning: the cost of the coverage that ``temperature_returns`` restores.
-    Unit: probability (difference, higher temperature minus as audited). Estimator: mean over problems of the difference
-    of the unbiased estimates; 95 % t interval over problems with a variance floor. n counts problems; the scope is T.
-    Limits: only for checkpoints sampled at a higher temperature (``--controls``, ``--raised-temperatures``). Intervals
-    are not corrected for choosing among temperatures.
+    Unit: probability (difference: higher temperature minus the audit's temperature). Estimator: mean over problems of
+    the difference of the unbiased estimates. 95 % t interval over problems with a variance floor. n counts problems.
+    The scope is the temperature T.
+    Limits: only for checkpoints sampled at a higher temperature (``--controls``, ``--raised-temperatures``). If you
+    choose the best of several temperatures, the intervals are too narrow.
     Source: ours. pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_temperatures
@@ -66,7 +68,7 @@ def temperature_price(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _changes(evidence: Evidence, choose_k: Callable[[int], int]) -> Iterator[tuple[str, Results]]:
-    """Yield the change at every checkpoint but the base, at ``choose_k(most samples)``."""
+    """Yield the change at every checkpoint but the base, at ``choose_k(number of samples)``."""
     counts, why = load_sampled_counts(evidence)
     controls = evidence.frames["control_counts"]
     for checkpoint_id in evidence.checkpoint_ids:

@@ -1,1 +1,1 @@
-"""Arrays and inputs that the measures of the gradient kernel share."""
+"""Arrays and inputs that several measures of the gradient kernel use."""

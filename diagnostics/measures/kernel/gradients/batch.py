@@ -1,7 +1,7 @@
 """Samples of one problem as a training batch of [A] (arXiv 2601.15609).
 
 A mode is a distinct response. Rewards are binary, and advantages are normalised within the batch by the population's
-standard deviation. A batch that is all correct or all wrong has no advantage.
+standard deviation. If all samples of a batch are correct or all are wrong, every advantage is 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.theory.coupling import group_advantages, target_shifts
 
-#: Weight of the KL term; the audit does not know the trainer's.
+#: Weight β of the KL term. It is set to 1, because the audit does not know the trainer's β.
 BETA = 1.0
 NO_ADVANTAGE = (
     "the own samples of each problem are all correct or all wrong, so every advantage is 0; "
@@ -23,7 +23,7 @@ NO_ADVANTAGE = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBatch:
-    """Samples of one problem; equal responses have equal labels in ``mode_S``."""
+    """Samples of one problem as a training batch. ``mode_S`` labels equal responses equally."""
 
     problem_id: str
     mode_S: Int[np.ndarray, " draw"]
@@ -37,24 +37,24 @@ class TrainingBatch:
 
     @property
     def targets(self) -> Float[np.ndarray, " draw"]:
-        """y = N·A/G, the signed shift of log π that the batch requires, in nats at β = 1."""
+        """y = N·A/G, the signed change of log π that the batch requires, in nats at β = 1."""
         return target_shifts(self.mode_S, self.advantage_S, beta=BETA, signed=True)
 
     @property
     def first_draws(self) -> Int[np.ndarray, " mode"]:
-        """The first draw of every mode, in the order of their labels."""
+        """The index of the first sample of each mode, in the order of the modes' labels."""
         return np.unique(self.mode_S, return_index=True)[1]
 
     @property
     def counts(self) -> Int[np.ndarray, " mode"]:
-        """N, the number of draws of each mode, in the order of ``first_draws``."""
+        """N, the number of samples of each mode, in the order of ``first_draws``."""
         return np.unique(self.mode_S, return_counts=True)[1]
 
 
 def make_batch(
     problem_id: str, mode_S: Int[np.ndarray, " draw"], correct_S: Bool[np.ndarray, " draw"]
 ) -> TrainingBatch:
-    """Return the batch of the draws ``mode_S`` of one problem.
+    """Return the batch of one problem from the modes of its samples.
 
     >>> batch = make_batch("q", np.array([7, 7, 9, 8]), np.array([True, True, False, False]))
     >>> batch.advantage_S.tolist(), batch.targets.tolist(), batch.counts.tolist()

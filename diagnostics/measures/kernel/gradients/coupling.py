@@ -1,8 +1,9 @@
 """The gradient kernel of every checkpoint as arrays.
 
-K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters. Three normalisations: ``sum`` is K itself
-(log π summed over tokens; its diagonal grows with the length), ``per token`` is K_ij/(T_i·T_j), ``cosine`` is
-K_ij/√(K_ii·K_jj), the primary one, because it compares responses of any length.
+K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters. There are three normalisations. ``sum`` is K
+itself, with log π summed over tokens; its diagonal grows with the length of responses. ``per token`` is K_ij/(T_i·T_j),
+where T is the number of tokens. ``cosine`` is K_ij/√(K_ii·K_jj). It is the primary one, because it compares responses
+of any length.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ NO_KERNEL = "no checkpoint has a kernel (see kernel_certificate); run the audit 
 NO_FIXED = "no response of the panel and no mode is in the kernel; run the audit with --panel 4"
 NO_GRADIENT = "the gradient of every response in the kernel is 0: the model is certain of all of them"
 NOT_STORED = "this checkpoint has no kernel; run the audit again"
-NO_OWN = "no own sample is in the kernel, which needs temperature 1 without truncation"
+NO_OWN = "no own sample is in the kernel; own samples need temperature 1 without top-p and top-k"
 
-#: Eigenvalues below this part of the largest are rounding: gradients are computed in float32.
+#: Eigenvalues below this share of the largest one count as rounding, because gradients are computed in float32.
 RESOLUTION = 1e-6
-#: Above this log π the gradient has fewer than two correct digits, because float32 rounds 1 − π at 6e-8.
+#: If log π is above this value, the gradient has fewer than two correct digits, because float32 rounds 1 − π at 6e-8.
 CERTAIN_NATS = -5e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Distinct responses and their kernel; ``logp_N`` in nats, summed over tokens."""
+    """Distinct responses and their kernel. ``logp_N`` is in nats, summed over tokens."""
 
     kernel_NN: Float[np.ndarray, "row row"]
     logp_N: Float[np.ndarray, " row"]
@@ -50,20 +51,20 @@ class Rows:
 
     @property
     def cosines(self) -> Float[np.ndarray, "row row"]:
-        """K_ij/√(K_ii·K_jj). Raises ``ValueError`` for a row without gradient, see ``live``."""
+        """K_ij/√(K_ii·K_jj). Raises ``ValueError`` for a row without gradient; see ``live``."""
         return cosine_kernel(self.kernel_NN)
 
     @property
     def per_token(self) -> Float[np.ndarray, "row row"]:
-        """K_ij/(T_i·T_j): the kernel of log-probabilities averaged over tokens."""
+        """K_ij/(T_i·T_j), the kernel of log-probabilities averaged over tokens."""
         return kernel_of_means(self.kernel_NN, self.n_tokens_N)
 
     def live(self) -> Rows:
-        """Return the rows with a gradient above rounding; the model is certain of the others."""
+        """Return the rows whose gradient is above rounding. The model is certain of the other rows."""
         return self.take(np.flatnonzero((np.diag(self.kernel_NN) > 0.0) & (self.logp_N < CERTAIN_NATS)))
 
     def take(self, place: np.ndarray) -> Rows:
-        """Return the rows at these places and the kernel between them."""
+        """Return the rows at these indices, with the kernel between them."""
         return Rows(
             kernel_NN=self.kernel_NN[np.ix_(place, place)],
             logp_N=self.logp_N[place],
@@ -82,10 +83,14 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
-    """The kernel of one checkpoint; ``fixed_F`` are the positions of panel and modes.
+    """The kernel of one checkpoint, and which of its rows have which role.
 
-    ``own_S`` has the position of each of the checkpoint's own samples, ``batch_S`` of each of the trainer's between
-    this checkpoint and the next. Both include duplicates and are sorted by problem and index.
+    Attributes:
+        fixed_F: rows of the panel and the modes, which are the same responses at every checkpoint.
+        own_S: row of each of the checkpoint's own samples.
+        batch_S: row of each response that the trainer sampled between this checkpoint and the next.
+
+    ``own_S`` and ``batch_S`` include duplicates and are sorted by problem and index.
     """
 
     rows: Rows
@@ -95,23 +100,23 @@ class Coupling:
 
     @property
     def fixed(self) -> Rows:
-        """The fixed members: the same responses at every checkpoint."""
+        """The rows of the panel and the modes."""
         return self.rows.take(self.fixed_F)
 
     def batches(self, draw_S: Int[np.ndarray, " draw"]) -> Iterator[TrainingBatch]:
-        """Yield the draws of each problem as a batch whose modes are positions in the kernel."""
+        """Yield the samples of each problem as a batch, whose modes are rows of the kernel."""
         problem_S = self.rows.problem_N[draw_S]
         for problem_id in np.unique(problem_S):
             position_S = draw_S[problem_S == problem_id]
             yield make_batch(str(problem_id), position_S, self.rows.correct_N[position_S])
 
     def aligned_kernel(self, batch: TrainingBatch) -> Float[np.ndarray, "draw draw"]:
-        """Return the batch's kernel with the sign of every advantage in its gradient, as in [A] 2.3."""
+        """Return the batch's kernel with the advantages' signs moved into the gradients ([A] 2.3)."""
         sign_S = np.sign(batch.advantage_S)
         return self.rows.kernel_NN[np.ix_(batch.mode_S, batch.mode_S)] * sign_S[:, None] * sign_S
 
     def informative_batches(self) -> list[TrainingBatch]:
-        """Return the partly correct batches of own samples whose responses all have a gradient."""
+        """Return the mixed batches (correct and wrong own samples) in which all have a gradient."""
         live_N = np.diag(self.rows.kernel_NN) > 0.0
         return [batch for batch in self.batches(self.own_S) if batch.is_informative and live_N[batch.mode_S].all()]
 
@@ -134,7 +139,7 @@ def load_couplings(evidence: Evidence) -> Loaded[Coupling]:
 
 
 def load_fixed_rows(evidence: Evidence) -> Loaded[Rows]:
-    """Load the fixed members of every kernel."""
+    """Load the rows of the panel and the modes from every kernel."""
     kernels, why = load_couplings(evidence)
     fixed = {checkpoint_id: coupling.fixed for checkpoint_id, coupling in kernels.items()}
     empty = {checkpoint_id: NO_FIXED for checkpoint_id, rows in fixed.items() if not len(rows)}
@@ -142,7 +147,7 @@ def load_fixed_rows(evidence: Evidence) -> Loaded[Rows]:
 
 
 def load_live_rows(evidence: Evidence) -> Loaded[Rows]:
-    """Load the fixed members of every kernel that have a gradient."""
+    """Load the rows of the panel and the modes that have a gradient, from every kernel."""
     fixed, why = load_fixed_rows(evidence)
     live = {checkpoint_id: rows.live() for checkpoint_id, rows in fixed.items()}
     empty = {checkpoint_id: NO_GRADIENT for checkpoint_id, rows in live.items() if not len(rows)}
@@ -177,14 +182,14 @@ def build_coupling(members: pd.DataFrame, pairs: pd.DataFrame) -> Coupling:
         return draws.loc[draws["role"] == role, "position"].to_numpy(dtype=np.int64)
 
     fixed = members.loc[members["role"].isin(["panel", "mode"]), "position"]
-    # sort by content: the order of rows in a kernel is arbitrary
+    # sort by content, because the order of rows in a kernel is arbitrary
     fixed_F = np.unique(fixed.to_numpy(dtype=np.int64))
     fixed_F = fixed_F[np.lexsort((rows.response_N[fixed_F], ~rows.correct_N[fixed_F], rows.problem_N[fixed_F]))]
     return Coupling(rows=rows, fixed_F=fixed_F, own_S=positions("own"), batch_S=positions("batch"))
 
 
 def match_rows(before: Rows, after: Rows) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
-    """Return the places of common responses in both, in the order of ``before``."""
+    """Return the indices of common responses in both, in the order of ``before``."""
     keys = list(zip(after.problem_N, after.response_N, strict=True))
     place = {key: i for i, key in enumerate(keys)}
     pairs = [
@@ -205,7 +210,7 @@ def off_diagonal(kernel_NN: Float[np.ndarray, "row row"]) -> Float[np.ndarray, "
 
 
 def average_over_problems(values: Sequence[float], *, why_none: str, is_share: bool = False) -> Result:
-    """Return the mean over problems with its interval, or ``why_none`` without a value."""
+    """Return the mean over problems with its interval, or ``why_none`` if there is no value."""
     if not values:
         return why_none
     value_P = np.array(values, dtype=np.float64)
@@ -213,5 +218,5 @@ def average_over_problems(values: Sequence[float], *, why_none: str, is_share: b
 
 
 def number(value: float, n: int) -> Interval:
-    """Return a value without interval."""
+    """Return the value as a result without interval."""
     return Interval(mean=float(value), low=None, high=None, n=n)

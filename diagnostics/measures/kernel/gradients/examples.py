@@ -17,7 +17,7 @@ _MEMBERS = (
 
 
 def gradients(*rows_D: Sequence[float]) -> Float[np.ndarray, "row row"]:
-    """Return the kernel of these gradients.
+    """Return the kernel of these gradient vectors.
 
     >>> gradients((1, 0), (1, 2)).tolist()
     [[1.0, 1.0], [1.0, 5.0]]
@@ -37,9 +37,9 @@ def tiny_kernels(
 ) -> Evidence:
     """Return evidence of kernels by checkpoint over ``rows``: (problem, roles, correct).
 
-    Roles are ``panel``, ``mode``, ``own`` and ``batch``, separated by spaces; ``own own`` was drawn twice. Row i is
-    response ``r<i>``. By default ``logps`` are −1, ``n_tokens`` 1, and all problems are related. ``why`` has
-    checkpoints without a kernel, and the reason.
+    Roles are ``panel``, ``mode``, ``own`` and ``batch``, separated by spaces. ``own own`` is a response that was
+    sampled twice. Row i is the response ``r<i>``. By default each entry of ``logps`` is −1, each of ``n_tokens`` is 1,
+    and all problems are related. ``why`` has the checkpoints without a kernel, and the reason for each.
 
     >>> rows = [("q", "panel own own", True), ("q", "own", False)]
     >>> evidence = tiny_kernels({"base": gradients((1, 0), (0, 1))}, rows)

@@ -17,13 +17,13 @@ from oversharp.diagnostics.statistics.units import Interval
 WITHIN, RELATED, UNRELATED = "within problems", "related problems", "unrelated problems"
 NO_PAIR = "no problem has two responses in the kernel; run the audit with a larger --panel or --kernel-responses"
 NO_CORRECT_PAIR = "no problem has two correct responses in the kernel; run the audit with more --kernel-responses"
-NO_RELATED = "no two problems in the kernel are of one group; run the audit with more --kernel-problems"
+NO_RELATED = "no two problems in the kernel have the same group; run the audit with more --kernel-problems"
 ONE_GROUP = 'all problems are one group; give them a field "group" in --problems to separate related from unrelated'
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairGroup:
-    """The pairs i < j of one kind as a mask, or the reason ``why`` there are none."""
+    """The pairs i < j of one kind as a mask. ``why`` is the reason if there are none."""
 
     scope: str
     pairs_NN: Bool[np.ndarray, "row row"]
@@ -44,10 +44,11 @@ def pair_groups(rows: Rows) -> tuple[PairGroup, ...]:
 
 
 def pair_mean(values_NN: Float[np.ndarray, "row row"], rows: Rows, group: PairGroup) -> Interval:
-    """Return the mean over the pairs of ``group``, averaged by (pair of) problems first.
+    """Return the mean over the pairs of ``group``, averaged within (pairs of) problems first.
 
-    The interval is over problems: Student's t for pairs within problems, the delete-one-problem jackknife for pairs
-    between problems, because every problem is in many pairs. ``n`` counts problems. Needs a pair.
+    The interval is over problems. Pairs within problems use Student's t. Pairs between problems use a jackknife that
+    leaves out one problem at a time, because every problem is in many pairs. ``n`` counts problems. Requires at least
+    one pair.
     """
     problem_ids, problem_N = np.unique(rows.problem_N, return_inverse=True)
     first_E, second_E = np.nonzero(group.pairs_NN)
@@ -72,12 +73,13 @@ def pair_mean(values_NN: Float[np.ndarray, "row row"], rows: Rows, group: PairGr
 def jackknife(
     estimate: float, *left_out: Sequence[float | None], bounds: tuple[float, float] = (-math.inf, math.inf)
 ) -> Interval:
-    """Return the 95 % delete-one-problem jackknife interval of ``estimate``.
+    """Return ``estimate`` with its 95 % interval from a jackknife over problems.
 
-    There is no interval if one of these is None (undefined). se² = (P − 1)/P · Σ (θ₋ₚ − mean)², with Student's t at P −
-    1 degrees of freedom; for a mean this is its t interval. With problems of several kinds (audited, trained on), each
-    kind is left out in turn and the variances are added; the smallest kind gives the degrees of freedom, and ``n``
-    counts the first. Source: Tukey 1958 (Ann. Math. Stat. 29:614).
+    ``left_out`` are the estimates without each problem. If one of them is None (undefined), there is no interval. se² =
+    (P − 1)/P · Σ (θ₋ₚ − mean)², with Student's t at P − 1 degrees of freedom. For a mean this equals its t interval. If
+    there are several kinds of problems (audited, trained on), each kind has its own sequence, and the variances are
+    added. Then the smallest kind determines the degrees of freedom, and ``n`` counts the first kind. Source: Tukey 1958
+    (Ann. Math. Stat. 29:614).
 
     >>> interval = jackknife(2.0, [2.5, 2.0, 1.5])  # the mean of 1, 2 and 3
     >>> interval.mean, round(interval.low, 3), round(interval.high, 3), interval.n
@@ -104,10 +106,10 @@ def fieller(
 ) -> Interval | None:
     """Return Σ numerator / Σ denominator, at least ``least``, with Fieller's 95 % interval.
 
-    The interval contains every ratio R for which the mean of numerator − R·denominator does not differ from 0 by
-    Student's t. The result is None if the denominator does not differ from 0, because no large ratio can then be
-    excluded. One problem has a ratio without interval. Needs a positive Σ denominator. Source: Fieller 1954 (J. R.
-    Stat. Soc. B 16:175).
+    The interval contains every ratio R for which the mean of numerator − R·denominator does not differ significantly
+    from 0 (Student's t). The result is None if the denominator does not differ significantly from 0, because then no
+    large ratio can be excluded. For a single problem there is no interval. Requires Σ denominator > 0. Source: Fieller
+    1954 (J. R. Stat. Soc. B 16:175).
 
     >>> ratio = fieller(np.ones(3), np.array([0.4, 0.5, 0.6]), least=1.0)  # 1 over the interval of 0.5
     >>> round(ratio.mean, 3), round(1 / ratio.high, 3), round(1 / ratio.low, 3)
@@ -119,13 +121,13 @@ def fieller(
     ratio = max(least, float(numerator_P.sum()) / float(denominator_P.sum()))
     if n < 2:
         return Interval(mean=ratio, low=None, high=None, n=n)
-    # divided by their means, so that R is relative to the estimate
+    # divided by their means, so that R becomes a multiple of the estimate
     part_PX = np.stack([numerator_P / numerator_P.mean(), denominator_P / denominator_P.mean()], axis=1)
     t2 = float(student_t.ppf(0.975, n - 1)) ** 2 / n
     ((upper, both), (_, lower)) = (t2 * np.cov(part_PX, rowvar=False)).tolist()
     if lower >= 1.0:
         return None
-    # from the differences: the textbook discriminant subtracts two nearly equal squares
+    # computed from differences, because the textbook discriminant subtracts two nearly equal squares
     difference = t2 * float(np.var(part_PX[:, 0] - part_PX[:, 1], ddof=1))
     half_width = math.sqrt(max(0.0, difference + both**2 - upper * lower))
     low, high = (ratio * (1.0 - both + sign * half_width) / (1.0 - lower) for sign in (-1.0, 1.0))

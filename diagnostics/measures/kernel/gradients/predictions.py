@@ -17,10 +17,13 @@ SCOPES = (TRAINING, OWN)
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Σ_j K_ij·A_j and the change of log π in nats, for the common fixed responses.
+    """Predicted and measured change of log π, for the responses of panel and modes at both ends.
 
-    The prediction has an unknown positive factor, the step size. ``share_MB`` has the contribution of each problem of
-    the batch, ``batch_B`` the ids of these problems.
+    Attributes:
+        share_MB: contribution of each problem of the batch to Σ_j K_ij·A_j. The prediction has an unknown positive
+            factor, the step size.
+        batch_B: ids of these problems.
+        measured_M: measured change of log π in nats.
     """
 
     share_MB: Float[np.ndarray, "member problem"]
@@ -30,18 +33,21 @@ class Prediction:
     correct_M: Bool[np.ndarray, " member"]
 
     def total(self) -> Float[np.ndarray, " member"]:
-        """Return the prediction for each response, from the whole batch."""
+        """Return the prediction for each response from the whole batch."""
         return np.asarray(self.share_MB.sum(axis=1))
 
 
 def predict_step(before: Coupling, after: Coupling, scope: str) -> Prediction | str:
-    """Predict the step to ``after`` by the kernel of ``before``, or return why not."""
+    """Predict the change from ``before`` to ``after`` by the kernel of ``before``.
+
+    Returns the reason if that is not possible.
+    """
     draw_S = before.batch_S if scope == TRAINING else before.own_S
     if not len(draw_S):
         return "the run directory contains no responses of the trainer between the two" if scope == TRAINING else NO_OWN
     batches = [batch for batch in before.batches(draw_S) if batch.is_informative]
     if not batches:
-        return NO_ADVANTAGE if scope == OWN else "every stored training batch is all correct or all wrong: no advantage"
+        return NO_ADVANTAGE if scope == OWN else "each stored training batch is all correct or all wrong: no advantages"
     fixed, later = before.fixed, after.fixed
     place_M, later_M = match_rows(fixed, later)
     if not len(place_M):

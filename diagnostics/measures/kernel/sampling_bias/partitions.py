@@ -1,4 +1,4 @@
-"""The partition function Z′(q) of [A] Theorem 2.2, from own samples."""
+"""Compute the partition function Z′(q) of [A] Theorem 2.2 from own samples."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from oversharp.diagnostics.measures.panel.own import NO_OWN_LOGPS, load_own_samp
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.theory.sampling_bias import PartitionBounds, batch_optimal_policy, partition_bounds
 
-#: |log Z′| below this is rounding: π_ref comes from float32 log-probabilities.
+#: |log Z′| below this value counts as rounding, because π_ref comes from float32 log-probabilities.
 ROUNDING = 1e-9
-#: Replaces a probability of 0: such a mode has no effect on Z′, but its logarithm is needed.
+#: Replaces a probability of 0. Such a mode has no effect on Z′, but the logarithm must be finite.
 LEAST_PROBABILITY = 1e-300
 NONE_MIXED = "the own samples of each problem are all correct or all wrong; a larger --panel gives more mixed batches"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
-    """The sampled modes of one problem, and last all unsampled responses together."""
+    """One problem's sampled modes. The last entry is all other responses together."""
 
     batch: TrainingBatch
     reference_M: Float[np.ndarray, " mode"]
@@ -36,13 +36,13 @@ class Partition:
     correct_M: Bool[np.ndarray, " mode"]
 
     def log_z(self, beta: float) -> float:
-        """Return log Z′; −log Z′ is the change of unsampled modes in nats."""
+        """Return log Z′. The log-probability of each unsampled mode changes by −log Z′ nats."""
         if not self.batch.is_informative:
             return 0.0
         return batch_optimal_policy(self.reference_M, self.count_M, self.advantage_M, beta=beta).log_partition
 
     def is_above_one(self, beta: float) -> bool:
-        """Return whether Z′ > 1 by more than rounding, which suppresses unsampled modes."""
+        """Return whether Z′ exceeds 1 by more than rounding. Then unsampled modes lose probability."""
         return self.log_z(beta) > ROUNDING
 
     def bounds(self) -> PartitionBounds:
@@ -51,7 +51,7 @@ class Partition:
 
 
 def build_partitions(rows: pd.DataFrame) -> list[Partition]:
-    """Return a partition per problem from one checkpoint's rows of ``own_logps``."""
+    """Return the partition of each problem, from one checkpoint's rows of ``own_logps``."""
     problem_R, problem_ids = pd.factorize(rows["problem_id"], sort=True)
     order_R = np.argsort(problem_R, kind="stable")
     response_R = rows["response_id"].to_numpy(dtype=object)
@@ -70,7 +70,7 @@ def build_partitions(rows: pd.DataFrame) -> list[Partition]:
 
 @cached_per_evidence
 def load_partitions(evidence: Evidence) -> Loaded[Sequence[Partition]]:
-    """Load the partitions of every checkpoint whose own samples the base has all scored."""
+    """Load the partitions of every checkpoint whose own samples are all scored under the base."""
     complete, why = load_own_samples(evidence, "base_logp_sum")
     return {checkpoint_id: build_partitions(rows) for checkpoint_id, rows in complete.items()}, why
 
@@ -80,7 +80,7 @@ PARTITIONS = Input(load=load_partitions, needs=("own_logps",), missing=NO_OWN_LO
 
 def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Partition:
     sampled_M = np.maximum(np.exp(logp_S[batch.first_draws]), LEAST_PROBABILITY)
-    # rounding in the scores can make the sum of near-certain modes exceed 1
+    # rounding in the scores can make the sum of the sampled modes exceed 1
     rest = max(1.0 - float(sampled_M.sum()), LEAST_PROBABILITY)
     reference_M = np.append(sampled_M, rest)
     return Partition(
@@ -93,11 +93,10 @@ def _partition(batch: TrainingBatch, logp_S: Float[np.ndarray, " draw"]) -> Part
 
 
 def welch_difference(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Return the mean of ``first`` minus the mean of ``second`` with Welch's interval.
+    """Return the mean of ``first`` minus the mean of ``second``, with Welch's 95 % interval.
 
-    There is one value per problem, and no problem is in both groups; ``n`` counts the problems of both. There is no
-    interval if one group has a single problem. Needs a value in each group.
-    Source: Welch 1947 (Biometrika 34:28).
+    Each value is of one problem, and no problem is in both groups. ``n`` counts the problems of both. If a group has a
+    single problem, there is no interval. Each group needs at least one value. Source: Welch 1947 (Biometrika 34:28).
 
     >>> difference = welch_difference([1.0, 3.0], [-1.0, 1.0])
     >>> difference.mean, round(difference.low, 3), round(difference.high, 3), difference.n  # 2 ± 4.303·√2

@@ -1,4 +1,4 @@
-"""Z′ of a batch of own samples, its lower bounds, and the gap Δ_π."""
+"""Measures of Z′ for a batch of own samples, its lower bounds, and the gap Δ_π."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ OF_MIXED = (*(f"of mixed, beta {beta:g}" for beta in BETAS), "of mixed, first bo
 def z_prime_share(partitions: Sequence[Partition]) -> Results:
     """Z′ above 1: how often training on the own samples suppresses unsampled responses.
 
-    Meaning: a policy fitted to a batch divides the probability of every unsampled response, right or wrong, by Z′ = Σ
-    π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem, π_ref their
-    probability under the base. Only a mixed batch, partly correct and partly wrong, has an advantage; any other has Z′
-    = 1. Scope ``mixed``: the share of problems whose batch is mixed. The share of mixed batches with Z′ > 1: ``of
-    mixed, beta 0.04`` and ``of mixed, beta 1`` for the weight β of the KL term, which is unknown to the audit; ``of
-    mixed, first bound`` and ``of mixed, second bound``: those for which that lower bound proves it, at any β.
-    Unit: share of problems. 95 % t interval over problems with a variance floor; n counts problems, for ``of mixed``
-    those whose batch is mixed.
-    Limits: this is the sampling bias of one small batch at the target of the update, not of a training step. With more
-    samples more batches are mixed, and as β falls every mixed batch has Z′ > 1. Modes are distinct responses; for long
-    responses, π_ref is near 0 and so is Z′ − 1 unless β is small: differences below 1e-9 count as 0. Advantages are of
-    correctness, normalised in the batch.
+    Meaning: a policy that is fitted to a batch divides the probability of every unsampled response, correct or wrong,
+    by Z′ = Σ π_ref·exp(N·A/(βG)). The batch is a checkpoint's first ``--panel`` (default 4) own samples of a problem,
+    and π_ref is their probability under the base. Only a mixed batch, with correct and wrong samples, has advantages.
+    Any other batch has Z′ = 1. Scopes:
+    - ``mixed``: the share of problems whose batch is mixed.
+    - ``of mixed, beta 0.04`` and ``of mixed, beta 1``: the share of mixed batches with Z′ > 1, for two weights β of the
+      KL term. The audit does not know the trainer's β.
+    - ``of mixed, first bound`` and ``of mixed, second bound``: the share of mixed batches for which this lower bound of
+      [A] proves Z′ > 1, for any β.
+    Unit: share of problems. 95 % t interval over problems with a variance floor. n counts problems, and for the scopes
+    ``of mixed`` only those with a mixed batch.
+    Limits: this is the sampling bias of one small batch at the update's target, not of a training step. With more
+    samples, more batches are mixed. As β falls, Z′ becomes greater than 1 for every mixed batch. Modes are distinct
+    responses. For long responses π_ref is near 0, and so is Z′ − 1 unless β is small; differences below 1e-9 count as
+    0. Advantages are computed from correctness, normalised within the batch.
     Source: [A] (arXiv 2601.15609), Theorems 2.2 and 2.3.
 
     >>> from math import log
@@ -75,12 +78,12 @@ def z_prime_share(partitions: Sequence[Partition]) -> Results:
 def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
     """Z′ and its two lower bounds: how strongly a batch suppresses unsampled responses.
 
-    Meaning: the mean of Z′ − 1 at β = 1 over problems whose own samples are partly correct, partly wrong, and the two
-    lower bounds of [A] for it: scopes ``exact``, ``first bound`` (from counts and probabilities) and ``second bound``
-    (from Δ_π). Both bounds minus 1 are proportional to 1/β; Z′ − 1 grows faster as β falls.
-    Unit: Z′ − 1, signed, a number without dimension. 95 % t interval over problems; n counts problems.
-    Limits: as ``z_prime_share``. The bounds are below the exact value by the theorem; a second bound below 0 proves
-    nothing.
+    Meaning: the mean of Z′ − 1 at β = 1, over problems whose own samples include correct and wrong ones, and the two
+    lower bounds of [A] for it. ``exact`` is Z′ − 1. ``first bound`` is computed from counts and probabilities, ``second
+    bound`` from Δ_π (see ``delta_pi``). Both bounds minus 1 are proportional to 1/β. Z′ − 1 grows faster as β falls.
+    Unit: Z′ − 1, signed, without dimension. 95 % t interval over problems. n counts problems.
+    Limits: as for ``z_prime_share``. The theorem guarantees that the bounds are below the exact value. A second bound
+    below 0 proves nothing.
     Source: [A] (arXiv 2601.15609), Theorem 2.3.
 
     >>> from math import log
@@ -115,12 +118,13 @@ def z_prime_bounds(partitions: Sequence[Partition]) -> Results:
 def delta_pi(partitions: Sequence[Partition]) -> Result:
     """Δ_π: the gap in probability between sampled correct and sampled wrong responses.
 
-    Meaning: π⁺_min − π⁻_max, under the base, over a checkpoint's own samples of a problem; the mean over problems with
-    both kinds. Above 0 the base already preferred every correct sample, and then every batch takes probability from all
-    unsampled responses (``z_prime_share``). Below 0 nothing follows.
-    Unit: difference of probabilities, −1 to 1. 95 % t interval over problems; n counts problems.
-    Limits: probabilities of whole responses: near 0 for long responses. Minimum and maximum move apart with the number
-    of samples, so compare checkpoints of one audit.
+    Meaning: π⁺_min is the smallest probability under the base of a correct own sample of a problem, and π⁻_max the
+    largest of a wrong one. Δ_π = π⁺_min − π⁻_max, averaged over problems with both kinds. If it is above 0, the base
+    preferred every correct sample to every wrong one. Then every batch takes probability from all unsampled responses
+    (``z_prime_share``). If it is below 0, nothing follows.
+    Unit: difference of probabilities, −1 to 1. 95 % t interval over problems. n counts problems.
+    Limits: these are probabilities of whole responses, which are near 0 for long responses. The more samples, the lower
+    the minimum and the higher the maximum, so compare only checkpoints of the same audit.
     Source: [A] (arXiv 2601.15609), Theorem 2.3. Δ_π > 0 is sufficient for Z′ > 1, not necessary.
 
     >>> from math import log
@@ -137,7 +141,7 @@ def delta_pi(partitions: Sequence[Partition]) -> Result:
 
 
 def _is_above_one(partition: Partition) -> tuple[bool, ...]:
-    """Return whether Z′ of a mixed batch and its bounds are above 1, as in ``OF_MIXED``."""
+    """Return whether Z′ of a mixed batch and its bounds are above 1, in order of ``OF_MIXED``."""
     return (
         *(partition.is_above_one(beta) for beta in BETAS),
         *(bound > 1.0 + ROUNDING for bound in _lower_bounds(partition)),

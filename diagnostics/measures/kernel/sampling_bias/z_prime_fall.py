@@ -1,4 +1,4 @@
-"""Predicted and realised change of the correct modes outside the batch."""
+"""Measure of the predicted and the realised change of correct modes outside the batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from oversharp.diagnostics.measures.panel.own import load_own_samples
 REALISED, PREDICTED, NOT_ABOVE_ONE = "realised, Z above 1", "predicted, Z above 1", "realised, Z not above 1"
 DIFFERENCE = "difference"
 SCOPES = (REALISED, PREDICTED, NOT_ABOVE_ONE, DIFFERENCE)
-ONE_KIND = "one of the two groups, Z′ above 1 or not, has no problem with an unsampled correct mode"
+ONE_KIND = "one of the two groups (Z′ above 1, Z′ not above 1) has no problem with an unsampled correct mode"
 
 
 @per_series(
@@ -40,17 +40,20 @@ ONE_KIND = "one of the two groups, Z′ above 1 or not, has no problem with an u
 def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Unsampled correct modes: whether they fell as Z′ predicts.
 
-    Meaning: a batch with Z′ > 1 divides every unsampled response by Z′. The change of log π from one checkpoint to the
-    next over the correct modes that the earlier one's own samples missed: scopes ``realised, Z above 1`` and
-    ``realised, Z not above 1``, and ``predicted, Z above 1``, which is −log Z′, both at β = 1. Scope ``difference``:
-    the realised change for Z′ > 1 minus that for the others. The claim is confirmed if its interval is below 0: modes
-    fall more for Z′ > 1.
-    Unit: nats, signed. Mean over the modes of a problem, then over problems; 95 % t interval over problems, Welch's for
-    ``difference``, because the two groups contain different problems; n counts problems, for ``difference`` those of
-    both.
-    Limits: only for problems that list all accepted responses. The batch is the audit's, not the trainer's, and π_ref
-    is the base: interpret signs and order, not sizes. Problems with Z′ > 1 also differ from the others in difficulty.
-    Modes of probability 0 are excluded.
+    Meaning: a batch with Z′ > 1 divides the probability of every unsampled response by Z′. This measure considers the
+    correct modes that the previous checkpoint's own samples do not contain, and their change of log π to this
+    checkpoint. Scopes:
+    - ``realised, Z above 1``: the change for problems with Z′ > 1 (at β = 1).
+    - ``predicted, Z above 1``: the predicted change −log Z′ for the same problems.
+    - ``realised, Z not above 1``: the change for all other problems.
+    - ``difference``: the first minus the third. If its interval is below 0, modes fall more for Z′ > 1, which confirms
+      the claim.
+    Unit: nats, signed. Mean over the modes of a problem, then over problems. 95 % t interval over problems.
+    ``difference`` has Welch's interval, because the two groups contain different problems. n counts problems, and for
+    ``difference`` those of both groups.
+    Limits: only for problems that list all accepted responses. The batch consists of the audit's samples, not the
+    trainer's, and π_ref is the base. So interpret signs and order, but not sizes. Problems with Z′ > 1 also differ from
+    the others in difficulty. Modes of probability 0 are excluded.
     Source: [A] (arXiv 2601.15609), Theorem 2.2; the comparison is ours.
 
     >>> from math import log
@@ -88,7 +91,7 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def _unsampled(evidence: Evidence, checkpoint_id: str, own: pd.DataFrame, name_M: pd.DataFrame) -> np.ndarray:
-    """Return a mask of the modes that no sample of the batch has."""
+    """Return a mask of the modes that do not occur in the batch."""
     graded = evidence.frames["graded_samples"]
     graded = graded[(graded["checkpoint_id"] == checkpoint_id) & ~graded["greedy"].astype(bool)]
     drawn = own[["problem_id", "sample_index"]].merge(

@@ -14,12 +14,15 @@ from oversharp.diagnostics.measures.counts import Counts, load_common_counts
 from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.ways.contract import MOST_SAMPLES
 
-#: From fine to coarse; the first is the way.
+#: Levels at which ways are compared, from fine to coarse. The first level is the way itself.
 LEVELS = ("way", "written", "operations", "final", "strategy")
 SCOPES = ("all", *LEVELS[1:])
-MISSING = f"no correct sample was parsed for its way: there is none, or there are more than {MOST_SAMPLES:,} samples"
+MISSING = (
+    "no correct sample was parsed for its way: there is no correct sample, or there are more than "
+    f"{MOST_SAMPLES:,} samples"
+)
 NO_PAIR = "no problem has two correct samples with a known way"
-#: Columns that measures use of the view.
+#: Columns of ``way_counts`` that measures use.
 WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "way_counts": ("checkpoint_id", "problem_id", "level", "way", "first_half", "n")
 }
@@ -27,10 +30,10 @@ WAY_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class WayRows:
-    """Rows of ``way_counts`` at one checkpoint, its counts, and the leading ways.
+    """Rows of ``way_counts`` at one checkpoint, its counts, and the leading way of each problem.
 
-    ``leading`` maps a problem to the most frequent way in the first half of the base's samples; ties go to the first by
-    name.
+    ``leading`` maps a problem to the most frequent way in the first half of the base's samples. Ties are broken by the
+    way's name.
     """
 
     checkpoint_id: str
@@ -41,15 +44,15 @@ class WayRows:
 
     @property
     def is_base(self) -> bool:
-        """Whether this is the base."""
+        """Whether the checkpoint is the base."""
         return self.checkpoint_id == self.evidence.base_id
 
     def select_level(self, level: str) -> pd.DataFrame:
-        """Return the rows of one level, known ways and unknown ones."""
+        """Return the rows of one level, including those of unknown way."""
         return self.rows[self.rows["level"] == level]
 
     def select_comparable(self) -> pd.DataFrame:
-        """Return the rows that did not determine the leading way."""
+        """Return the rows of the samples that did not determine the leading way."""
         rows = self.select_level(LEVELS[0])
         return rows[~rows["first_half"].astype(bool)] if self.is_base else rows
 
@@ -80,10 +83,11 @@ WAYS = Input(load=load_ways, needs=("problem_counts", "way_counts"), missing=MIS
 
 @dataclass(frozen=True, kw_only=True)
 class WayPairs:
-    """Correct samples by way of the same problems, at the base and at one checkpoint.
+    """Correct samples by way at the base and at one checkpoint, for the same problems.
 
-    ``base_W`` and ``late_W`` count the samples of one way of one problem. ``unknown_W`` counts the correct samples at
-    the checkpoint whose way is unknown: any of them may be of that way.
+    ``base_W`` and ``late_W`` count the samples of one way of one problem. ``n_W`` is the number of samples of that
+    problem. ``unknown_W`` counts the checkpoint's correct samples of that problem whose way is unknown. Each of them
+    may use this way.
     """
 
     n_W: Int[np.ndarray, " way"]

@@ -1,4 +1,4 @@
-"""Ways of solving at each checkpoint: effective number, rarefaction, leading, unknown."""
+"""Measures of ways of solving at each checkpoint: effective number, rarefaction, leading way, unknown ways."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ NONE_KNOWN = "no correct sample has a known way"
 def effective_ways(ways: WayRows) -> Results:
     """Effective ways: the effective number of ways of solving a problem.
 
-    Meaning: 1 / mean over problems of the probability that two correct samples of one problem use the same way
-    (unbiased Simpson index). It is ``effective_modes`` for tasks that do not list every correct response: ways are
-    parsed from the responses, so a task with one gold answer also has a value. Scope ``all`` counts ways, ``written``
-    every different set of steps; ``operations`` and ``strategy`` are coarser.
-    Unit: ways. 95 % interval: the reciprocal of the t interval of the mean index with a variance floor; n counts
-    problems with at least two correct samples of a known way. The upper end is open (None) if the index could be 0.
-    Limits: samples of unknown way are excluded (``ways_unknown`` is their share), and the problems that count differ
-    between checkpoints. Depends on the reader: all solutions that only add count as one way. It also falls under
-    moderate sharpening, so it is no verdict.
+    Meaning: the probability that two correct samples of a problem use the same way (unbiased Simpson index) is averaged
+    over problems. The effective number is 1 divided by this mean. It is ``effective_modes`` for tasks that do not list
+    every correct response. Ways are parsed from the responses, so a task with a single gold answer also has a value.
+    Scope ``all`` counts ways. ``written`` counts each different set of steps as a way. ``operations``, ``final`` and
+    ``strategy`` are coarser.
+    Unit: ways. The 95 % interval is the reciprocal of the t interval of the mean index with a variance floor. n counts
+    problems with at least two correct samples of a known way. The upper bound is missing if the index could be 0.
+    Limits: samples of unknown way are excluded (``ways_unknown`` is their share), and checkpoints cover different
+    problems. The number depends on the reader that parses ways: all solutions that only add count as one way. It also
+    falls under moderate sharpening, so a fall alone does not show a loss.
     Source: Simpson 1949, Nature 163:688; as effective number, Hill 1973, Ecology 54:427 (order 2).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways
@@ -60,7 +61,7 @@ def _effective(ways: WayRows, level: str) -> Result:
 
 
 def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
-    """Load the ways; without the base the leading way is unknown."""
+    """Load the ways. Without the base the leading way is unknown at every checkpoint."""
     ways, why = load_ways(evidence)
     if evidence.base_id in why:
         why = {i: why.get(i, f"base: {why[evidence.base_id]}") for i in evidence.checkpoint_ids}
@@ -78,14 +79,14 @@ def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
 def leading_way_share(ways: WayRows) -> Result:
     """Leading way share: the share of correct samples that use the base's most frequent way.
 
-    Meaning: a share that climbs to 1 is collapse onto the base's preference; a share that falls means that another way
-    replaced it, or that there are more ways.
+    Meaning: a share that rises to 1 is collapse onto the base's preference. A falling share means that another way
+    replaced the leading way, or that there are more ways.
     Unit: share of samples (mean over problems with a correct sample of a known way). 95 % t interval over problems with
     a variance floor. The first half of the base's samples determines each problem's leading way, and the base's own
-    share is taken from the second half. If the same samples determined and measured it, the leading way would seem to
-    lose share by chance.
-    Limits: problems whose way is unknown in the base's first half, or at the checkpoint, are excluded; n counts the
-    others.
+    share is computed from the second half. If the same samples were used for both, the leading way would seem to lose
+    share by chance.
+    Limits: problems whose way is unknown in the first half of the base's samples, or at the checkpoint, are excluded. n
+    counts the other problems.
     Source: on-policy learning favours responses that the base finds likely, [C] (The Reasoning Boundary Paradox),
     section 5; the split is ours.
 
@@ -124,13 +125,13 @@ def _load_known(evidence: Evidence) -> Loaded[WayRows]:
 def ways_rarefaction(ways: WayRows, k: int) -> Result:
     """Ways rarefaction: the expected number of distinct ways among k samples.
 
-    Meaning: Σ over the ways of a problem of 1 − C(n−c, k)/C(n, k), the probability that a way used c times in n samples
-    is among k of them, averaged over problems. It falls with every way that training makes rare, even while pass@k
-    stays at 1.
-    Unit: ways. 95 % t interval over problems with a floor for those without one, for k up to n/2 and if five problems
-    or more show one. Equally many samples of a problem at every checkpoint.
+    Meaning: a way that c of n samples use is among k of them with probability 1 − C(n−c, k)/C(n, k). The value is the
+    sum of these probabilities over a problem's ways, averaged over problems. It falls with every way that training
+    makes rare, even if pass@k stays at 1.
+    Unit: ways. 95 % t interval over problems with a variance floor for problems without a way, for k up to n/2 and if
+    at least five problems have a way. Each problem has the same number of samples at every checkpoint.
     Limits: ways that were never sampled, and samples of unknown way, do not count. It also falls under moderate
-    sharpening, so it is no verdict.
+    sharpening, so a fall alone does not show a loss.
     Source: Hurlbert 1971, Ecology 52:577, Eq 14.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways
@@ -159,12 +160,12 @@ def ways_rarefaction(ways: WayRows, k: int) -> Result:
 def ways_unknown(ways: WayRows) -> Result:
     """Ways unknown: the share of correct samples whose way of solving could not be parsed.
 
-    Meaning: these contain no equation, program or expression that the reader can parse. The other measures of ways
-    exclude them, or count them against a loss.
+    Meaning: these samples contain no equation, program or expression that the reader can parse. The other measures of
+    ways exclude them, or count them so that they cannot appear as a loss.
     Unit: share of samples (mean over problems with a correct sample). 95 % t interval over problems with a variance
     floor.
-    Limits: a share that rises over training means that responses change their form, for example to fewer words. The
-    excluded samples are then no random subset.
+    Limits: a share that rises over training means that responses change their form, for example to fewer words. Then
+    the excluded samples are not a random subset.
     Source: ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways
@@ -179,7 +180,7 @@ def ways_unknown(ways: WayRows) -> Result:
 
 
 def _share_of_samples(ways: WayRows, own: pd.DataFrame, is_counted: pd.Series) -> Interval:
-    """Return the share of the counted samples of each problem, mean over problems."""
+    """Return the counted share of each problem's samples, averaged over problems."""
     counted = own["n"].where(is_counted, 0)
     share = counted.groupby(own["problem_id"]).sum() / own["n"].groupby(own["problem_id"]).sum()
     return share_interval(share.to_numpy(dtype=float), cluster_P=ways.evidence.clusters(map(str, share.index)))

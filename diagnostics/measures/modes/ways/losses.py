@@ -1,4 +1,4 @@
-"""Ways of solving that became rarer than under the base."""
+"""Measures of ways of solving that became rarer than under the base."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SCOPES = ("all", "alike")
 def ways_fallen(base: WayRows, late: WayRows) -> Results:
     """Ways fallen: ways of single problems that became significantly rarer (5 %).
 
-    Meaning: scope ``fell`` counts the ways of single problems whose share of the samples fell significantly, ``lost``
-    those of them that no sample uses any more. Pass@k does not show this if another way remains.
-    Unit: ways. Fisher's exact test for each way of each problem, one-sided, with Holm's correction over all of them: if
-    no way fell, the probability of counting any is at most 5 %. n counts the ways that the base used at least once.
-    Equally many samples of a problem at both. The base has no row.
-    Limits: with few samples only a frequent way can fall significantly. A correct sample of unknown way may be of any
-    way of its problem. It counts for each of them, so an unparsed way is never counted as a loss. A way that falls
-    because another rises faster is a loss by definition 2.1 of [A], and may be the aim of training.
+    Meaning: scope ``fell`` counts the ways of single problems whose share of the samples fell significantly. Scope
+    ``lost`` counts those that no sample uses any more. Pass@k does not show such a fall if another way remains.
+    Unit: ways. One-sided Fisher's exact test for each way of each problem, with Holm's correction over all of them. If
+    no way fell, the probability of counting any way is at most 5 %. n counts the ways that the base used at least once.
+    Each problem has the same number of samples at base and checkpoint. The base has no finding.
+    Limits: with few samples only a frequent way can fall significantly. A correct sample of unknown way may use any way
+    of its problem. It is counted for each of them, so an unparsed way never counts as a loss. If a way falls because
+    another way rises faster, it is a loss by definition 2.1 of [A], although it may be the aim of training.
     Source: Definition 2.1 of [A] (arXiv 2601.15609), applied to ways; Fisher's test; Holm 1979, Scand. J. Stat. 6:65.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_ways
@@ -73,18 +73,20 @@ def ways_fallen(base: WayRows, late: WayRows) -> Results:
 def minority_ways_p(base: WayRows, late: WayRows) -> Results:
     """Minority ways, p: the p value that no way other than the leading ones was lost.
 
-    Meaning: a small p proves that correct samples outside each problem's leading way became rarer on these problems,
-    which moderate sharpening cannot cause. It is the verdict's test of modes, applied to ways. In scope ``all`` no
-    sample of unknown way can appear as a loss; scope ``alike`` assumes that samples of unknown way are distributed like
-    the others.
-    Unit: probability, one-sided, for each checkpoint alone: if nothing was lost, p ≤ 0.05 with a probability of at most
-    5 %; compare the least of T checkpoints with 0.05 / T. The first half of the base's samples determines the leading
-    way of each problem; the second half is compared. n counts problems that show a way in the first half.
-    Limits: it tests all k at once and does not measure the size of the loss. In ``all`` a correct sample of unknown way
-    counts as a minority way at the checkpoint, and not under the base; if a few per cent are unknown it misses losses.
-    In ``alike`` its way is drawn (seeded) from the ways of its problem's other samples at that checkpoint, or of all
-    problems if there are none: that detects more, and is wrong if minority ways are the unknown ones. If the two
-    differ, inspect some responses. Every problem must have equally many samples.
+    Meaning: a small p value is evidence that correct samples outside each problem's leading way became rarer on these
+    problems. Moderate sharpening cannot cause that. It is the verdict's test of modes, applied to ways. The scopes
+    treat samples of unknown way differently. In ``all``, a sample of unknown way can never appear as a loss. In
+    ``alike``, samples of unknown way are assumed to be distributed like the others.
+    Unit: probability, one-sided, for each checkpoint separately. If nothing was lost, p ≤ 0.05 with a probability of at
+    most 5 %. For T checkpoints, compare the smallest p value with 0.05 / T. The first half of the base's samples
+    determines the leading way of each problem, and the second half is compared. n counts problems with a known way in
+    the first half.
+    Limits: it tests all k at once, and does not measure the size of the loss. In ``all``, a correct sample of unknown
+    way counts as a minority way at the checkpoint, but not at the base. If a few per cent are unknown, ``all`` misses
+    losses. In ``alike``, the way is drawn at random (seeded) from the ways of the problem's other samples at that
+    checkpoint, or from those of all problems if there are none. That detects more losses, but is wrong if unknown ways
+    are mostly minority ways. If the two scopes differ, read some responses. Every problem must have the same number of
+    samples.
     Source: ``oversharp.diagnostics.statistics.keys.exact_key``, with its sources; Definition 2.1 of [A] (arXiv
     2601.15609).
 
@@ -125,7 +127,7 @@ class _CorrectByWay:
     unknown_P: Int[np.ndarray, " problem"]
 
     def completed(self, rng: np.random.Generator) -> Int[np.ndarray, " problem"]:
-        """Return minority samples, with unknown ways drawn from the known ones."""
+        """Return the minority samples, including unknown ones that are assigned at random."""
         known_P = self.leading_P + self.minority_P
         overall = self.minority_P.sum() / max(int(known_P.sum()), 1)
         share_P = np.where(known_P > 0, self.minority_P / np.maximum(known_P, 1), overall)
