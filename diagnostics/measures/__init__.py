@@ -12,6 +12,7 @@ import difflib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -111,7 +112,7 @@ def explanation(measure: Measure) -> str:
     ]
     head = f"{measure.name}: {measure.title}\nUnit: {measure.unit}. Section: {measure.section}"
     words = " ".join(measure.doc.split()).lower()
-    explained = [meaning for word, meaning in _EXPLAINED_WORDS.items() if word in words]
+    explained = [textwrap.fill(meaning, 116) for word, meaning in _EXPLAINED_WORDS.items() if word in words]
     text = "\n\n".join([head, *paragraphs, *explained])
     cited = [f"[{letter}] {paper}" for letter, paper in PAPERS.items() if f"[{letter}]" in text]
     return "\n".join([text, "", "References:", *cited]) if cited else text

@@ -337,8 +337,8 @@ def test_a_part_that_cannot_be_known_says_what_would_make_it_known() -> None:
         "grader": "graded by one verifier; `oversharp regrade` grades the same samples by another, as a separate "
         "series",
         "sharpening": "the base was not sampled at a lower temperature; run the audit with --controls",
-        "ways": "no correct sample was parsed for its way: there is no correct sample, or there are more than 3,000,000 "
-        "samples",
+        "ways": "no correct sample was parsed for its way: there is no correct sample, or there are more than "
+        "3,000,000 samples",
     }
 
 

@@ -32,7 +32,7 @@ def pass_at_k(counts: Counts, k: int) -> Results:
     whole problem set. ``task:NAME`` is one task if there are several.
     Unit: probability. Estimator: the unbiased 1 − C(n−c, k)/C(n, k) of each problem, where c of n samples are correct.
     95 % t interval over problems with a variance floor. Base and checkpoint use the same problems, so compare them by
-    ``pass_at_k_delta``. Whether two intervals overlap is not a valid test.
+    ``pass_at_k_delta``. An overlap of their intervals is not a valid test.
     Limits: pass@k is unknown for k > n. For k > n/2 it has no interval, because it depends on a few samples per
     problem; k = 1 always has an interval. A response that could not be graded counts as not correct: see
     ``timeout_rate``.

@@ -89,8 +89,8 @@ def change_budget(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
     Meaning: scope ``all`` is the change of pass@k. The other scopes are its parts, which sum to it. Each part is the
     Shapley value of a cause: its effect, averaged over the orders in which the causes can be added.
-    Three causes do not concern the model's ability. In the counterfactual they remove the same share of samples from
-    the distribution in the checkpoint's place.
+    Three causes do not concern the model's ability. If another distribution (such as the sharpened base) takes the
+    checkpoint's place, they remove the same share of its samples.
     - ``cut_off``: what if truncated samples without a boxed answer were correct as often as the others?
     - ``unread``: what if samples without a parsed answer were correct as often as parsed samples?
     - ``grader``: what if the grades of a second verifier counted? It needs `oversharp regrade`.
