@@ -18,7 +18,7 @@ from oversharp.diagnostics.kernel.rows import KernelBatch
 
 @dataclass
 class _OpenSlice:
-    """A slice, the pieces collected so far, and the number of pieces still expected from this batch."""
+    """A slice, its pieces so far, and the number of pieces still expected from this batch."""
 
     slice: Slice
     pieces: list[Piece] = field(default_factory=list)
@@ -26,7 +26,7 @@ class _OpenSlice:
 
 
 class Capture:
-    """Collect the gradient slices of one group over all batches, and add their products to the kernel.
+    """Collect one group's gradient slices over all batches, and add their products.
 
     In the last batch, the products of a slice are added, and the slice is dropped, as soon as backpropagation has
     completed it. With a single batch, only about one slice is in memory at a time.
@@ -49,7 +49,7 @@ class Capture:
 
     @contextmanager
     def capture_batch(self, batch: KernelBatch, *, is_last: bool) -> Iterator[None]:
-        """Capture gradients of the forward and backward passes inside the block, which must run on ``batch``."""
+        """Capture the gradients of the passes inside the block, which must run on ``batch``."""
         self._batch, self._is_last = batch, is_last
         hooks = [module.register_forward_hook(self._at_forward, with_kwargs=True) for module in self._uses]
         try:
@@ -107,7 +107,10 @@ class Capture:
         return collect
 
     def _cut(self, piece: Piece, wanted: Slice) -> Piece:
-        """Return the part of ``piece`` in the slice. It is a copy if it must be kept for later batches."""
+        """Return the part of ``piece`` in the slice.
+
+        It is a copy if it must be kept for later batches.
+        """
         if self._is_last or (wanted.is_whole and not wanted.dense):
             return piece if wanted.is_whole else piece.part(wanted.first, wanted.last, own_memory=False)
         if not isinstance(piece, Outer) or not wanted.dense:

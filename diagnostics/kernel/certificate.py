@@ -49,7 +49,7 @@ class SignedGradients:
 
     @contextmanager
     def collect_pass(self, trained: Sequence[Trained]) -> Iterator[list[Trained]]:
-        """Enable autograd inside the block for the parameters without collected gradients, and yield these."""
+        """Enable autograd inside the block for parameters without gradients, and yield these."""
         new = [parameter for parameter in trained if parameter.name not in self._sums]
         self._sums.update({parameter.name: {} for parameter in new})
         try:
@@ -134,12 +134,12 @@ def check_certificate(kernel: KernelSum, trained: Sequence[Trained], gradients: 
 
 @contextmanager
 def product_with_columns(trained: Sequence[Trained], gradients: SignedGradients) -> Iterator[list[Tensor]]:
-    """Compute inner products of a backward pass's gradients with ∇ Σ c_j log π_j over the kernel's columns.
+    """Multiply gradients of a backward pass with ∇ Σ c_j log π_j over the kernel's columns.
 
-    The backward pass must run inside the block. Yields the list of products, with one number per parameter that has
-    both gradients. Each gradient is dropped after its product, so the gradients of all parameters are never in memory
-    together. On a CPU, reusing that memory costs half as much as allocating new memory. Products are summed in float32
-    along the last axis; the rounding error is far below ``MAX_ROW_DIFFERENCE``.
+    The backward pass must run inside the block. Yields the list of inner products, with one number per parameter that
+    has both gradients. Each gradient is dropped after its product, so the gradients of all parameters are never in
+    memory together. On a CPU, reusing that memory costs half as much as allocating new memory. Products are summed in
+    float32 along the last axis; the rounding error is far below ``MAX_ROW_DIFFERENCE``.
     """
     products: list[Tensor] = []
 

@@ -18,10 +18,10 @@ class KernelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientKernel:
-    """K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over all trainable parameters, in nats² per squared parameter.
+    """K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩, in nats² per squared parameter.
 
-    log π is the sum over response tokens. The kernel of per-token means is ``K_ij / (T_i·T_j)``, where T_i is the
-    number of response tokens of row i.
+    The inner product is over all trainable parameters, and log π is the sum over response tokens. The kernel of
+    per-token means is ``K_ij / (T_i·T_j)``, where T_i is the number of response tokens of row i.
 
     ``certificate`` is the relative difference between cᵀKc and ‖∇ Σ c_i log π_i‖², with a random sign c_i for each row.
     Autograd computes the second term in the same backward pass. The certificate detects an omitted parameter and a

@@ -1,4 +1,4 @@
-"""Compute a gradient kernel: validate the rows, sum the products over all parameters, verify the result."""
+"""Compute a gradient kernel: validate the rows, sum over parameters, verify."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def cross_kernel(
     memory_bytes: int,
     seed: int = 0,
 ) -> Float[np.ndarray, "row column"]:
-    """Return ⟨∇ log π(row), ∇ log π(column)⟩: the influence of training on the columns, on the rows.
+    """Return ⟨∇ log π(row), ∇ log π(column)⟩.
 
-    To first order, a step of plain SGD with learning rate η on Σ_j A_j log π_j changes log π_i by η·Σ_j K_ij A_j.
-    Parameters, precision, memory, certificate and errors are as in ``gradient_kernel``, except that one row and one
-    column are enough.
+    It is the influence of training on the columns (a batch) on the rows (a panel). To first order, a step of plain SGD
+    with learning rate η on Σ_j A_j log π_j changes log π_i by η·Σ_j K_ij A_j. Parameters, precision, memory,
+    certificate and errors are as in ``gradient_kernel``, except that one row and one column are enough.
 
     Source: *The Reasoning Boundary Paradox*, Proposition 3.1.
     """

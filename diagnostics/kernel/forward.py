@@ -1,4 +1,4 @@
-"""Forward pass of the kernel: log π of response tokens, frozen weights, full float32 precision."""
+"""Forward pass of the kernel: log π of response tokens in full float32."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def response_logps(model: nn.Module, batch: KernelBatch) -> Float[Tensor, " resp
 
 
 def sum_logps(logp_T: Float[Tensor, " response_token"], batch: KernelBatch) -> Float[Tensor, " row"]:
-    """Return log π of each row, summed in float64. Raises ``KernelError`` if a sum is not finite."""
+    """Return log π of each row, summed in float64.
+
+    Raises ``KernelError`` if a sum is not finite.
+    """
     logp_sum_B = torch.zeros(len(batch.rows), dtype=torch.float64, device=logp_T.device)
     logp_sum_B.index_add_(0, batch.member_T, logp_T.detach().double())
     refuse_broken(logp_sum_B)

@@ -1,9 +1,10 @@
-"""Run one decoder layer at a time on all batches, so that one layer's gradients of all rows are in memory together.
+"""Run one decoder layer at a time on all batches.
 
-A first forward pass records the inputs of each layer for all rows. Then each layer runs forward and backward from its
-recorded inputs, from the last layer to the first, and returns the gradient at its input. Modules outside the layers
-(embeddings, last norm, head) run again with the layers replaced by their recorded outputs. Compared with a single
-batch, this costs one additional forward pass, for any number of batches.
+This keeps one layer's gradients of all rows in memory together. A first forward pass records the inputs of each layer for
+all rows. Then each layer runs forward and backward from its recorded inputs, from the last layer to the first, and
+returns the gradient at its input. Modules outside the layers (embeddings, last norm, head) run again with the layers
+replaced by their recorded outputs. Compared with a single batch, this costs one additional forward pass, for any number
+of batches.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ class LayerStack:
         return hidden_BLH.grad
 
     def descend(self, below: list[Tensor], index: int) -> None:
-        """Move on to the next lower layer. ``below`` are the gradients at the input of layer ``index``."""
+        """Move on to the next lower layer.
+
+        ``below`` are the gradients at the input of layer ``index``.
+        """
         self.upstream = below
         for calls in self.calls:
             if index + 1 < len(calls):  # run_rest needs the last layer's output
@@ -126,7 +130,7 @@ def find_layers(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def kept_bytes(model: nn.Module, n_tokens: int) -> int:
-    """Return the memory for the inputs of all layers and the gradients of one layer, for ``n_tokens``."""
+    """Return the memory for all layers' inputs and one layer's gradients, for ``n_tokens``."""
     hidden_size = int(innermost(model).get_input_embeddings().weight.shape[1])
     return 4 * hidden_size * (len(find_layers(model)) + 3) * n_tokens
 

@@ -1,4 +1,7 @@
-"""Plan a kernel's computation within the memory budget. Plans depend only on the shapes of model and rows."""
+"""Plan a kernel's computation within the memory budget.
+
+Plans depend only on the shapes of model and rows.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +66,13 @@ class MemoryPlan:
 def find_plan(
     model: nn.Module, trained: Sequence[Trained], extent: Extent, memory_bytes: int | None, *, at_once: bool
 ) -> MemoryPlan:
-    """Return the plan for these rows within ``memory_bytes``; None means a default budget within the free memory.
+    """Return the plan for these rows within ``memory_bytes``.
 
-    The default budget starts at ``LEAST_BYTES``. It doubles until the plan is not ``whole model``, or needs at most
-    ``MAX_RUNS`` runs. On a CPU it starts at half of ``LEAST_BYTES``. There, batches through the whole model are faster
-    than layer by layer, but take more memory than their budget. They are chosen only if half of ``LEAST_BYTES`` is
-    enough for all factors, or twice the budget is too small for layer by layer. Raises ``KernelTooLargeError`` with the
-    share of the rows that would fit.
+    None means a default budget within the free memory. The default budget starts at ``LEAST_BYTES``. It doubles until
+    the plan is not ``whole model``, or needs at most ``MAX_RUNS`` runs. On a CPU it starts at half of ``LEAST_BYTES``.
+    There, batches through the whole model are faster than layer by layer, but take more memory than their budget. They
+    are chosen only if half of ``LEAST_BYTES`` is enough for all factors, or twice the budget is too small for layer by
+    layer. Raises ``KernelTooLargeError`` with the share of the rows that would fit.
     """
     if memory_bytes is not None:
         return _plan_within(model, trained, extent, memory_bytes, at_once=at_once)
@@ -134,7 +137,7 @@ def predict_shortage(
 
 
 def max_budget(model: nn.Module, trained: Sequence[Trained], device: torch.device | None = None) -> int:
-    """Return the largest budget that leaves memory for activations and for the gradients of all weights.
+    """Return the largest budget that leaves memory for activations and weight gradients.
 
     ``device`` is the device on which the model will be loaded, or None if it is loaded already.
     """

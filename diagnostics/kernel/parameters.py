@@ -1,4 +1,4 @@
-"""Find the trained parameters and the modules that use them, and group their gradients by available memory."""
+"""Find the trained parameters, and group their gradients by available memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ class Extent:
 
 
 def find_trained(model: nn.Module) -> list[Trained]:
-    """Return every trained parameter with the modules that use it. Raises ``KernelError`` if there is none."""
+    """Return every trained parameter with the modules that use it.
+
+    Raises ``KernelError`` if there is none.
+    """
     uses: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     names: dict[nn.Parameter, str] = {}
     for prefix, module in model.named_modules():
@@ -120,7 +123,10 @@ def find_trained(model: nn.Module) -> list[Trained]:
 
 
 def activation_bytes(model: nn.Module) -> tuple[int, int]:
-    """Estimate the activation memory of a pass, in bytes: per token, and in addition per response token."""
+    """Estimate the activation memory of a pass, in bytes.
+
+    The first number is per token, the second in addition per response token.
+    """
     head = innermost(model).get_output_embeddings()
     per_token = per_response_token = 0
     for module in model.modules():
@@ -135,7 +141,7 @@ def activation_bytes(model: nn.Module) -> tuple[int, int]:
 
 
 def least_tokens_saved(model: nn.Module) -> float:
-    """Return the number of padding tokens that an additional pass must save to be worth its overhead."""
+    """Return how many padding tokens an additional pass must save to be worth its overhead."""
     embeddings = innermost(model).get_input_embeddings(), innermost(model).get_output_embeddings()
     weights = [own_parameters(module).get("weight") for module in model.modules() if module not in embeddings]
     multiplications_per_token = sum(weight.numel() for weight in weights if weight is not None)
@@ -150,7 +156,10 @@ def workspace_bytes(memory_bytes: int) -> int:
 
 
 def require_budget(trained: Iterable[Trained], n_rows: int, memory_bytes: int) -> None:
-    """Raise ``KernelError`` if the budget is too small for one entry of the widest parameter's first axis."""
+    """Raise ``KernelError`` if the budget is too small for any computation.
+
+    One entry of the widest parameter's first axis must fit.
+    """
     block_bytes = 4 * n_rows * max(parameter.n_in for parameter in trained)
     share = min(WORKSPACE_SHARE, 1 - WORKSPACE_SHARE)
     if block_bytes > share * memory_bytes:
@@ -158,7 +167,7 @@ def require_budget(trained: Iterable[Trained], n_rows: int, memory_bytes: int) -
 
 
 def group_slices(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> list[list[Slice]]:
-    """Cut the parameters into slices, and put these in groups that each fit in the memory budget.
+    """Cut the parameters into slices, in groups that each fit in the memory budget.
 
     Raises ``KernelError`` if more than ``MAX_PASSES`` groups are needed.
     """
@@ -185,7 +194,10 @@ def group_slices(trained: Iterable[Trained], extent: Extent, memory_bytes: int) 
 
 
 def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -> bool:
-    """Return whether the gradients of all parameters fit in the budget, as factors where they have factors."""
+    """Return whether the gradients of all parameters fit in the budget together.
+
+    Gradients are counted as factors where they have factors.
+    """
     kept_bytes = sum(
         _factor_bytes(parameter, parameter.n_out, extent) or _dense_bytes(parameter, parameter.n_out, extent)
         for parameter in trained
@@ -194,7 +206,7 @@ def fit_at_once(trained: Iterable[Trained], extent: Extent, memory_bytes: int) -
 
 
 def _stored_bytes(parameter: Trained, width: int, extent: Extent) -> tuple[int, bool]:
-    """Return the bytes to store ``width`` entries, and whether these are full gradients (else factors)."""
+    """Return the bytes to store ``width`` entries, and whether as full gradients or factors."""
     dense_bytes, factor_bytes = _dense_bytes(parameter, width, extent), _factor_bytes(parameter, width, extent)
     return (dense_bytes, True) if factor_bytes is None else min((factor_bytes, False), (dense_bytes, True))
 
@@ -204,7 +216,10 @@ def _dense_bytes(parameter: Trained, width: int, extent: Extent) -> int:
 
 
 def _factor_bytes(parameter: Trained, width: int, extent: Extent) -> int | None:
-    """Return the bytes of the outer products' factors, None if the gradient is not a sum of outer products."""
+    """Return the bytes of the outer products' factors.
+
+    None if the gradient is not a sum of outer products.
+    """
     if not parameter.uses or not all(is_outer(module, attribute) for module, attribute in parameter.uses):
         return None
     factor_bytes = 0

@@ -1,4 +1,4 @@
-"""Rules, by module type, that compute the rows' gradients of a module's parameters from one call of the module.
+"""Rules that compute the rows' gradients of a module's parameters, by module type.
 
 A parameter's gradient is a matrix: ``O`` is the parameter's first axis, ``I`` all other axes, flattened. A *piece* is
 such a gradient for the rows of one call: a sum of outer products, a one-hot sum, or the full matrix. For modules
@@ -155,7 +155,10 @@ def find_rule(module: nn.Module) -> Rule | None:
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the module's parameters without those of its children; faster than ``named_parameters``."""
+    """Return the module's parameters without those of its children.
+
+    It is faster than ``named_parameters``.
+    """
     return {name: parameter for name, parameter in module._parameters.items() if parameter is not None}
 
 
@@ -165,9 +168,10 @@ def is_outer(module: nn.Module, attribute: str) -> bool:
 
 
 def split_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None:
-    """Split activations into one tensor of rows × tokens × features per band; None for an unknown layout.
+    """Split activations into one tensor of rows × tokens × features per band.
 
-    Known layouts are (row, token, …), (row, head, token, …), concatenated rows, and the head's response tokens.
+    Returns None for an unknown layout. Known layouts are (row, token, …), (row, head, token, …), concatenated rows, and
+    the head's response tokens.
     """
     n_rows, width = batch.ids_BL.shape
     if tokens.ndim >= 3 and tokens.shape[0] == n_rows:
@@ -183,10 +187,10 @@ def split_bands(tokens: Tensor, batch: KernelBatch) -> tuple[Tensor, ...] | None
 
 
 def rows_are_unclear(gradient: Float[Tensor, "... feature"], batch: KernelBatch) -> bool:
-    """Return whether the first axis might not be the rows, because a later axis has the same size.
+    """Return whether the gradient's first axis might not be the rows.
 
-    If a later axis has the same size, the positions without gradient decide: each row's last token and the padding. The
-    certificate would not detect swapped axes.
+    That is possible if a later axis has the same size. Then the positions without gradient decide: each row's last
+    token and the padding. The certificate would not detect swapped axes.
     """
     n_rows, width = batch.ids_BL.shape
     axes = gradient.shape[:-1]
@@ -220,10 +224,10 @@ def _embedding(call: LayerCall) -> dict[str, Piece] | None:
 
 
 def norm(call: LayerCall) -> dict[str, Piece] | None:
-    """Return the pieces of a norm layer. Each feature of its output is affine in the scale parameter w.
+    """Return the pieces of a norm layer.
 
-    The scale may be w, 1 + w, or w times a gate. Without a bias, the derivative of the output by w is the output
-    divided by the scale.
+    Each feature of its output is affine in the scale parameter w. The scale may be w, 1 + w, or w times a gate. Without
+    a bias, the derivative of the output by w is the output divided by the scale.
     """
     module, gradient = call.module, call.gradient
     if type(module) not in call.offsets:

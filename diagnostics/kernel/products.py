@@ -51,7 +51,10 @@ class KernelSum:
         self._buffer = torch.empty(0, device=device)
 
     def scale(self) -> float:
-        """Return the typical ‖Σ_i c_i ∇ log π_i‖·‖Σ_j c_j ∇ log π_j‖ for random signs c: √(Σ_i K_ii Σ_j K_jj)."""
+        """Return √(Σ_i K_ii Σ_j K_jj), over rows i and columns j.
+
+        It is the typical ‖Σ_i c_i ∇ log π_i‖·‖Σ_j c_j ∇ log π_j‖ for random signs c.
+        """
         return float((self.square_N[self._rows].sum() * self.square_N[self._columns].sum()).sqrt())
 
     def scale_of_row(self, row: int) -> float:
@@ -87,7 +90,10 @@ class KernelSum:
             self._add_columns(_materialise(pieces, self._uninitialised(self.n_rows, last - first, n_in), first))
 
     def _uninitialised(self, n_rows: int, n_out: int, n_in: int) -> Float[Tensor, "row out in"]:
-        """Return an uninitialised tensor from a reused buffer: new memory would cost as much as the products."""
+        """Return an uninitialised tensor from a reused buffer.
+
+        New memory would cost as much as the products.
+        """
         n_numbers = n_rows * n_out * n_in
         if n_numbers > len(self._buffer):
             self._buffer = torch.empty(n_numbers, device=self.kernel_RC.device)
@@ -135,7 +141,10 @@ class KernelSum:
 
 
 def _materialise(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> Float[Tensor, "row parameter"]:
-    """Write the sum of ``pieces`` to ``gradient_NOI``, starting at entry ``first`` of the parameter."""
+    """Write the sum of ``pieces`` to ``gradient_NOI``.
+
+    It starts at entry ``first`` of the parameter.
+    """
     n_rows, n_out, _ = gradient_NOI.shape
     written: set[int] = set()
     # one-hot pieces come last: they add to existing gradients, while the other pieces can fill uninitialised memory
@@ -147,7 +156,10 @@ def _materialise(pieces: Sequence[Piece], gradient_NOI: Tensor, first: int) -> F
 
 
 def _products(row_RD: Tensor, column_CD: Tensor) -> Float[Tensor, "row column"]:
-    """Return inner products: float32 sums of ``_COLUMNS_PER_SUM`` products each, added in float64."""
+    """Return inner products, summed in float32 and float64.
+
+    ``_COLUMNS_PER_SUM`` products each are summed in float32. These partial sums are added in float64.
+    """
     n_numbers = row_RD.shape[1]
     whole = n_numbers // _COLUMNS_PER_SUM * _COLUMNS_PER_SUM
     if not whole:
@@ -163,7 +175,10 @@ def _products(row_RD: Tensor, column_CD: Tensor) -> Float[Tensor, "row column"]:
 
 @dataclass(frozen=True, eq=False)
 class _Tokens:
-    """Tokens of all pieces of one type; ``left`` contains vectors (``Outer``) or token ids (``OneHot``)."""
+    """Tokens of all pieces of one type.
+
+    ``left`` contains vectors (``Outer``) or token ids (``OneHot``).
+    """
 
     left: Tensor
     right_TI: Float[Tensor, "token in"]
@@ -213,7 +228,10 @@ def _left_products(first: Tensor, second: Tensor) -> Callable[[slice], Float[Ten
 
 
 def _drop_unused_tokens(pieces: Sequence[Piece], shape: tuple[int, int]) -> tuple[Sequence[Piece], tuple[int, int]]:
-    """Restrict an untied embedding to the tokens that occur in the rows. Other tokens have gradient 0."""
+    """Restrict an untied embedding to the tokens that occur in the rows.
+
+    Other tokens have gradient 0.
+    """
     one_hots = [piece for piece in pieces if isinstance(piece, OneHot)]
     if len(one_hots) < len(pieces):
         return pieces, shape

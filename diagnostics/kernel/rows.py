@@ -23,9 +23,10 @@ _LENGTHS_IN_A_BAND = 1.2
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Distinct rows of tokens: ``rows[:row_end]`` are the kernel's rows, ``rows[column_start:]`` its columns.
+    """Distinct rows of tokens, and which of them are rows and columns of the kernel.
 
-    ``rows[column_start:row_end]`` are both.
+    ``rows[:row_end]`` are the kernel's rows, ``rows[column_start:]`` its columns. ``rows[column_start:row_end]`` are
+    both.
     """
 
     rows: tuple[KernelRow, ...]
@@ -77,7 +78,10 @@ class KernelBatch:
 
     @cached_property
     def bands(self) -> tuple[tuple[int, int, int], ...]:
-        """Bands of consecutive rows of similar length, as (first row, row after the last, longest length)."""
+        """Bands of consecutive rows of similar length.
+
+        A band is (first row, row after the last, longest length).
+        """
         bands, start = [], 0
         for end in range(1, len(self.rows) + 1):
             if end == len(self.rows) or self.lengths[end] > _LENGTHS_IN_A_BAND * self.lengths[start]:
@@ -112,7 +116,7 @@ def require_computable(loaded: LoadedModel, rows: Sequence[KernelRow], *, side: 
 
 
 def pair_rows(rows: Iterable[KernelRow], columns: Iterable[KernelRow]) -> Pairs:
-    """Return the distinct rows of both sides, in an order that does not depend on the order of the input."""
+    """Return the distinct rows of both sides, in an order independent of the input's order."""
     left, right = set(rows), set(columns)
     order = [sorted(part, key=_sort_key) for part in (left - right, left & right, right - left)]
     rows_in_order = tuple(row for part in order for row in part)
@@ -143,7 +147,7 @@ def cut_by_length(
 
 
 def make_batch(loaded: LoadedModel, pairs: Pairs, sign_N: Float[Tensor, " row"], members: Sequence[int]) -> KernelBatch:
-    """Return the rows at indices ``members``, all of one segment, as a padded batch on the model's device."""
+    """Return the rows at ``members``, all of one segment, as a padded batch on the device."""
     chosen = tuple(pairs.rows[member] for member in members)
     lengths = [count_tokens(row) for row in chosen]
     width = max(lengths)

@@ -1,6 +1,7 @@
-"""Run a model within the memory budget, so that each parameter's gradients of all rows are in memory together.
+"""Run a model within the memory budget to compute a kernel.
 
-The plan (``memory_plan``) depends only on the model, the rows and the budget. There are four kinds of plans:
+Products need each parameter's gradients of all rows in memory together. The plan (``memory_plan``) depends only on the model,
+the rows and the budget. There are four kinds of plans:
 
 1. At once: all rows fit in one batch, with one forward and one backward pass. The products of a parameter are computed
    as soon as its gradients are complete. A rectangular kernel has separate batches for rows and columns. Rows with much
@@ -105,11 +106,11 @@ def add_all(
     memory_bytes: int | None,
     note: Callable[[str], None],
 ) -> Float[Tensor, " row"]:
-    """Add all trained parameters to ``kernel`` and ``gradients``, and return each row's log π in nats.
+    """Add all trained parameters to ``kernel`` and ``gradients``; return the rows' log π.
 
-    The gradient of a row is multiplied by its sign in ``sign_N``. If ``memory_bytes`` is None, the budget is chosen
-    from the free memory. ``note`` is called with a line of text if the computation will take long. Raises
-    ``KernelError``.
+    log π is in nats. The gradient of a row is multiplied by its sign in ``sign_N``. If ``memory_bytes`` is None, the
+    budget is chosen from the free memory. ``note`` is called with a line of text if the computation will take long.
+    Raises ``KernelError``.
     """
     model = loaded.model
     require_budget(trained, len(pairs.rows), max_budget(model, trained) if memory_bytes is None else memory_bytes)
@@ -165,7 +166,10 @@ class _Streams:
         self._missing: list[Trained] = []
 
     def add(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
-        """Add the products of ``trained``; return each batch's log π, and the parameters that were not captured."""
+        """Add the products of ``trained`` to the kernel.
+
+        Returns log π of each batch's rows, and the parameters that were not captured.
+        """
         groups = self._plan.groups
         if self._plan.kind == "layer by layer":
             stack = record_layers(self._model, self._batches)
@@ -235,11 +239,11 @@ def _add_row_by_row(
     *,
     memory_bytes: int,
 ) -> None:
-    """Add the products of ``trained``, computed one row at a time; ``rows`` are batches of one row each.
+    """Add the products of ``trained``, computed one row at a time.
 
-    For these parameters the certificate sums the same gradients, so it checks only their products. It cannot use
-    gradients of a larger batch: their forward pass rounds differently, which changes gradients by up to 6e-5 of their
-    length on trained models. Raises ``KernelError``.
+    ``rows`` are batches of one row each. For these parameters the certificate sums the same gradients, so it checks
+    only their products. It cannot use gradients of a larger batch: their forward pass rounds differently, which changes
+    gradients by up to 6e-5 of their length on trained models. Raises ``KernelError``.
     """
     gradients.forget(trained)
     # parameters without uses are budgeted as full gradients
@@ -264,7 +268,10 @@ def _add_row_by_row(
 def _row_gradients(
     model: nn.Module, row: KernelBatch, parameters: Sequence[nn.Parameter]
 ) -> tuple[torch.Tensor | None, ...]:
-    """Return ∇ log π of one row, times its sign; None for each parameter that does not affect the row."""
+    """Return ∇ log π of one row, times its sign, for each parameter.
+
+    A parameter that does not affect the row has None.
+    """
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     try:
         for parameter in before:

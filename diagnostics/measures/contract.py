@@ -1,4 +1,4 @@
-"""Records of a measure: its input (evidence), declaration, plot, and result at one checkpoint."""
+"""Records of a measure: its input (evidence), declaration, plot and results."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True)
 class Unknown:
-    """A result without a value. ``why`` is the reason. The bounds ``low`` and ``high`` may be known."""
+    """A result without a value.
+
+    ``why`` is the reason. The bounds ``low`` and ``high`` may be known.
+    """
 
     why: str
     n: int | None = None
@@ -171,7 +174,9 @@ class Measure:
             raise ValueError(f"measure {self.name}: unknown section {self.section!r}; choose from {get_args(Section)}")
 
     def __call__(self, evidence: Evidence) -> Sequence[Finding]:
-        """Return the findings. If a view of ``needs`` is empty, they are unknown with the reason ``missing``.
+        """Return the findings of the measure.
+
+        If a view of ``needs`` is empty, they are unknown with the reason ``missing``.
 
         Raises ``TypeError`` for a measure in SQL, because it must run on a database.
         """

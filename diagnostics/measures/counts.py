@@ -59,7 +59,7 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCounts:
-    """Counts of distinct labels (answers, modes or ways) at one checkpoint, by problem and label.
+    """Counts of distinct labels (answers, modes or ways) by problem at one checkpoint.
 
     ``group_A`` is the index of each label's problem (0 … n_problems − 1). ``cluster_P`` is the cluster of each problem
     if the audit has clusters.
@@ -126,12 +126,18 @@ def drop_interval(interval: Interval) -> Interval:
 
 
 def keep_reliable_interval(interval: Interval, k: int, n: int) -> Interval:
-    """Return the interval without bounds for k > max(1, n/2), because its variance cannot be estimated."""
+    """Drop the interval's bounds for k > max(1, n/2).
+
+    For these k the variance cannot be estimated.
+    """
     return interval if k <= max(1, n // 2) else drop_interval(interval)
 
 
 def simpson_interval(counts: LabelCounts) -> Interval:
-    """Return the probability that two samples of a problem have the same label, averaged over problems."""
+    """Return the probability that two samples of a problem have the same label.
+
+    The probability is averaged over problems.
+    """
     return share_interval(simpson_index(counts.counts_A, counts.group_A, counts.n_problems), cluster_P=counts.cluster_P)
 
 
@@ -167,13 +173,19 @@ def list_task_scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
 
 @cached_per_evidence
 def load_common_counts(evidence: Evidence) -> Loaded[Counts]:
-    """Load the view ``problem_counts``: a problem has the same number of samples at every checkpoint."""
+    """Load the view ``problem_counts``.
+
+    In it, a problem has the same number of samples at every checkpoint.
+    """
     return _counts(evidence, "problem_counts")
 
 
 @cached_per_evidence
 def load_sampled_counts(evidence: Evidence) -> Loaded[Counts]:
-    """Load the view ``sampled_counts``: all samples. The base may have more samples than other checkpoints."""
+    """Load the view ``sampled_counts``: all samples.
+
+    The base may have more samples than other checkpoints.
+    """
     return _counts(evidence, "sampled_counts")
 
 
@@ -204,7 +216,7 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
 def find_incomplete(
     evidence: Evidence, frame: pd.DataFrame, n_of_row: pd.Series, *, expected: int | None = None
 ) -> dict[str, str]:
-    """Return a reason for each checkpoint that does not have the planned number of samples of every problem.
+    """Return a reason for each checkpoint that lacks planned samples of any problem.
 
     The planned number is the column ``n_planned``, or ``expected`` if given.
     """
@@ -236,10 +248,10 @@ ANSWER_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def count_labels(evidence: Evidence, rows: pd.DataFrame, label: str, *, least: int = 1) -> LabelCounts:
-    """Count the values of column ``label``, for problems with at least ``least`` labelled samples.
+    """Count the values of column ``label`` by problem.
 
-    ``rows`` has the columns problem_id, n and ``label``. A label may have several rows. Rows without a label are
-    ignored.
+    Only problems with at least ``least`` labelled samples count. ``rows`` has the columns problem_id, n and ``label``.
+    A label may have several rows. Rows without a label are ignored.
     """
     counts = rows.groupby(["problem_id", label], observed=True)["n"].sum().reset_index()
     counts = counts[counts.groupby("problem_id", observed=True)["n"].transform("sum") >= least]

@@ -83,10 +83,10 @@ def per_checkpoint(
 def against_base(
     *, input: Input[T], by_k: bool = False, scopes: Sequence[str] = ("all",), **declared: Unpack[Declared]
 ) -> Callable[[Callable[..., Results]], Measure]:
-    """Declare a measure that computes ``function(base, late)`` at every checkpoint except the base.
+    """Declare a measure that computes ``function(base, late)``.
 
-    If ``by_k``, it computes ``function(base, late, k)`` for every k. If the base has no value, no checkpoint has a
-    result.
+    It is computed at every checkpoint except the base. If ``by_k``, it computes ``function(base, late, k)`` for every
+    k. If the base has no value, no checkpoint has a result.
     """
 
     def cases(evidence: Evidence, values: Mapping[str, T], why: Mapping[str, str]) -> Iterator[Case]:
@@ -138,7 +138,10 @@ def per_series(
 def in_sql(
     *, needs: tuple[str, ...], missing: str, of_base: bool = True, **declared: Unpack[Declared]
 ) -> Callable[[Callable[[], str]], Measure]:
-    """Declare a measure that computes all results by the SQL query that ``function()`` returns (see ``Measure``)."""
+    """Declare a measure that computes all results by a SQL query.
+
+    ``function()`` returns the query (see ``Measure``).
+    """
 
     def declare(function: Callable[[], str]) -> Measure:
         source = Input(load=_load_nothing, needs=needs, missing=missing)
@@ -148,7 +151,7 @@ def in_sql(
 
 
 def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
-    """Yield every checkpoint except the base, and why it cannot be compared with the base, or None.
+    """Yield every checkpoint except the base, and why it cannot be compared, or None.
 
     ``why`` has the reason for each checkpoint that cannot be used.
     """
@@ -162,9 +165,9 @@ def compare_with_base(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tu
 
 
 def pair_steps(evidence: Evidence, why: Mapping[str, str]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield each pair of consecutive checkpoints, and the reason why they cannot be compared, or None."""
+    """Yield each pair of consecutive checkpoints, and why they cannot be compared, or None."""
     for before_id, after_id in pairwise(evidence.checkpoint_ids):
-        before_why = f"the checkpoint before: {why[before_id]}" if before_id in why else None
+        before_why = f"previous checkpoint: {why[before_id]}" if before_id in why else None
         yield before_id, after_id, before_why or why.get(after_id)
 
 

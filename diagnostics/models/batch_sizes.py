@@ -1,4 +1,7 @@
-"""Default batch sizes for scoring and sampling. Imports no torch, so that planning an audit can use them."""
+"""Default batch sizes for scoring and sampling.
+
+Imports no torch, so that planning an audit can use them.
+"""
 
 from __future__ import annotations
 

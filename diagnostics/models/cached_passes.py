@@ -55,12 +55,15 @@ def innermost(model: Any) -> Any:
 
 
 def is_plain(cache: Cache) -> bool:
-    """Return whether every layer of the cache stores the keys and values of all tokens, and nothing else."""
+    """Return whether every layer of the cache stores only the keys and values of all tokens."""
     return _all_of(cache, DynamicLayer)
 
 
 def find_reading_rules(model: Any) -> ReadingRules:
-    """Return the rules for this model and its adapter. Where they are unknown, the most restrictive rule applies."""
+    """Return the rules for this model and its adapter.
+
+    Where they are unknown, the most restrictive rule applies.
+    """
     inner = innermost(model)
     accepted = inspect.signature(inner.forward).parameters
     adapter = getattr(model, "active_peft_config", None)
@@ -94,7 +97,10 @@ def read_prompts(
     mask_PL: Bool[Tensor, "prompt token"],
     prompt_of_row_B: Int[Tensor, " row"],
 ) -> Cache | None:
-    """Return the KV cache of left-padded prompts, with one copy per row; None for an unsupported kind of cache."""
+    """Return the KV cache of left-padded prompts, with one copy per row.
+
+    Returns None for an unsupported kind of cache.
+    """
     output = model(
         input_ids=ids_PL,
         attention_mask=mask_PL.long(),
@@ -110,7 +116,9 @@ def read_prompts(
 
 
 def adapter_starts(model: Any, prompt_BP: Int[Tensor, "row token"]) -> list[int | None] | None:
-    """Return the distance of an aLoRA adapter's activation tokens from each prompt's end, in tokens.
+    """Return the distance of an aLoRA adapter's activation tokens from each prompt's end.
+
+    The distance is in tokens.
 
     Returns None for any other model. An entry is None if the prompt lacks the activation tokens. Without these
     distances, peft would search for the tokens in every pass, and would find them in responses too, unlike in
@@ -145,7 +153,10 @@ def _plans_plain_cache(config: Any) -> bool:
 
 
 def _longrope_limit(config: Any) -> int | None:
-    """Return the number of tokens above which LongRoPE (as in Phi-3) changes all positions of a row, else None."""
+    """Return the length above which LongRoPE (as in Phi-3) changes all positions, or None.
+
+    The length is in tokens.
+    """
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(rope, Mapping):

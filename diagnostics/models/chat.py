@@ -1,4 +1,4 @@
-"""Choose whether prompts use the tokenizer's chat template, and check that the template works."""
+"""Choose whether prompts use the tokenizer's chat template, and test the template."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class ChatChoice:
 def choose_chat(
     base: Checkpoint, problems: Sequence[Problem], *, own_words: bool, trained: bool | None, needed_by: str | None
 ) -> ChatChoice:
-    """Choose whether to use the tokenizer's chat template, if the user passed neither --chat nor --no-chat.
+    """Choose whether to use the tokenizer's chat template.
+
+    Called only if the user passed neither --chat nor --no-chat.
 
     Args:
         base: checkpoint with the tokenizer.
@@ -91,7 +93,10 @@ def has_chat_template(base: Checkpoint) -> bool:
 
 
 def trained_with_chat(run: Path) -> bool | None:
-    """Return whether a run of ``oversharp train`` used the chat template. Returns None if unknown."""
+    """Return whether a run of ``oversharp train`` used the chat template.
+
+    Returns None if unknown.
+    """
     try:
         settings = tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("train")
     except (OSError, ValueError):
@@ -108,7 +113,10 @@ def load_chat_tokenizer(base: Checkpoint) -> PreTrainedTokenizerBase:
 
 
 def turn_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Return the special tokens that the chat template writes around a turn, such as <|im_start|>, longest first."""
+    """Return the special tokens that the chat template writes around a turn.
+
+    An example is <|im_start|>. The longest token comes first.
+    """
     turn = [{"role": "user", "content": "?"}]
     try:
         written = render_chat(tokenizer, turn, {})

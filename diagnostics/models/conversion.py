@@ -80,10 +80,10 @@ class Conversion:
 def convert(
     file: Path, out: Path, *, source: ModelSource | None = None, note: Callable[[str], None] = lambda line: None
 ) -> Conversion:
-    """Convert the GGUF ``file`` to a checkpoint in ``out``, unless ``out`` contains its conversion already.
+    """Convert the GGUF ``file`` to a checkpoint in ``out``.
 
-    Weights are dequantised and rounded to bfloat16. The conversion needs the package gguf, and memory for the model in
-    float32.
+    Nothing is done if ``out`` contains its conversion already. Weights are dequantised and rounded to bfloat16. The
+    conversion needs the package gguf, and memory for the model in float32.
 
     Raises:
         ConfigError: the package gguf is not installed, or ``out`` contains other files.
@@ -243,7 +243,10 @@ def _dequantise(file: Path, stated: Mapping[str, Any]) -> tuple[PreTrainedModel,
 
 
 def _plain(quantised: PreTrainedModel) -> PreTrainedModel:
-    """Return a model with the same weights but without quantisation settings, which transformers cannot save."""
+    """Return a model with the same weights, without quantisation settings.
+
+    transformers cannot save a model with these settings.
+    """
     from transformers import AutoModelForCausalLM
 
     config = quantised.config
@@ -272,7 +275,10 @@ def _generation_config(tokenizer: PreTrainedTokenizerBase, stated: Mapping[str, 
 
 
 def load_and_ask(out: Path, *, found: bool) -> Conversion:
-    """Load the checkpoint in ``out`` as an audit does, and generate its answers. Raises ``CheckpointError``."""
+    """Load the checkpoint in ``out`` as an audit does, and generate its answers.
+
+    Raises ``CheckpointError``.
+    """
     loaded = load_path(out, device=torch.device("cpu"), dtype="float32")
     chat = bool(loaded.tokenizer.chat_template)
     settings = SamplingSettings(sampler="transformers", chat=chat)
@@ -305,7 +311,10 @@ def _greedy(loaded: LoadedModel, question: str, settings: SamplingSettings) -> s
 
 
 def _card(file: Path, record: Mapping[str, str], stated: Mapping[str, Any], source: ModelSource) -> str:
-    """Return the README.md of a converted checkpoint. Its YAML header has JSON strings, which are valid YAML."""
+    """Return the README.md of a converted checkpoint.
+
+    Its YAML header has JSON strings, which are valid YAML.
+    """
     name = str(source.name or stated.get("general.name") or file.stem)
     licence = source.licence or stated.get("general.license")
     kinds = _quantisations(file)
@@ -339,7 +348,10 @@ def _quantisations(file: Path) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class PackagedModel:
-    """A GGUF ``file`` in a Python package, with the model's ``title`` and ``licence`` for the model card."""
+    """A GGUF ``file`` in a Python package.
+
+    ``title`` and ``licence`` are written to the model card.
+    """
 
     package: str
     version: str

@@ -45,10 +45,10 @@ def pick_device(wanted: str | None) -> torch.device:
 
 @cache
 def elements_per_chunk(device: torch.device, on_a_cpu: int) -> int:
-    """Return how many entries of a (token, vocabulary) table are computed at a time: ``on_a_cpu``, or more on a GPU.
+    """Return how many entries of a (token, vocabulary) table are computed at a time.
 
-    On a GPU of 80 GB it is 168 million. It depends on the total memory instead of the free memory, so that results are
-    reproducible to the last bit.
+    On a CPU it is ``on_a_cpu``; a GPU computes more. On a GPU of 80 GB it is 168 million. It depends on the total
+    memory instead of the free memory, so that results are reproducible to the last bit.
     """
     if device.type != "cuda":
         return on_a_cpu
@@ -62,7 +62,10 @@ def gpu_name(index: int) -> str:
 
 
 def has_products_of(dtype: str) -> bool:
-    """Return whether this CPU has matrix instructions for ``dtype``. If it has none, float32 is faster."""
+    """Return whether this CPU has matrix instructions for ``dtype``.
+
+    If it has none, float32 is faster.
+    """
     return dtype == "float32" or (dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported())
 
 
@@ -102,7 +105,10 @@ def suitable_threads(model: torch.nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def in_float32(model: torch.nn.Module) -> Iterator[None]:
-    """Convert the model to float32 inside the block. Afterwards the weights are restored, bit for bit."""
+    """Convert the model to float32 inside the block.
+
+    Afterwards the weights are restored, bit for bit.
+    """
     before = {name: parameter.dtype for name, parameter in model.named_parameters()}
     parameters = dict(model.named_parameters())
     try:

@@ -1,6 +1,7 @@
-"""Load weights, adapters and tokenizers, and raise errors for faults that transformers and peft ignore.
+"""Load weights, adapters and tokenizers, and check them.
 
-In all functions, ``name`` is the model's name in error messages.
+The checks find faults that transformers and peft ignore. In all functions, ``name`` is the model's name in error
+messages.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def require_config(path: Path) -> None:
 
 
 def require_files(path: Path, tokenizer_path: Path, *, name: str) -> None:
-    """Raise ``CheckpointError`` unless ``path`` contains a model and ``tokenizer_path`` a tokenizer."""
+    """Raise ``CheckpointError`` unless the model's and the tokenizer's files exist."""
     require_config(path)
     if tokenizer_file((tokenizer_path,)) is None:
         raise CheckpointError(f"{name}: tokenizer.json missing in {tokenizer_path}; copy the file from the base model")
@@ -82,10 +83,10 @@ def require_weights(path: Path) -> None:
 
 
 def needs_code(path: str | Path) -> bool:
-    """Return whether transformers has no class for the model in ``path``, so that it needs code from the folder.
+    """Return whether the model in ``path`` needs modelling code from its folder.
 
-    If transformers has a class, it is used even if the folder contains code. So all audits of the same files use the
-    same model.
+    It does if transformers has no class for it. If transformers has a class, it is used even if the folder contains
+    code. So all audits of the same files use the same model.
     """
     from transformers import PreTrainedConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -95,7 +96,10 @@ def needs_code(path: str | Path) -> bool:
 
 
 def load_outline(path: str | Path) -> PreTrainedModel:
-    """Return the model in ``path`` on the meta device, without weights. Errors of transformers are passed on."""
+    """Return the model in ``path`` on the meta device, without weights.
+
+    Errors of transformers are passed on.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -177,14 +181,14 @@ def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]
 
 
 def _renaming(files: Sequence[Path]) -> dict[str, Any]:
-    """Return the argument of ``from_pretrained`` that removes trainers' prefixes from tensor names."""
+    """Return the ``from_pretrained`` argument that removes trainers' prefixes of tensor names."""
     is_pickle = any(file.suffix != ".safetensors" for file in files)
     return {"key_mapping": dict.fromkeys(MODEL_WRAPPERS, "")} if is_pickle or wrapper_of(files) else {}
 
 
 @contextmanager
 def _pickle_errors(files: Sequence[Path]) -> Iterator[None]:
-    """Replace torch's error for an unsafe pickle, which would recommend running the pickle's code."""
+    """Replace torch's error for an unsafe pickle, which recommends running its code."""
     try:
         yield
     except (pickle.UnpicklingError, ValueError, RuntimeError) as error:
@@ -255,7 +259,9 @@ def _sizes_text(listed: str) -> str:
 
 
 def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str) -> None:
-    """Resize the embeddings of ``model`` to the vocabulary of an adapter that contains complete embeddings.
+    """Resize the embeddings of ``model`` to the vocabulary of an adapter.
+
+    The adapter must contain complete embeddings.
 
     Raises ``CheckpointError`` if the adapter has another vocabulary but lacks the new rows.
     """
@@ -281,7 +287,10 @@ _EMBEDDED = re.compile(r"(embed_tokens|wte|lm_head)(?:\.base_layer|\.modules_to_
 
 @contextmanager
 def _plain_adapter(files: Sequence[Path]) -> Iterator[Path | None]:
-    """Yield a copy of an adapter without trainers' prefixes in tensor names, None if it has no prefix."""
+    """Yield a copy of an adapter without trainers' prefixes in tensor names.
+
+    Yields None if there is no prefix.
+    """
     if not wrapper_of(files):
         yield None
         return

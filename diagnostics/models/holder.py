@@ -1,4 +1,7 @@
-"""Keep one loaded model in memory. Imports torch and transformers when the first model is loaded."""
+"""Keep one loaded model in memory.
+
+Imports torch and transformers when the first model is loaded.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,9 @@ class ModelHolder:
         return pick_device(self.device_name)
 
     def load(self, checkpoint: Checkpoint) -> LoadedModel:
-        """Return the model of ``checkpoint``, and release the previous model. Raises ``CheckpointError``.
+        """Return the model of ``checkpoint``, and release the previous model.
 
-        If both checkpoints have the same base weights, only the adapter is loaded.
+        Raises ``CheckpointError``. If both checkpoints have the same base weights, only the adapter is loaded.
         """
         from oversharp.diagnostics.models.load import load_model, reload_adapter
 

@@ -1,4 +1,4 @@
-"""Load causal language models with their tokenizers, from a directory or the Hugging Face hub."""
+"""Load causal language models with tokenizers, from a directory or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -96,12 +96,13 @@ def load_model(
     trust_remote_code: bool = False,
     engine_share: float = 0.0,
 ) -> LoadedModel:
-    """Load a checkpoint for the audit from local files. An adapter is loaded with its base model.
+    """Load a checkpoint for the audit from local files.
 
-    The checkpoint's sampling defaults (temperature, repetition penalty, …) are dropped, because only the audit's
-    settings apply. Router logits of a mixture of experts are disabled: its balance loss is not needed, and it fails if
-    a pass continues from a KV cache. A model that does not fit one GPU is distributed, and ``engine_share`` of every
-    GPU is kept free. Raises ``CheckpointError`` for the same reasons as ``load_path``.
+    An adapter is loaded with its base model. The checkpoint's sampling defaults (temperature, repetition penalty, …)
+    are dropped, because only the audit's settings apply. Router logits of a mixture of experts are disabled: its
+    balance loss is not needed, and it fails if a pass continues from a KV cache. A model that does not fit one GPU is
+    distributed, and ``engine_share`` of every GPU is kept free. Raises ``CheckpointError`` for the same reasons as
+    ``load_path``.
     """
     from transformers import GenerationConfig
 
@@ -137,12 +138,12 @@ def _copy_contiguous(_head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -
 
 
 def reload_adapter(loaded: LoadedModel, previous: Checkpoint, checkpoint: Checkpoint) -> LoadedModel | None:
-    """Load ``checkpoint`` on the base weights that it shares with ``previous``, so that these are read only once.
+    """Load ``checkpoint`` on the base weights that it shares with ``previous``.
 
-    ``loaded`` is the model of ``previous``. It must not be used afterwards. If the base weights cannot be reused, the
-    function returns None and leaves ``loaded`` unchanged. This is the case for full models, for adapters of other
-    models, and after an adapter that changed its base weights. Raises ``CheckpointError`` for the same reasons as
-    ``load_path``.
+    So these weights are read only once. ``loaded`` is the model of ``previous``. It must not be used afterwards. If the
+    base weights cannot be reused, the function returns None and leaves ``loaded`` unchanged. This is the case for full
+    models, for adapters of other models, and after an adapter that changed its base weights. Raises ``CheckpointError``
+    for the same reasons as ``load_path``.
     """
     under = (checkpoint.base_path or checkpoint.path).resolve()
     same = (previous.base_path or previous.path).resolve() == under and "lora" in (previous.kind, checkpoint.kind)
@@ -286,7 +287,10 @@ def outline_path(path: str | Path) -> LoadedModel:
 
 
 def empty_model(path: str | Path) -> PreTrainedModel:
-    """Return the model of a config.json on the meta device, without weights. Raises ``CheckpointError``."""
+    """Return the model of a config.json on the meta device, without weights.
+
+    Raises ``CheckpointError``.
+    """
     local = is_local(path)
     if local:
         path = Path(path).expanduser()
@@ -308,7 +312,7 @@ def model_folder(path: str | Path) -> Path:
 
 @contextmanager
 def _load_errors(what: str, *, local: bool) -> Iterator[None]:
-    """Silence transformers inside the block, and raise errors of libraries as ``CheckpointError``."""
+    """Silence transformers inside the block; raise library errors as ``CheckpointError``."""
     try:
         with quiet_transformers():
             yield

@@ -1,8 +1,8 @@
-"""Render one chat template under time and memory limits, and print the number of characters of its output.
+"""Render one chat template under limits, and print the length of its output.
 
-``templates`` runs this script in a separate process, with a JSON object on standard input. A chat template can contain
-an endless loop, which cannot be stopped from within its process. The Jinja environment is the same as in transformers,
-so a template behaves in the same way.
+The limits are on time and memory, the length is in characters. ``templates`` runs this script in a separate process,
+with a JSON object on standard input. A chat template can contain an endless loop, which cannot be stopped from within
+its process. The Jinja environment is the same as in transformers, so a template behaves in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 
 
 def main() -> None:
-    """Print the number of characters, "memory" if the limit is exceeded, or "error" if rendering fails."""
+    """Print the number of characters, or "memory" or "error".
+
+    "memory" means that the memory limit was exceeded, "error" that rendering failed.
+    """
     job = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (job["cpu_s"], job["cpu_s"] + 1))

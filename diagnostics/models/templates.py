@@ -38,7 +38,7 @@ class TemplateLimitError(SamplerError):
 
 
 def render_chat(tokenizer: PreTrainedTokenizerBase, turns: Sequence[dict[str, str]], more: Mapping[str, Any]) -> str:
-    """Render ``turns`` with the tokenizer's chat template, up to the start of the assistant turn.
+    """Render ``turns`` with the tokenizer's chat template, ready for the assistant's answer.
 
     ``more`` are additional variables for the template. Raises ``TemplateLimitError`` if a limit is exceeded; the
     message contains the template's file. Errors of transformers and of the template are passed on.
@@ -78,7 +78,10 @@ def _place(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 class _TemplateInput:
-    """A template and its variables, as a cache key. Inputs that differ only in the turns' contents are equal."""
+    """A template and its variables, as a cache key.
+
+    Inputs that differ only in the turns' contents are equal.
+    """
 
     def __init__(self, template: str, variables: Mapping[str, Any]) -> None:
         self.template, self.variables = template, variables
@@ -95,7 +98,10 @@ class _TemplateInput:
 
 @cache
 def _find_fault(given: _TemplateInput) -> str | None:
-    """Return which limit the template exceeds, None if it exceeds no limit or fails for another reason."""
+    """Return which limit the template exceeds, or None.
+
+    None also means that it fails for another reason.
+    """
     job = {
         "template": given.template,
         "variables": given.variables,
@@ -128,7 +134,10 @@ def _find_fault(given: _TemplateInput) -> str | None:
 
 
 class _EndlessError(BaseException):
-    """A template takes too long. A ``BaseException``, so that ``except Exception`` does not catch it."""
+    """A template takes too long.
+
+    A ``BaseException``, so that ``except Exception`` does not catch it.
+    """
 
 
 class _Watch:

@@ -40,7 +40,7 @@ class PromptFormat(Protocol):
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
-    """Return ``text`` as the user turn of the chat template, up to the start of the assistant turn.
+    """Return ``text`` as the user turn of the chat template, ready for the assistant's answer.
 
     Raises ``SamplerError`` if there is no chat template, or if it fails or does not terminate.
     """
@@ -71,7 +71,9 @@ def _can_render(tokenizer: PreTrainedTokenizerBase, turns: list[dict[str, str]],
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, problem: Problem, settings: PromptFormat) -> list[int]:
-    """Return the token ids of a problem's prompt after applying the prompt template and, if set, the chat template.
+    """Return the token ids of a problem's prompt.
+
+    The prompt template and, if set, the chat template are applied.
 
     Raises ``SamplerError`` if the chat template is missing or fails, or if the tokenizer cannot encode the prompt or
     returns no tokens.
@@ -112,7 +114,7 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tupl
 
 
 def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
-    """Raise ``SamplerError`` unless the prompt and ``n_response`` tokens fit in the model's context.
+    """Raise ``SamplerError`` unless prompt and ``n_response`` tokens fit in the context.
 
     Also raises for a prompt token outside the model's vocabulary.
     """

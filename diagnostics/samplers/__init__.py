@@ -1,4 +1,7 @@
-"""Choose and create the sampler that generates responses. Imports torch and vLLM only when a sampler is created."""
+"""Choose and create the sampler that generates responses.
+
+Imports torch and vLLM only when a sampler is created.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def choose_sampler(
 
 
 def lora_ranks(checkpoints: Sequence[Checkpoint]) -> dict[Path, int]:
-    """Return the largest rank of the supported adapters of each base model. vLLM reserves memory for it."""
+    """Return the largest rank of the supported adapters of each base model.
+
+    vLLM reserves memory for it.
+    """
     from oversharp.diagnostics.samplers.vllm_support import lora_rank
 
     ranks: dict[Path, int] = {}

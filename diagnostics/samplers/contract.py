@@ -14,7 +14,10 @@ from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, Sam
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRequest:
-    """Responses of one problem to generate: those at ``sample_indices``, and a greedy one if ``greedy``."""
+    """Responses of one problem to generate.
+
+    They are those at ``sample_indices``, and a greedy response if ``greedy``.
+    """
 
     problem: Problem
     sample_indices: tuple[int, ...]
@@ -59,7 +62,10 @@ class SamplerContext:
 
 
 class Sampler(Protocol):
-    """Generates responses for all checkpoints of a series. ``sample`` loads the checkpoint's weights if needed."""
+    """Generates responses for all checkpoints of a series.
+
+    ``sample`` loads the checkpoint's weights if needed.
+    """
 
     name: str
 

@@ -135,7 +135,10 @@ def _rows(
 
 
 def _rows_that_fit(loaded: LoadedModel, n_tokens: int) -> int:
-    """Return the number of rows of ``n_tokens`` tokens that fit in memory, rounded down to a power of two."""
+    """Return the number of rows that fit in memory, rounded down to a power of two.
+
+    Each row has ``n_tokens`` tokens.
+    """
     config = loaded.model.config.get_text_config()
     heads = getattr(config, "num_attention_heads", 1)  # recurrent models have no attention heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
@@ -281,10 +284,10 @@ def draw_tokens(logits_BV: Float[Tensor, "row vocabulary"], uniform_B: Float[Ten
 
 
 class SeededDraw(LogitsProcessor):
-    """Logits processor that samples the next token and masks all others, so that greedy ``generate`` selects it.
+    """Logits processor that samples the next token and masks all others.
 
-    ``logp_steps`` collects the log-probability of each step's token, at temperature 1 over the whole vocabulary, in
-    nats, as float32.
+    So greedy ``generate`` selects the sampled token. ``logp_steps`` collects the log-probability of each step's token,
+    at temperature 1 over the whole vocabulary, in nats, as float32.
     """
 
     def __init__(
@@ -324,7 +327,10 @@ class SeededDraw(LogitsProcessor):
 
 
 def _warpers(settings: SamplingSettings) -> LogitsProcessorList:
-    """Return the processors for temperature, top-k and top-p, in the order that transformers and vLLM use."""
+    """Return the processors for temperature, top-k and top-p, in this order.
+
+    transformers and vLLM use the same order.
+    """
     warpers = LogitsProcessorList()
     if settings.temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(settings.temperature))

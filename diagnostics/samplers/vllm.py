@@ -1,4 +1,4 @@
-"""Sampler that uses vLLM: one engine per series, whose weights are swapped between checkpoints.
+"""Sampler that uses vLLM: one engine per series, with weights swapped for checkpoints.
 
 The engine runs in a separate process (``vllm_process``). After every start and swap a probe verifies its weights: it
 compares log-probabilities of vLLM with those of transformers (``vllm_probe``).
@@ -111,7 +111,10 @@ class VllmSampler:
     def _draw(
         self, missing: dict[int, _DrawJob], loaded: LoadedModel, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Submit all jobs in ``missing`` and yield their samples; yielded jobs are removed from ``missing``."""
+        """Submit all jobs in ``missing`` and yield their samples.
+
+        Yielded jobs are removed from ``missing``.
+        """
         engine = self._engines.running
         most_rows = 2 * engine.plan.max_num_seqs + ROWS_PER_REQUEST
         waiting = iter(list(missing.items()))

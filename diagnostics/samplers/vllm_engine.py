@@ -161,7 +161,10 @@ class EnginePlan:
 def engine_environment(
     device: str | None, settings: EngineSettings, inherited: Mapping[str, str], *, dtype: str = "float32"
 ) -> dict[str, str]:
-    """Return the environment variables of an engine's process. Variables that the user has set are kept."""
+    """Return the environment variables of an engine's process.
+
+    Variables that the user has set are kept.
+    """
     defaults = {
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
@@ -273,9 +276,10 @@ class EngineProcess:
 
 
 class VllmEngine:
-    """A running engine. Each method raises ``EngineLostError`` if the process has ended or raised an error.
+    """A running engine.
 
-    While draws are unfinished, call only ``submit``, ``collect``, ``abort`` and ``close``.
+    Each method raises ``EngineLostError`` if the process has ended or raised an error. While draws are unfinished, call
+    only ``submit``, ``collect``, ``abort`` and ``close``.
     """
 
     def __init__(self, plan: EnginePlan, process: EngineProcess) -> None:
@@ -341,7 +345,10 @@ class VllmEngine:
         self._process.send(Draws(draws=draws))
 
     def collect(self, *, timeout_s: float | None = None) -> Drawn | None:
-        """Return the next finished draw, in order of completion, None if there is none within ``timeout_s``."""
+        """Return the next finished draw, in order of completion.
+
+        Returns None if none finishes within ``timeout_s`` seconds.
+        """
         reply = self._process.receive(timeout_s)
         if isinstance(reply, Answer):
             raise TypeError(f"{reply} is not a draw")
@@ -364,7 +371,10 @@ class VllmEngine:
 
 
 def _last_exception_line(log: str) -> str:
-    """Return the line of the last exception in a log, or the log's last line if there is no exception."""
+    """Return the line of the last exception in a log.
+
+    If there is no exception, it is the log's last line.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     raised = filter(None, map(_EXCEPTION.match, reversed(lines)))
     return next((match["line"] for match in raised), lines[-1] if lines else "")
@@ -378,7 +388,10 @@ def _first_line(error: str) -> str:
 
 
 def _visible_gpus(device: str | None, tensor_parallel: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variable that makes ``device`` the first visible GPU, as vLLM requires."""
+    """Return the environment variable that makes ``device`` the first visible GPU.
+
+    vLLM requires this.
+    """
     kind, _, index = (device or "").partition(":")
     if kind == "cpu" or not index:
         return {}

@@ -12,7 +12,10 @@ from jaxtyping import Float
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """A LoRA adapter. ``number`` must be unique in an engine; for a known number vLLM keeps the old adapter."""
+    """A LoRA adapter.
+
+    ``number`` must be unique in an engine. For a known number vLLM keeps the old adapter.
+    """
 
     number: int
     path: Path
@@ -88,7 +91,10 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class Abort:
-    """Order to drop every unfinished draw. There is no answer. Draws that finished before may still arrive."""
+    """Order to drop every unfinished draw.
+
+    There is no answer. Draws that finished before may still arrive.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,13 +81,19 @@ def probe_prompts(prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def long_prompt(prompt: tuple[int, ...], *, max_model_len: int) -> tuple[int, ...]:
-    """Repeat ``prompt`` up to ``LONG_PROBE_TOKENS`` tokens, but at most to one token below ``max_model_len``."""
+    """Repeat ``prompt`` up to ``LONG_PROBE_TOKENS`` tokens.
+
+    The result has at most ``max_model_len`` − 1 tokens.
+    """
     length = min(LONG_PROBE_TOKENS, max_model_len - 1)
     return (prompt * (length // len(prompt) + 1))[:length]
 
 
 def compare(loaded: LoadedModel, prompts: Sequence[tuple[int, ...]], rows: Sequence[DrawnRow]) -> ProbeResult:
-    """Compare the engine's log-probabilities of ``rows`` after ``prompts`` with those of transformers."""
+    """Compare the engine's log-probabilities of ``rows`` with those of transformers.
+
+    ``prompts`` are the prompts of the rows.
+    """
     logp, entropy, finite = [0.0], [0.0], True
     own_T: list[Float[np.ndarray, " token"]] = []
     with_entropy = all(row.entropy_T is not None for row in rows)
@@ -114,7 +120,10 @@ def _rounding(
     rows: Sequence[DrawnRow],
     own_T: Sequence[Float[np.ndarray, " token"]],
 ) -> float:
-    """Return the largest difference of log-probabilities from float32, infinite if memory is too small."""
+    """Return the largest difference of log-probabilities from float32.
+
+    It is infinite if memory is too small to compute it.
+    """
     parameters = list(loaded.model.parameters())
     if all(parameter.dtype is torch.float32 for parameter in parameters):
         return 0.0
@@ -136,7 +145,10 @@ def _rounding(
 def next_token_logp(
     loaded: LoadedModel, prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> Float[Tensor, "token vocabulary"]:
-    """Return the log-probabilities of all tokens at each response position, in nats, as float32 on the CPU."""
+    """Return the log-probabilities of all tokens at each response position.
+
+    They are in nats, as float32 on the CPU.
+    """
     model: Any = loaded.model
     ids_1L = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=loaded.device)
     parameters = inspect.signature(innermost(model).forward).parameters

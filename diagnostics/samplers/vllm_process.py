@@ -1,7 +1,7 @@
-"""Process that runs vLLM. It receives orders through a socket, and ends when its parent process ends.
+"""Process that runs vLLM.
 
-vLLM pins threads to cores, replaces functions of torch and writes to the terminal. In a separate process this does not
-affect the audit.
+It receives orders through a socket, and ends when its parent process ends. vLLM pins threads to cores, replaces
+functions of torch and writes to the terminal. In a separate process this does not affect the audit.
 """
 
 from __future__ import annotations
@@ -156,7 +156,10 @@ def _lora_request(adapter: Adapter) -> Any:
 
 
 def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None:
-    """Send replies. Runs in a separate thread: if both processes sent at once, both could block forever."""
+    """Send replies to the parent process.
+
+    Runs in a separate thread: if both processes sent at once, both could block forever.
+    """
     while (reply := outbox.get()) is not None:
         try:
             connection.send(reply)
@@ -165,14 +168,17 @@ def _send_all(connection: Connection, outbox: SimpleQueue[Reply | None]) -> None
 
 
 def _end_with(parent: int) -> None:
-    """Kill this process group when the parent ends. The parent's other children may keep the socket open."""
+    """Kill this process group when the parent ends.
+
+    The parent's other children may keep the socket open.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
     os.killpg(os.getpgid(0), signal.SIGKILL)  # includes all vLLM workers
 
 
 def _import_vllm() -> None:
-    """Import vLLM before the first order arrives, and exclude its objects from garbage collection."""
+    """Import vLLM before the first order, and exclude its objects from garbage collection."""
     gc.disable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

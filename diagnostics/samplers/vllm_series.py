@@ -1,4 +1,4 @@
-"""Run the vLLM engine of a series: start it, load each checkpoint's weights, and verify them."""
+"""Run the vLLM engine of a series: start it, load checkpoints, verify weights."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> None:
-        """Load ``checkpoint`` into the engine and verify it against ``loaded``, the same model in transformers.
+        """Load ``checkpoint`` into the engine and verify its weights.
+
+        ``loaded`` is the same model in transformers.
 
         Raises ``SamplerError`` if the engine's log-probabilities differ even after a restart, ``EngineLostError`` if
         the engine ends.
@@ -126,7 +128,7 @@ class SeriesEngine:
         self._verified = checkpoint.weights_hash
 
     def recover(self, error: EngineLostError, checkpoint: Checkpoint, *, give_up: bool) -> None:
-        """Close the engine that ended, and halve the number of concurrent responses for the next engine.
+        """Close the engine that ended, and halve the number of concurrent responses.
 
         Raises ``SamplerError`` if ``give_up`` is set.
         """
@@ -173,7 +175,10 @@ class SeriesEngine:
         prompts: Sequence[tuple[int, ...]],
         settings: SamplingSettings,
     ) -> EnginePlan:
-        """Return the engine settings that this call needs, at least as large as those of the running engine."""
+        """Return the engine settings that this call needs.
+
+        They are at least as large as those of the running engine.
+        """
         needed = max(map(len, prompts)) + settings.max_tokens
         given = self._context.engine.max_model_len
         if given is not None and given < needed:
@@ -210,7 +215,10 @@ class SeriesEngine:
         )
 
     def _why_restart(self, plan: EnginePlan, checkpoint: Checkpoint) -> str | None:
-        """Return why the engine must restart for this checkpoint, None if it need not or no engine runs."""
+        """Return why the engine must restart for this checkpoint.
+
+        Returns None if it need not restart, or if no engine runs.
+        """
         if self._engine is None or self._model is None:
             return None
         current = self._engine.plan
@@ -225,7 +233,10 @@ class SeriesEngine:
         return why_no_swap(self._model[0], plan.model)
 
     def _has_weights(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the engine has the weights of ``checkpoint``, or for an adapter those of its base."""
+        """Return whether the engine has the weights that the checkpoint needs.
+
+        For an adapter these are the weights of its base.
+        """
         if self._model is None:
             return False
         path, weights_hash = self._model
@@ -258,7 +269,10 @@ class SeriesEngine:
         return EngineProcess(environment)
 
     def _swap(self, checkpoint: Checkpoint) -> bool:
-        """Load the checkpoint's weights into the engine, and return whether its prefix cache was reset."""
+        """Load the checkpoint's weights into the engine.
+
+        Returns whether the engine's prefix cache was reset.
+        """
         self._model = None
         self.running.reload_weights(checkpoint.path.resolve())
         self.running.repack_tied_heads()
@@ -286,7 +300,7 @@ class SeriesEngine:
     # ---------------------------------------------------------------- verification
 
     def _probe(self, label: str, loaded: LoadedModel, *, fresh: bool) -> ProbeResult:
-        """Generate greedy tokens for the probe prompts, and compare their log-probabilities with transformers.
+        """Generate greedy tokens for the probe prompts, and compare with transformers.
 
         The prompts are the same for every swap of an engine.
         """
@@ -304,7 +318,10 @@ class SeriesEngine:
         return compare(loaded, self._probe_prompts, rows)
 
     def _probe_rows(self) -> list[DrawnRow]:
-        """Generate all probe responses in one batch. The batch's shape affects the last bits, so it is constant."""
+        """Generate all probe responses in one batch.
+
+        The batch's shape affects the last bits, so it is constant.
+        """
         draws = [self._probe_draw(-1 - place, prompt_ids) for place, prompt_ids in enumerate(self._probe_prompts)]
         self.running.submit(*draws)
         rows: dict[int, DrawnRow] = {}
@@ -357,7 +374,9 @@ class SeriesEngine:
 
 
 def start_hint(message: str) -> str | None:
-    """Return a hint for a memory error at engine start that a smaller batch would not fix, None for others.
+    """Return a hint for a memory error at engine start.
+
+    Returns None for other errors, and if a smaller batch would fix the error.
 
     >>> start_hint("ValueError: Free memory on device cuda:0 (3.1/79.2 GiB) on startup is less than desired")
     'lower --gpu-memory-share, or stop other programs on the GPU'

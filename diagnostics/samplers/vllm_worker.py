@@ -50,10 +50,10 @@ class WorkerExtension:
         return len(heads)
 
     def oversharp_empty_cache(self) -> int:
-        """Release the KV cache's memory on a CPU until the cache is written again, and return its size in bytes.
+        """Release the memory of the KV cache on a CPU, and return its size in bytes.
 
-        Afterwards the cache contains zeros, as after the engine's start, so its blocks must not be in use. The method
-        also returns free heap memory to the system.
+        The memory is allocated again when the cache is written. Afterwards the cache contains zeros, as after the
+        engine's start, so its blocks must not be in use. The method also returns free heap memory to the system.
         """
         from vllm.platforms import current_platform
 
@@ -68,15 +68,18 @@ class WorkerExtension:
         return use_fused_norms()
 
     def oversharp_replace_adapter_products(self) -> None:
-        """Replace vLLM's CPU code for LoRA, so that it multiplies once per step instead of once per token."""
+        """Replace vLLM's CPU code for LoRA by a faster one.
+
+        It multiplies once per step instead of once per token.
+        """
         replace_adapter_products()
 
     def oversharp_hook_entropy(self) -> None:
-        """Make vLLM return minus the entropy instead of the top token's log-probability if ``logprobs=1``.
+        """Make vLLM return entropies for requests with ``logprobs=1``.
 
-        vLLM itself returns no entropies. The hook works with the V1 model runner, and callers must verify the numbers.
-        On a CPU, log-probabilities are computed for a few rows at a time, to stay in the cache. For all rows together
-        they took a tenth of a step.
+        Minus the entropy replaces the log-probability of the most likely token. vLLM itself returns no entropies. The
+        hook works with the V1 model runner, and callers must verify the numbers. On a CPU, log-probabilities are
+        computed for a few rows at a time, to stay in the cache. For all rows together they took a tenth of a step.
         """
         from vllm.platforms import current_platform
         from vllm.v1.sample.sampler import Sampler
@@ -127,7 +130,9 @@ def empty_pages(tensor: Tensor) -> int:
 
 
 def entropy_nats(logp_BV: Float[Tensor, "row vocabulary"]) -> Float[Tensor, " row"]:
-    """Return the entropy of each row of log-probabilities, in nats. Tokens with probability 0 contribute 0.
+    """Return the entropy of each row of log-probabilities, in nats.
+
+    Tokens with probability 0 contribute 0.
 
     >>> entropy_nats(torch.tensor([[0.5, 0.5, 0.0]]).log())
     tensor([0.6931])
@@ -162,7 +167,10 @@ def _rows_per_chunk(table_BV: Float[Tensor, "row vocabulary"]) -> int:
 
 
 def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tensor, " row"]) -> Any:
-    """Return log-probability and minus entropy as two columns in vLLM's format. Its ranks are not used."""
+    """Return log-probability and minus entropy as two columns in vLLM's format.
+
+    Its ranks are not used.
+    """
     from vllm.v1.outputs import LogprobsTensors
 
     logp_B, entropy_B = logp_and_entropy(logits_BV, token_B)
@@ -177,13 +185,13 @@ def _with_entropy(logits_BV: Float[Tensor, "row vocabulary"], token_B: Int[Tenso
 
 
 def use_fused_norms() -> bool:
-    """Enable vLLM's fused norm kernels on the CPU, and return whether this build of vLLM has them.
+    """Enable vLLM's fused norm kernels on the CPU.
 
-    vLLM's CPU build contains these kernels, but uses them only on GPUs. On a CPU it uses a reference implementation of
-    seven or more operations. For 64 rows of SmolLM2-135M the two norms took 47 and 68 µs with the reference, and 16 and
-    13 µs with the kernels. The kernels round once where the reference rounds twice; each engine's probe verifies the
-    result. The fused activation kernel is not used. It computes one exponential at a time, and took 273 µs where the
-    reference took 95 µs.
+    Returns whether this build of vLLM has them. vLLM's CPU build contains these kernels, but uses them only on GPUs. On
+    a CPU it uses a reference implementation of seven or more operations. For 64 rows of SmolLM2-135M the two norms took
+    47 and 68 µs with the reference, and 16 and 13 µs with the kernels. The kernels round once where the reference
+    rounds twice; each engine's probe verifies the result. The fused activation kernel is not used. It computes one
+    exponential at a time, and took 273 µs where the reference took 95 µs.
     """
     from vllm import ir
 
@@ -226,7 +234,9 @@ def product_with_adapter(
     slot_T: Int[Tensor, " token"],
     dtype: torch.dtype,
 ) -> Float[Tensor, "token output"]:
-    """Return each token's input times the adapter's weights, or 0 for a token with slot -1 (no adapter).
+    """Return each token's input times the adapter's weights.
+
+    The product is 0 for a token with slot -1 (no adapter).
 
     Raises ``ValueError`` if ``weight_1OI`` contains several adapters.
 
@@ -251,9 +261,10 @@ def add_adapter(
     asked_T: Bool[Tensor, " token"] | None = None,
     scale: float = 1.0,
 ) -> None:
-    """Add the adapter's product to ``output_TO``, for each part of the adapter to its own columns.
+    """Add the adapter's product to ``output_TO``.
 
-    ``asked_T`` marks the tokens that use the adapter; None means all tokens.
+    Each part of the adapter is added to its own columns. ``asked_T`` marks the tokens that use the adapter; None means
+    all tokens.
 
     >>> output_TO = torch.zeros(2, 3)
     >>> down, up = [torch.ones(1, 2), 2 * torch.ones(1, 2)], [torch.ones(1, 1), torch.ones(2, 1)]
@@ -275,7 +286,7 @@ def add_adapter(
 
 
 def replace_adapter_products() -> None:
-    """Replace the functions that multiply with a LoRA adapter in vLLM's CPU build, in this process.
+    """Replace the LoRA functions of vLLM's CPU build, in this process.
 
     Before it multiplies, vLLM's CPU build copies the adapter's weights for every token (``weights[index_of_token]``).
     With SmolLM2-135M, rank 16 and 256 responses, this is gigabytes per step and most of the step's time. Our engines

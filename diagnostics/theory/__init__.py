@@ -1,7 +1,8 @@
-"""Closed-form results of the three papers, with errors corrected: pure functions of small float64 arrays.
+"""Closed-form results of the three papers, with errors corrected.
 
-If a paper prints a wrong formula, the function computes the corrected one, and the printed one with
-``as_printed=True``. Its docstring explains the correction. Invalid input raises ``ValueError``.
+The functions are pure and take small float64 arrays. If a paper prints a wrong formula, the function computes the
+corrected one, and the printed one with ``as_printed=True``. Its docstring explains the correction. Invalid input raises
+``ValueError``.
 
 ========================  ==========================================================================================
 ``sampling_bias``         [A] 2.2: the batch-optimal policy, Z′(q), its two lower bounds, Δ_π

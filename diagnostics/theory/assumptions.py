@@ -1,4 +1,7 @@
-"""Check the assumptions of Theorem 2.4 of [A] (arXiv 2601.15609) on a measured gradient kernel."""
+"""Check the assumptions of Theorem 2.4 of [A] on a gradient kernel.
+
+[A] is arXiv 2601.15609.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bound:
-    """The ``value`` of a bound. If the bound is undefined, ``value`` is None and ``why`` is the reason.
+    """The ``value`` of a bound.
+
+    If the bound is undefined, ``value`` is None and ``why`` is the reason.
 
     >>> Bound(why="the batch has no incorrect sample").value is None
     True

@@ -1,4 +1,4 @@
-"""Effect of a training step on one batch, computed from the gradient kernel ([A] 2.3 and [C] 3).
+"""Effect of a training step on one batch, from the gradient kernel ([A] 2.3 and [C] 3).
 
 K_ij = ⟨∇f_i, ∇f_j⟩, where f_i is the probability, log-probability or logit of row i. ``kernel_GG`` is the kernel of the
 G samples of a batch. ``cross_TG`` is the kernel of T other responses (targets) with these samples. The unit of a kernel
@@ -101,7 +101,9 @@ def induced_shift(
 
 
 def cosine_kernel(kernel_NN: ArrayLike) -> Float[np.ndarray, "row row"]:
-    """Return K_ij / √(K_ii K_jj), from −1 to 1. The division corrects for the length of responses.
+    """Return K_ij / √(K_ii K_jj), from −1 to 1.
+
+    The division corrects for the length of responses.
 
     >>> cosine_kernel([[4.0, 1.0], [1.0, 1.0]]).tolist()
     [[1.0, 0.5], [0.5, 1.0]]
@@ -144,7 +146,10 @@ def effective_rank(kernel_NN: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelExtremes:
-    """Smallest and largest self-similarity λ = K_ii and cross-similarity ρ = K_ij of different modes."""
+    """Extremes of self-similarity λ = K_ii, and of cross-similarity ρ = K_ij.
+
+    ρ is taken over pairs of different modes.
+    """
 
     lambda_min: float
     lambda_max: float

@@ -16,10 +16,10 @@ from oversharp.diagnostics.theory.coupling import KernelExtremes
 
 
 def unseen_shift_bound(extremes: KernelExtremes, *, group_size: int, target_sum: float, eta: float) -> Bound:
-    """Return the printed upper bound Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min) for an unsampled mode.
+    """Return the printed upper bound on the shift of an unsampled mode.
 
-    The bound is undefined unless the denominator is positive. It is violated in a few per cent of random instances.
-    Source: [A] Theorem 2.4, Case 1.
+    The bound is Δf ≤ η ρ_max A_sum / (λ_min + (G−1)ρ_min). The bound is undefined unless the denominator is positive.
+    It is violated in a few per cent of random instances. Source: [A] Theorem 2.4, Case 1.
 
     >>> extremes = KernelExtremes(lambda_min=2.0, lambda_max=2.0, rho_min=1.0, rho_max=1.0)
     >>> unseen_shift_bound(extremes, group_size=3, target_sum=4.0, eta=0.5).value

@@ -128,7 +128,10 @@ def _from_gap(
 def check_batch(
     reference_M: ArrayLike, count_M: ArrayLike, advantage_M: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Validate the three arrays and return them as float64. Raises ``ValueError`` for an empty batch."""
+    """Validate the three arrays and return them as float64.
+
+    Raises ``ValueError`` for an empty batch.
+    """
     reference_M = distribution(reference_M, "reference_M", positive=True)
     n_modes = len(reference_M)
     return reference_M, counts(count_M, "count_M", length=n_modes), vector(advantage_M, "advantage_M", length=n_modes)

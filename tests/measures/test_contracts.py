@@ -335,7 +335,7 @@ def test_a_checkpoint_with_a_part_of_its_evidence_is_unknown_and_the_others_keep
     assert {key(f): f.value for f in findings if f.checkpoint_id != "middle"} == values
     whys = [(f.value, f.why[: len(reason)]) for f in findings if f.checkpoint_id == "middle"]
     assert set(whys) == {(None, reason)}
-    compared = ("", "base: ") if measure.of_base else ("base: ", "the checkpoint before: ")
+    compared = ("", "base: ") if measure.of_base else ("base: ", "previous checkpoint: ")
     looked_at = "base" if measure.of_base else "late"
     unknown = [f for f in lacking_one_row(measure, evidence, "base") if f.checkpoint_id == looked_at]
     assert unknown

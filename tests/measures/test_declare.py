@@ -77,7 +77,7 @@ def test_a_step_needs_both_of_its_ends():
         """Correct samples gained in a step."""
         return exactly((after.correct_P - before.correct_P).sum())
 
-    ends = [("a", 1.0), ("b", LACKS), ("c", f"the checkpoint before: {LACKS}")]
+    ends = [("a", 1.0), ("b", LACKS), ("c", f"previous checkpoint: {LACKS}")]
     assert told(gained) == [(name, "all", None, result) for name, result in ends]
 
 

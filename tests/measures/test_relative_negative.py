@@ -59,7 +59,7 @@ def test_problems_where_only_rounding_moved_anything_are_left_out():
     assert {f.scope: (f.value, f.n) for f in moved}["incorrect"] == (1.0, 1)
     still = findings(base, {"q1": (0.5 / rounding, 0.1), "q2": (0.5 * rounding, 0.1)})
     assert [f.value for f in still] == [None] * 3
-    assert still[0].why.startswith("no probability moved since the checkpoint before")
+    assert still[0].why.startswith("no probability changed since the previous checkpoint")
 
 
 def test_a_gap_in_the_scores_leaves_the_next_checkpoint_unknown_too():
@@ -67,7 +67,7 @@ def test_a_gap_in_the_scores_leaves_the_next_checkpoint_unknown_too():
     rows += [(late, "q", m, logp) for late, logp in (("late", -1.5), ("last", -2.0)) for m in "ab"]
     found = {(f.checkpoint_id, f.scope): f for f in relative_negative(tiny_evidence("mode_logps", COLUMNS, rows))}
     assert found["gap", "dominant"].why.startswith("1 of 2 modes are scored here")
-    assert found["late", "dominant"].why.startswith("the checkpoint before: 1 of 2 modes")
+    assert found["late", "dominant"].why.startswith("previous checkpoint: 1 of 2 modes")
     assert found["last", "dominant"].value is not None
 
 

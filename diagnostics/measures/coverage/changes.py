@@ -1,4 +1,4 @@
-"""Measures of the change of pass@k since the base: simultaneous band over checkpoints and k, and k*."""
+"""Measures of the change of pass@k since the base: a simultaneous band, and k*."""
 
 from __future__ import annotations
 

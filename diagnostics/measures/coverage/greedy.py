@@ -1,4 +1,4 @@
-"""Measures of greedy responses: their accuracy, and how well they separate hard from solvable problems."""
+"""Measures of greedy responses: accuracy, and prediction of hard problems."""
 
 from __future__ import annotations
 

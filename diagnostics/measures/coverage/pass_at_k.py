@@ -1,4 +1,4 @@
-"""Measures of pass@k from samples: at every checkpoint, and its paired difference from the base."""
+"""Measures of pass@k from samples, and of its paired difference from the base."""
 
 from __future__ import annotations
 

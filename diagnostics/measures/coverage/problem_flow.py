@@ -1,4 +1,4 @@
-"""Measures of problems solved at least once in n samples, by the base, by a checkpoint, or by both."""
+"""Measures of problems that are solved at least once: lost, gained and kept since the base."""
 
 from __future__ import annotations
 

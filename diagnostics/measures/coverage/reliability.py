@@ -1,4 +1,4 @@
-"""Measures of reliability: the probability that all (Pass^k) or a share (G-Pass@k) of k responses are correct."""
+"""Measures of reliability: all (Pass^k) or a share (G-Pass@k) of k responses are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure of temporal forgetting: problems that an earlier checkpoint solved and this one does not."""
+"""Measure of problems that an earlier checkpoint solved and this one does not."""
 
 from __future__ import annotations
 

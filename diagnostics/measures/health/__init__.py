@@ -1,1 +1,1 @@
-"""Measures of the health of samples and scores: truncation, parsing, grading, lengths, numeric noise."""
+"""Measures of the health of samples and scores, such as truncation and parse failures."""

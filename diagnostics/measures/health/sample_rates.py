@@ -1,4 +1,4 @@
-"""Shares of samples that are truncated, unparsed, ungraded, or graded differently, and answer styles."""
+"""Measures of shares of samples: truncated, unparsed, ungraded, by answer style."""
 
 from __future__ import annotations
 

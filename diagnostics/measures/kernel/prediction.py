@@ -1,4 +1,4 @@
-"""Measure of the correlation between the change that the kernel predicts and the measured change."""
+"""Measure of how well the kernel predicts the measured change."""
 
 from __future__ import annotations
 

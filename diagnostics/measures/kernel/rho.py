@@ -1,4 +1,4 @@
-"""Measures of the coupling ρ, the cosine of two gradients: mean, extremes, null test, ratio to λ."""
+"""Measures of the coupling ρ, the cosine of two gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of the kernel's diagonal and spectrum: self-influence λ, effective rank, condition number."""
+"""Measures of the kernel's diagonal λ and its spectrum."""
 
 from __future__ import annotations
 

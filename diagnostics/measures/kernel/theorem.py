@@ -1,4 +1,4 @@
-"""Measures that check Theorem 2.4 and Corollary 2.2 of [A] on a model's kernel: bounds, assumptions, R."""
+"""Measures that check Theorem 2.4 and Corollary 2.2 of [A] on a model's kernel."""
 
 from __future__ import annotations
 

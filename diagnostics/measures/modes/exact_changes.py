@@ -292,7 +292,7 @@ def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         if base_id in why:
             why_not = f"base: {why[base_id]}"
         elif before_id in why:
-            why_not = f"the checkpoint before: {why[before_id]}"
+            why_not = f"previous checkpoint: {why[before_id]}"
         if why_not:
             yield checkpoint_id, dict.fromkeys(LOSERS, why_not)
         else:
@@ -303,7 +303,7 @@ def _shares_of_losers(base: ExactModes, before: ExactModes, after: ExactModes) -
     lost_PS = _lost_probability(base, before, after)
     has_moved_P = lost_PS.max(axis=1) > 0.0
     if not has_moved_P.any():
-        why_not = "no probability moved since the checkpoint before, beyond the numeric noise of scoring"
+        why_not = "no probability changed since the previous checkpoint by more than the numeric noise of scoring"
         return dict.fromkeys(LOSERS, why_not)
     loser_P, cluster_P = lost_PS[has_moved_P].argmax(axis=1), select_clusters(after.cluster_P, has_moved_P)
     return {scope: yes_no_interval(loser_P == number, cluster_P=cluster_P) for number, scope in enumerate(LOSERS)}

@@ -1,4 +1,4 @@
-"""Measures of the shares and the entropy of the correct modes, from their exact probabilities."""
+"""Measures of shares and entropy of the correct modes, from exact probabilities."""
 
 from __future__ import annotations
 

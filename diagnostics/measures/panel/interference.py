@@ -1,4 +1,7 @@
-"""Measures of the change of log-probabilities of the base's responses, since the base and by step."""
+"""Measures of the change of log-probabilities of the base's responses.
+
+The change is since the base, or since the previous checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from oversharp.diagnostics.measures.panel.scores import (
 )
 from oversharp.diagnostics.statistics.intervals import median_interval
 
-#: The checkpoint before, the checkpoint after, and the reason why the two cannot be compared.
+#: The earlier checkpoint, the later checkpoint, and the reason why the two cannot be compared, or None.
 Pair = tuple[str, str, str | None]
 
 
@@ -84,7 +87,7 @@ def interference(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     title="Interference between checkpoints",
     unit="nats per response",
     rank=20,
-    y_label="Δ⁺ since the checkpoint before (nats per response)",
+    y_label="Δ⁺ since the previous checkpoint (nats per response)",
     signed=True,
 )
 def interference_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
@@ -138,7 +141,7 @@ def interference_magnitude(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     title="Interference magnitude between checkpoints",
     unit="nats²",
     rank=40,
-    y_label="mean squared change since the checkpoint before (nats²)",
+    y_label="mean squared change since the previous checkpoint (nats²)",
 )
 def interference_magnitude_step(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Interference magnitude between checkpoints: the mean squared change by step.

@@ -16,7 +16,7 @@ from oversharp.diagnostics.statistics.units import Interval
 
 NO_NOISE = "no panel response is scored twice here, so the noise is unknown; run the audit again"
 LEAST_EFFECTIVE_SHARE = 0.8
-MOST_NATS = 700.0  # exp(709) is the largest double
+MOST_NATS = 700.0  # exp() of more than 709 exceeds the largest double
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Measures of perplexity: the base's responses under a checkpoint, and a checkpoint's own under the base."""
+"""Measures of perplexity.
+
+They cover the base's responses under a checkpoint, and a checkpoint's own samples under the base.
+"""
 
 from __future__ import annotations
 

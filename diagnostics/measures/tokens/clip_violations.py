@@ -1,13 +1,13 @@
-"""Measures of the share of tokens outside the clip range, on the panel and in the training batches."""
+"""Measures of tokens outside the clip range, on the panel and in training batches."""
 
 from __future__ import annotations
 
 from oversharp.diagnostics.measures.contract import Plot
 from oversharp.diagnostics.measures.declare import in_sql
 
-#: Common table expressions from ``pairs`` (checkpoint_id, step, problem_id, token_logps, token_logps_before) to
-#: ``moments`` (checkpoint_id, step, n, share, half_width), one row per checkpoint. The range is that of PPO's clipping
-#: with ε = 0.2, as in [C] Fig 7.
+#: SQL that both measures share. It computes ``moments`` (checkpoint_id, step, n, share, half_width), one row per
+#: checkpoint, from ``pairs`` (checkpoint_id, step, problem_id, token_logps, token_logps_before). The clip range is that
+#: of PPO with ε = 0.2, as in [C] Fig 7.
 _MOMENTS_OF_PAIRS = """
 tokens AS (
     SELECT

@@ -1,4 +1,4 @@
-"""Measures of token entropy on own samples: mean, by position, and share of tokens with high entropy."""
+"""Measures of token entropy on own samples: mean, by position, share of high entropy."""
 
 from __future__ import annotations
 

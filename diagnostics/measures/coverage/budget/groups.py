@@ -1,8 +1,8 @@
-"""Group problems by their change: lost, gained, guessed, lost a way, unexplained. Pure functions.
+"""Group problems by their change: lost, gained, guessed, lost a way, unexplained.
 
-The samples of a problem are split in two at random, many times. The first part determines the group of the problem, the
-second part the size of its change. So if base and checkpoint are the same, the parts of the change have mean 0 for any
-number of samples.
+Pure functions. The samples of a problem are split in two at random, many times. The first part determines the group of
+the problem, the second part the size of its change. So if base and checkpoint are the same, the parts of the change
+have mean 0 for any number of samples.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Measures that compare checkpoints with the base sampled at a lower temperature, or sharpened from its samples."""
+"""Measures that compare checkpoints with a sharpened base.
+
+The base is sampled at a lower temperature, or sharpened from its samples.
+"""

@@ -288,7 +288,7 @@ def agreeing_shares(
 
 
 def _choices(count_A: Int[np.ndarray, " answer"], draws: int) -> Float[np.ndarray, " answer"]:
-    """Return the number of ordered choices of ``draws`` samples, c (c − 1) …."""
+    """Return the number of ordered choices of ``draws`` samples: c (c − 1) … (c − draws + 1)."""
     return np.asarray(np.prod([np.maximum(count_A - taken, 0) for taken in range(draws)], axis=0, dtype=np.float64))
 
 

@@ -1,4 +1,4 @@
-"""Measures that compare checkpoints with the sharpened base: gain, loss, and share of sharpening."""
+"""Measures that compare checkpoints with the sharpened base: gain, loss, share."""
 
 from __future__ import annotations
 

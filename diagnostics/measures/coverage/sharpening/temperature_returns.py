@@ -1,4 +1,4 @@
-"""Measures of the change of pass@k and pass@1 when a checkpoint is sampled at a higher temperature."""
+"""Measures of the change of pass@k and pass@1 at a higher sampling temperature."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def z_prime_fall(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     name_M = evidence.frames["mode_logps"][["problem_id", "mode"]].drop_duplicates().sort_values(["problem_id", "mode"])
     for before_id, after_id, why_not in pair_steps(evidence, why_modes):
         if why_not is None and before_id in why_samples:
-            why_not = f"the checkpoint before: {why_samples[before_id]}"
+            why_not = f"previous checkpoint: {why_samples[before_id]}"
         if why_not is not None:
             yield after_id, dict.fromkeys(SCOPES, why_not)
             continue

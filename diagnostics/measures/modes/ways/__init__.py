@@ -1,1 +1,1 @@
-"""Measures of the ways of solving a problem, which are parsed from the text of correct samples."""
+"""Measures of the ways of solving a problem, parsed from correct samples."""

@@ -1,4 +1,4 @@
-"""Measures of ways of solving at each checkpoint: effective number, rarefaction, leading way, unknown ways."""
+"""Measures of the number and the shares of ways of solving, at each checkpoint."""
 
 from __future__ import annotations
 
