@@ -40,9 +40,9 @@ def gradient_kernel(
     """Return K_ij = ⟨∇ log π(y_i|x_i), ∇ log π(y_j|x_j)⟩ over the trained parameters.
 
     Trained parameters are those that require a gradient. If none does, because an adapter was loaded for inference, the
-    kernel covers the active adapter's parameters. The model computes in float32, whatever its dtype, and the weights
-    are restored afterwards. Sums over chunks of parameters are float64. log π is in nats and is summed over the
-    response. Gradients flow through the prompt. Repeated rows are computed once.
+    kernel covers the active adapter's parameters. The model computes in float32 for any dtype, and the weights are
+    restored afterwards. Sums over chunks of parameters are float64. log π is in nats and is summed over the response.
+    Gradients flow through the prompt. Repeated rows are computed once.
 
     Args:
         memory_bytes: limit of the memory for stored gradients. The activations of one batch need about as much again,
@@ -56,8 +56,8 @@ def gradient_kernel(
             the context, NaN or infinite numbers, or a certificate above 1e-6.
         KernelTooLargeError: more rows than fit in the budget.
 
-    Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609) section 2.3; *The Reasoning Boundary Paradox*,
-    section 3.1.
+    Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609) section 2.3; *The Reasoning Boundary Paradox*, section
+    3.1.
     """
     if len(rows) < 2:
         raise KernelError(f"the gradient kernel: needs at least two rows; got {plural(len(rows), 'row')}")

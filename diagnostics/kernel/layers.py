@@ -1,7 +1,7 @@
 """Run one decoder layer at a time on all batches.
 
-This keeps one layer's gradients of all rows in memory together. A first forward pass records the inputs of each layer for
-all rows. Then each layer runs forward and backward from its recorded inputs, from the last layer to the first, and
+This keeps one layer's gradients of all rows in memory together. A first forward pass records the inputs of each layer
+for all rows. Then each layer runs forward and backward from its recorded inputs, from the last layer to the first, and
 returns the gradient at its input. Modules outside the layers (embeddings, last norm, head) run again with the layers
 replaced by their recorded outputs. Compared with a single batch, this costs one additional forward pass, for any number
 of batches.

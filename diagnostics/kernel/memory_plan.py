@@ -45,8 +45,8 @@ Kind = Literal["at once", "kept", "layer by layer", "whole model"]
 class MemoryPlan:
     """Order of the computation. ``oversharp.diagnostics.kernel.streaming`` explains the kinds.
 
-    ``groups`` are the groups of slices that are computed together. They are empty for layer by layer.
-    ``memory_bytes`` is the budget.
+    ``groups`` are the groups of slices that are computed together. They are empty for layer by layer. ``memory_bytes``
+    is the budget.
     """
 
     kind: Kind

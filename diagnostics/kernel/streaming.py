@@ -1,7 +1,7 @@
 """Run a model within the memory budget to compute a kernel.
 
-Products need each parameter's gradients of all rows in memory together. The plan (``memory_plan``) depends only on the model,
-the rows and the budget. There are four kinds of plans:
+Products need each parameter's gradients of all rows in memory together. The plan (``memory_plan``) depends only on the
+model, the rows and the budget. There are four kinds of plans:
 
 1. At once: all rows fit in one batch, with one forward and one backward pass. The products of a parameter are computed
    as soon as its gradients are complete. A rectangular kernel has separate batches for rows and columns. Rows with much
@@ -14,8 +14,8 @@ the rows and the budget. There are four kinds of plans:
    at a time, or if their inputs do not fit.
 
 Parameters of unknown modules get their gradients from one row at a time. This is exact for every parameter of every
-model: experts of a mixture, a bare ``nn.Parameter``, a weight shared by two layers. It costs about one more forward
-and backward pass.
+model: experts of a mixture, a bare ``nn.Parameter``, a weight shared by two layers. It costs about one more forward and
+backward pass.
 """
 
 from __future__ import annotations

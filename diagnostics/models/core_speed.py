@@ -1,8 +1,8 @@
 """Measure the speed of one CPU core.
 
-Time estimates of an audit are scaled by this speed. An audit decodes responses token by token, scores whole
-responses, and computes gradients. The speed ratio of two machines differs between these three tasks, so each is
-measured separately, in floating-point operations per CPU second of one thread. Operations are counted as in
+Time estimates of an audit are scaled by this speed. An audit decodes responses token by token, scores whole responses,
+and computes gradients. The speed ratio of two machines differs between these three tasks, so each is measured
+separately, in floating-point operations per CPU second of one thread. Operations are counted as in
 ``ModelShape.token_flop``; a gradient counts as three passes. The measured model has the widths of SmolLM2-135M, a few
 of its layers, and random weights.
 """

@@ -21,9 +21,9 @@ _NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 def choose_dtype(base: Checkpoint, device: torch.device) -> tuple[Dtype, str]:
     """Return the precision for a series with this base, and the reason.
 
-    The default is the precision of the weight files, because models are trained and served in it. Exceptions, which
-    use float32: models below ``ONE_THREAD_BELOW_PARAMETERS`` parameters, for which a lower precision is not faster;
-    dtypes without matrix instructions on this CPU; and weight files without one known precision.
+    It is the precision of the weight files, because models are trained and served in it. float32 is used instead in
+    three cases: the model has fewer than ``ONE_THREAD_BELOW_PARAMETERS`` parameters, so that a lower precision is not
+    faster; this CPU has no matrix instructions for the precision; or the precision of the weight files is unknown.
     """
     from oversharp.diagnostics.models.devices import ONE_THREAD_BELOW_PARAMETERS, has_products_of
 

@@ -58,8 +58,8 @@ def seen_to_unseen_ratio(
     """Return R = N [ (y/A_sum)(λ/ρ + G − 1) − 1 ] for a kernel with equal λ and equal ρ.
 
     R is the gain of a seen mode of the other query, divided by the largest gain of an unseen mode; η cancels. R has no
-    unit. ``as_printed`` returns N (y/A_sum)(λ/ρ + G − 1) − 1, as in the main text, where the last term lacks the
-    factor N. Source: [A] Appendix F (correct), Corollary 2.2 (as printed).
+    unit. ``as_printed`` returns N (y/A_sum)(λ/ρ + G − 1) − 1, as in the main text, where the last term lacks the factor
+    N. Source: [A] Appendix F (correct), Corollary 2.2 (as printed).
 
     >>> seen_to_unseen_ratio(target=1.0, target_sum=4.0, count=2, lambda_over_rho=2.0, group_size=7)
     2.0

@@ -156,7 +156,7 @@ def test_mismatched_shapes_are_refused():
         induced_shift(np.eye(2), [[1.0]], [1.0, 1.0])
     with pytest.raises(ValueError, match="mode_G"):
         target_shifts(np.array([1]), [1.0, 2.0], beta=1.0)
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="the same shape"):
         fit_decay(np.ones((1, 2)), np.ones((2, 1)))
     with pytest.raises(ValueError, match="at least one token"):
         kernel_of_means(np.eye(2), [0, 1])

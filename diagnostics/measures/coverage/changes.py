@@ -90,8 +90,8 @@ def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates.
     The simultaneous 95 % band is from a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a
     variance floor. n counts problems.
-    Limits: k are the powers of two up to half of the smallest number of samples of any problem, whatever k the user
-    set. For larger k the variance of pass@k cannot be estimated. The band is wider than the intervals of
+    Limits: k are the powers of two up to half of the smallest number of samples of any problem, also if the user set
+    other k. For larger k the variance of pass@k cannot be estimated. The band is wider than the intervals of
     ``pass_at_k_delta``, so it has less power at any single checkpoint and k. There is no band for a single problem. All
     checkpoints are compared with the same base samples, so the sampling error of the base shifts the whole curve within
     the band.

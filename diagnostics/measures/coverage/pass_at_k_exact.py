@@ -26,7 +26,7 @@ def pass_at_k_exact(modes: ExactModes, k: int) -> Interval:
     Unit: probability. 95 % t interval over problems with a variance floor. The interval is for the population these
     problems were sampled from. For these problems the value is exact.
     Limits: only for problems that list all accepted responses. Probabilities are at temperature 1 without truncation
-    (no top-p or top-k), whatever sampling settings the audit uses.
+    (no top-p or top-k), even if the audit samples with other settings.
     Source: [A] (arXiv 2601.15609), section 2 (modes and their probabilities).
 
     >>> import math

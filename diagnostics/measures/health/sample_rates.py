@@ -86,7 +86,7 @@ def parse_failure_rate() -> str:
     """Parse failure rate: the share of samples without a parsed final answer.
 
     Meaning: the grader found no answer that it could compare with the gold answer. Such a sample counts as not correct
-    because of its format, whatever its content.
+    because of its format. Its content has no effect.
     Unit: share of samples. n counts samples. There is no interval, because the value describes exactly these samples.
     Limits: if training introduces a new answer format, the parse failures look like a loss of ability. Read a few such
     responses before you conclude that something was lost.
@@ -106,8 +106,8 @@ def ambiguous_rate() -> str:
     """Ambiguous rate: the share of samples without a single definite answer.
 
     Meaning: answers such as "not 42", "at least 42", "42 or 41" and "between 42 and 50" cannot be compared with the
-    gold answer. Such a sample counts as not correct, whatever the gold answer is. The reason stored with the grade
-    names the rule that applied.
+    gold answer. Such a sample counts as not correct for every gold answer. The reason stored with the grade names the
+    rule that applied.
     Unit: share of samples. n counts samples. There is no interval, because the value describes exactly these samples.
     Limits: the rules match words, so they may count a clear answer in unusual wording. Read a few such responses if the
     rate changes between checkpoints.

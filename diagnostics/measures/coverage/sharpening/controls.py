@@ -22,7 +22,7 @@ from oversharp.diagnostics.statistics.keys import inference_ks
 SEED = 0
 #: Exponents α of the power distribution p^α.
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
-#: Number of draws that must agree, and the samples per problem that this requires. With so many samples, the error of
+#: Number of draws that must agree, and the samples per problem that this requires. With that number, the error of
 #: pass@1 and of pass@k at k = n/16 is below half a percentage point, for four kinds of distributions
 #: (benchmarks/results/agreeing.md).
 AGREEING = {1: 1, 2: 32, 3: 64, 4: 128, 8: 256}
