@@ -261,11 +261,11 @@ def relative_negative(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     """Relative negative: the responses that lose probability to others in one step.
 
     Meaning: the responses of a problem are divided into three classes, and the class that lost most probability since
-    the previous checkpoint is determined. ``incorrect`` contains all responses that are no correct mode. ``dominant``
-    is the correct mode that is most likely under the base. ``minority`` contains all other correct modes, whose falls
-    are added. The value of a scope is the share of problems in which it lost most, and the three sum to 1. In the
-    exploitation stage of [B], responses with a low reward lose (``incorrect``). In its exploration stage, the mode that
-    training made dominant loses.
+    the previous checkpoint is determined. ``incorrect`` contains all responses that are not a correct mode.
+    ``dominant`` is the correct mode that is most likely under the base. ``minority`` contains all other correct modes,
+    whose falls are added. The value of a scope is the share of problems in which it lost most, and the three sum to 1.
+    In the exploitation stage of [B], responses with a low reward lose (``incorrect``). In its exploration stage, the
+    mode that training made dominant loses.
     Unit: share of problems, among those in which any class lost more than the numeric noise of scoring (1e-4 nats). n
     counts these. 95 % exact binomial interval over problems. The base has no finding.
     Limits: with 0/1 rewards no correct mode has a negative expected advantage. A correct mode that falls is then not

@@ -33,10 +33,10 @@ def effective_ways(ways: WayRows) -> Results:
     """Effective ways: the effective number of ways of solving a problem.
 
     Meaning: the probability that two correct samples of a problem use the same way (unbiased Simpson index) is averaged
-    over problems. The effective number is 1 divided by this mean. It is ``effective_modes`` for tasks that do not list
-    every correct response. Ways are parsed from the responses, so a task with a single gold answer also has a value.
-    Scope ``all`` counts ways. ``written`` counts each different set of steps as a way. ``operations``, ``final`` and
-    ``strategy`` are coarser.
+    over problems. The effective number is 1 divided by this mean. It replaces ``effective_modes`` for tasks that do not
+    list every correct response. Ways are parsed from the responses, so a task with a single gold answer also has a
+    value. Scope ``all`` counts ways. ``written`` counts each different set of steps as a way. ``operations``, ``final``
+    and ``strategy`` are coarser.
     Unit: ways. The 95 % interval is the reciprocal of the t interval of the mean index with a variance floor. n counts
     problems with at least two correct samples of a known way. The upper bound is missing if the index could be 0.
     Limits: samples of unknown way are excluded (``ways_unknown`` is their share), and checkpoints cover different
