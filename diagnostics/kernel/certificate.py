@@ -114,9 +114,9 @@ def gradients_set_aside(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
 def check_certificate(kernel: KernelSum, trained: Sequence[Trained], gradients: SignedGradients) -> float:
     """Return the relative difference between Σ_ij K'_ij and ⟨∇ Σ c_i log π_i, ∇ Σ c_j log π_j⟩.
 
-    The absolute difference is divided by the second term or by its typical size for random signs (``KernelSum.scale``),
-    whichever is larger. The second term alone can cancel to almost 0 if rows resemble each other. Raises
-    ``KernelError`` above ``MAX_CERTIFICATE``.
+    The absolute difference is divided by the second term, or by its typical size for random signs (``KernelSum.scale``)
+    if that is larger. The second term alone can cancel to almost 0 if rows resemble each other. Raises ``KernelError``
+    above ``MAX_CERTIFICATE``.
     """
     expected = {parameter.name: gradients.product(parameter.name) for parameter in trained}
     off = {name: abs(kernel.sums.get(name, 0.0) - product) for name, product in expected.items()}

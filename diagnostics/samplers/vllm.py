@@ -25,7 +25,7 @@ from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 #: Largest number of responses per request. They return together, so it limits the memory, and the work that is lost if
 #: the process is killed.
 ROWS_PER_REQUEST = 64
-#: A batch is yielded after this number of responses or seconds, whichever comes first.
+#: A batch is yielded after this number of responses, or after this number of seconds if that is earlier.
 BATCH_ROWS = 1024
 BATCH_S = 5.0
 #: vLLM silently raises positive temperatures below this value to it.

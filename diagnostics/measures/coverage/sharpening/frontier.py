@@ -43,9 +43,9 @@ def frontier_gain(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     - ``answers``: draw m samples of the base and keep them only if their answers agree. This needs only the counts of
       answers, so it exists for every import.
     k is the largest power of two that is at most half of the smallest number of samples, and at most the number of
-    samples of the controls. For ``answers`` it is at most a sixteenth of the number of samples. The points of ``answers`` are corrected for
-    first-order bias (jackknife). For an accuracy of half a percentage point, ``answers`` needs 32 samples of each
-    problem for m = 2, 64 for m = 3, 128 for m = 4 and 256 for m = 8.
+    samples of the controls. For ``answers`` it is at most a sixteenth of the number of samples. The points of
+    ``answers`` are corrected for first-order bias (jackknife). For an accuracy of half a percentage point, ``answers``
+    needs 32 samples of each problem for m = 2, 64 for m = 3, 128 for m = 4 and 256 for m = 8.
     Unit: probability (difference). Estimator: unbiased pass@1 and pass@k. The frontier is made monotone (isotonic
     regression) and is interpolated between its points. 95 % interval by a bootstrap over problems that resamples all
     points together. n counts problems.
