@@ -114,7 +114,7 @@ def test_the_longest_prompt_and_response_must_fit_the_context(config: TrainConfi
 
 def test_an_unsuitable_base_is_rejected_before_it_is_trained(tmp_path: Path) -> None:
     config = TrainConfig(output_dir=tmp_path / "run", device="cpu")
-    with pytest.raises(SamplerError, match="6 tokens and 59 of response"):
+    with pytest.raises(SamplerError, match="6 prompt tokens and 59 response tokens"):
         train(replace(config, max_tokens=59))
     assert not (tmp_path / "run" / "base").exists()
     base = tmp_path / "run" / "base"
