@@ -82,8 +82,8 @@ def convert(
 ) -> Conversion:
     """Convert the GGUF ``file`` to a checkpoint in ``out``.
 
-    Nothing is done if ``out`` contains its conversion already. Weights are dequantised and rounded to bfloat16. The
-    conversion needs the package gguf, and memory for the model in float32.
+    If ``out`` contains its conversion already, the file is not converted again. Weights are dequantised and rounded to
+    bfloat16. The conversion needs the package gguf, and memory for the model in float32.
 
     Raises:
         ConfigError: the package gguf is not installed, or ``out`` contains other files.

@@ -38,8 +38,8 @@ def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     probability that all correct samples are at the earlier one is at most 5 %, divided by the number of earlier
     checkpoints.
     Unit: share of problems. 95 % exact binomial interval over problems. The base has no finding.
-    Limits: ``all`` grows with the number of checkpoints even if nothing changes. Of problems with a success rate of 2 %
-    and 64 samples each, chance alone puts 20 % in ``all`` at the first checkpoint after the base, and 27 % at the
+    Limits: ``all`` grows with the number of checkpoints even if nothing changes. Chance alone puts 20 % of the problems
+    with a success rate of 2 % and 64 samples each in ``all`` at the first checkpoint after the base, and 27 % at the
     ninth. For ``clear`` these shares are 0.3 % and 0.01 %. Compare ``all`` with ``problems_gained``. The problems in
     ``clear`` are significant; the others in ``all`` may be chance. The value depends on n, which is the same at every
     checkpoint. A checkpoint with missing samples is skipped.
