@@ -66,7 +66,7 @@ LIMITS: dict[str, int] = {
     "code: hears, believes (gets, verifies)": 1,
     "code: law (distribution)": 25,
     "code: nobody (unknown, no one)": 3,
-    "code: of its own (separate)": 4,
+    "code: of its own (separate)": 3,
     "code: problems like these (the population)": 6,
     "code: said (printed, stated)": 17,
     "code: so many, as far as (the number, if)": 3,

@@ -261,7 +261,7 @@ def _sizes_text(listed: str) -> str:
 def _resize_vocabulary(model: Any, tensors: Sequence[StoredTensor], *, name: str) -> None:
     """Resize the embeddings of ``model`` to the vocabulary of an adapter.
 
-    The adapter must contain complete embeddings.
+    The new size is that of the complete embeddings in the adapter.
 
     Raises ``CheckpointError`` if the adapter has another vocabulary but lacks the new rows.
     """

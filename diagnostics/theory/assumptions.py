@@ -64,7 +64,7 @@ class CouplingFlags:
 def repeats(kernel_NN: ArrayLike) -> Int[np.ndarray, " row"]:
     """Return, for each row, the index of the first row with the same gradient.
 
-    Rows are the same if ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is within 4e-5 of the larger diagonal entry.
+    Rows are the same if ‖g_i − g_j‖² = K_ii + K_jj − 2K_ij is at most 4e-5 times the larger of K_ii and K_jj.
 
     >>> repeats([[2.0, 2.0, 0.5], [2.0, 2.0, 0.5], [0.5, 0.5, 3.0]]).tolist()
     [0, 0, 2]

@@ -107,7 +107,7 @@ def winner_take_all() -> str:
 
     Meaning: the success rate minus the base's success rate, averaged over problems that the base solved about equally
     often. Scope ``base 0`` contains the problems that the base never solved. Scopes ``base 0-10%`` to ``base 90-100%``
-    are bins of the base's success rate, including their upper bound. Winner-take-all means that problems which were
+    are bins of the base's success rate, including their upper bound. Winner-take-all means that problems that were
     already solvable gain while hard problems lose.
     Unit: probability, signed. 95 % t interval over problems with a variance floor. n counts problems. The base has no
     finding. Problems are binned by the base's even-numbered samples, and the base's success rate is computed from its
