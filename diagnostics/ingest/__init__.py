@@ -1,1 +1,1 @@
-"""Import of other tools' samples: from their files to a verdict."""
+"""Import samples of other tools, from their files to a verdict."""

@@ -25,11 +25,11 @@ from oversharp.diagnostics.verifiers import Verifiers
 from oversharp.diagnostics.verifiers.names import RECORDED
 from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
 
-#: Largest sample number.
+#: Largest index of a sample within its problem.
 LARGEST_INDEX = 65_535
 
-NO_STEP = "no step in its fields or name; pass --step, or --base PATH if it is the base model's"
-NO_REWARD = "no reward, though others of this run have one"
+NO_STEP = "no step in its fields or in the file name; pass --step, or --base PATH for samples of the base model"
+NO_REWARD = "no reward, but other records of this run have one"
 NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (
     "verifier {} cannot parse its gold answer; pass another --verifier and check that its grades match the tool's"
@@ -39,16 +39,16 @@ TOO_LARGE_INDEX = f"a sample number above {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
 OTHER_STEP = "its step is not among --steps"
 
-#: Checkpoint, problem, and whether greedy.
+#: Checkpoint id, problem id, and whether decoding was greedy.
 Where = tuple[str, str, bool]
 
 
 @dataclass(kw_only=True)
 class Reading:
-    """Progress of one file. ``faults`` counts unusable records by reason.
+    """Progress of reading one file.
 
-    ``n_conflicting`` samples have another reward than the same response to their problem had before; ``n_empty`` have a
-    reward but no text.
+    ``faults`` counts unusable records by reason. ``n_conflicting`` counts samples whose response occurred earlier with
+    another reward. ``n_empty`` counts samples with a reward but no text.
     """
 
     file: PlannedFile
@@ -65,7 +65,7 @@ class Reading:
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def count(self, steps: Mapping[str, int]) -> None:
-        """Count the part's samples by step and problem; ``steps`` maps checkpoint ids to steps."""
+        """Count the samples of the current part by step and problem. ``steps`` maps checkpoint ids to steps."""
         places = (self.part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
         self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
 
@@ -76,19 +76,19 @@ class Reading:
         self.faults[why] = FaultCount(n=n + 1, first_line=first_line)
 
     def note_step(self, item: Recorded) -> None:
-        """Add a note if the steps of the file decrease, or differ from the step in its name."""
+        """Add a note if steps decrease within the file, or differ from the step in the file name."""
         if item.step is None or self.file.fixed or self.file.importer.name in BY_NAME_ONLY:
-            return  # the user named the field of the step, and rows may have any order
+            return  # the user mapped the step field with --map, and rows may be in any order
         if item.step < self.highest_step and not self.notes:
             backwards = f"from {self.highest_step} to {item.step}"
             self.notes.append(f"line {item.line}: the step decreases {backwards}; a restarted run?")
         elif self.file.step not in (None, item.step) and not self.notes:
-            both = f"the file's name has step {self.file.step}, its field {item.step}"
-            self.notes.append(f"line {item.line}: {both}, which is used; pass --step for another")
+            both = f"the file name has step {self.file.step}, the field {item.step}"
+            self.notes.append(f"line {item.line}: {both}; the field is used; pass --step to override it")
         self.highest_step = max(self.highest_step, item.step)
 
     def note_rewards(self) -> None:
-        """Add a note if a response has several rewards: the store has one grade per text."""
+        """Add a note if equal responses have different rewards: the store has one grade per text."""
         if self.n_conflicting:
             self.notes.append(
                 f"{plural(self.n_conflicting, 'sample')} of {self.n_samples:,} repeat an earlier response with another "
@@ -98,9 +98,10 @@ class Reading:
 
 
 class SampleAssigner:
-    """Checkpoints, problems and sample numbers of one series. ``verifier`` None: the first samples determine it.
+    """Assign checkpoints, problems and indices to the samples of one series.
 
-    ``steps`` maps the steps of the samples so far to their first file.
+    With ``verifier`` None, the first samples determine the verifier. ``steps`` maps each step to the first file with
+    samples of that step.
     """
 
     def __init__(self, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -116,7 +117,7 @@ class SampleAssigner:
 
     @property
     def counts(self) -> Iterator[tuple[int, str, str, bool, int]]:
-        """Step, label, problem, whether greedy, and number of samples, earlier imports included."""
+        """Sample counts as (step, label, problem, is greedy, n), earlier imports included."""
         steps = {checkpoint_id: step for step, checkpoint_id in self._checkpoint_ids.items()}
         for (checkpoint_id, problem_id, greedy), seen in self._seen.items():
             if checkpoint_id in steps:
@@ -124,11 +125,11 @@ class SampleAssigner:
                 yield step, f"step {step}", problem_id, greedy, seen.bit_count()
 
     def add_stored_samples(self, where: Where, indices: Iterable[int]) -> None:
-        """Add the sample numbers of an earlier import."""
+        """Add the sample indices of an earlier import."""
         self._seen[where] = sum(1 << int(index) for index in indices)
 
     def assign(self, block: Sequence[Recorded], reading: Reading) -> AssignedSamples:
-        """Return the usable samples of a block; count the others in ``reading``."""
+        """Return the usable samples of a block, and count the unusable ones in ``reading``."""
         self._choose_verifier(block, reading.file)
         placed = AssignedSamples()
         for run in _runs(block):
@@ -144,7 +145,7 @@ class SampleAssigner:
         return placed
 
     def assign_rows(self, rows: RecordedRows, reading: Reading) -> AssignedRows:
-        """Return the usable rows; count the others in ``reading``."""
+        """Return the usable rows, and count the unusable ones in ``reading``."""
         self._choose_verifier(list(rows.rows(0, SAMPLES_PER_BLOCK).records()), reading.file)
         placed = AssignedRows(rows=rows)
         starts = _starts(rows)
@@ -178,7 +179,7 @@ class SampleAssigner:
         return OTHER_STEP if self._only_steps and step not in self._only_steps else None
 
     def _locate(self, item: Recorded, reading: Reading) -> Where | str:
-        """Return checkpoint and problem of a sample, or why it is unusable."""
+        """Return checkpoint id, problem id and greediness of a sample, or the reason why it is unusable."""
         step = step_of(item, reading.file, self._config)
         why = self._step_fault(step) or self._reward_fault(item)
         if step is None or why is not None:
@@ -207,7 +208,7 @@ class SampleAssigner:
         if fault is not None:
             self._faults[text_key(item.prompt, item.gold, task)] = fault
             return fault
-        assert self.verifier is not None  # chosen from the first samples
+        assert self.verifier is not None  # _choose_verifier sets it first
         problem = problem_of(item, reading.file, self.verifier, self._config.gold)
         source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
         reading.part.add_problem(
@@ -217,8 +218,8 @@ class SampleAssigner:
         return problem.problem_id
 
     def _problem_fault(self, item: Recorded, reading: Reading) -> Fault | None:
-        """Return why a problem cannot be graded, or None."""
-        assert self.verifier is not None  # chosen from the first samples
+        """Return the reason why a problem cannot be graded, or None."""
+        assert self.verifier is not None  # _choose_verifier sets it first
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
         problem = problem_of(item, reading.file, self.verifier, self._config.gold)
@@ -234,15 +235,15 @@ class SampleAssigner:
     def _number_samples(
         self, where: Where, given: Sequence[int | None], lines: Sequence[int], reading: Reading
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the places of the samples that are not duplicates, and their numbers.
+        """Return the positions of the samples that are not duplicates, and their indices.
 
-        ``given`` are the tool's numbers of the samples or None, ``lines`` their lines.
+        ``given`` has the tool's index of each sample, or None. ``lines`` has the line of each sample.
         """
         seen = self._seen.get(where, 0)
         start = seen.bit_length() if given[0] is None else given[0]
         here = range(start, start + len(given))
         in_order = given.count(None) == len(given) if given[0] is None else given == list(here)
-        if in_order and start >= 0 and here[-1] <= LARGEST_INDEX:  # the common case
+        if in_order and start >= 0 and here[-1] <= LARGEST_INDEX:  # fast path: consecutive indices
             bits = ((1 << len(given)) - 1) << start
             if not seen & bits:
                 self._seen[where] = seen | bits
@@ -268,12 +269,12 @@ class SampleAssigner:
 
 
 def step_of(item: Recorded, file: PlannedFile, config: ImportConfig) -> int | None:
-    """Return the step of a sample, merged by ``--window``; None if unknown."""
+    """Return the step of a sample, rounded up to a multiple of ``--window``; None if unknown."""
     return _windowed(file.step if file.fixed or item.step is None else item.step, config)
 
 
 def step_of_file(file: PlannedFile, config: ImportConfig) -> int | None:
-    """Return the step of samples without a step field, merged by ``--window``; None if unknown."""
+    """Return the step in the file name, rounded up to a multiple of ``--window``; None if unknown."""
     return _windowed(file.step, config)
 
 
@@ -282,12 +283,12 @@ def _windowed(step: int | None, config: ImportConfig) -> int | None:
 
 
 def task_of(item: Recorded, file: PlannedFile) -> str:
-    """Return the task of a sample: from its record, else its file, else the name of the series."""
+    """Return the task of a sample: the record's, else the file's, else the name of the series."""
     return item.task or file.task or file.series
 
 
 def problem_of(item: Recorded, file: PlannedFile, verifier: str, gold_list: GoldList) -> Problem:
-    """Return the problem of a sample; ``gold_list``: whether any or all golds of a list are required."""
+    """Return the problem of a sample. ``gold_list``: whether a response must state any or all golds of a list."""
     task, gold = storable(task_of(item, file)), storable(item.gold or "")
     gold = all_of(gold) if gold_list == "all" else gold
     return Problem(task=task, prompt=storable(item.prompt), gold=gold, verifier=verifier)
@@ -299,7 +300,7 @@ def recorded_id(series: str, step: int) -> str:
 
 
 def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
-    """Yield runs of adjacent samples with equal prompt, step, gold, task, decoding and presence of a reward."""
+    """Yield runs of adjacent samples that share prompt, step, gold, task, greediness and presence of a reward."""
     start = 0
     for place, (before, item) in enumerate(pairwise(block), start=1):
         if (
@@ -317,7 +318,7 @@ def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
 
 
 def _starts(rows: RecordedRows) -> list[int]:
-    """Return the start of each run of rows, as in ``_runs``."""
+    """Return the start of each run of rows. Runs are defined as in ``_runs``."""
     differs_N = np.zeros(len(rows) - 1, dtype=bool)
     for name in ("prompt", "step", "gold", "task", "greedy"):
         differs_N |= differs(rows, name)

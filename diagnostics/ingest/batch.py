@@ -1,4 +1,4 @@
-"""Columns of imported samples, written to the store in one transaction, and pairs of ids that have a grade."""
+"""Buffer imported samples as columns, one transaction at a time, and find responses that already have a grade."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from oversharp.diagnostics.records.types import NO_ANSWER, response_digest
 from oversharp.diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
 from oversharp.diagnostics.verifiers.exact import exact_answer
 
-#: Limits of a transaction: samples, and bytes of their texts. DuckDB writes a row group of 122,880 rows directly to the
-#: file, without passing through its log.
+#: Size limits of a transaction: samples, and bytes of their texts. DuckDB row groups have 122,880 rows; a full one is
+#: written directly to the file, bypassing the write-ahead log.
 SAMPLES_PER_COMMIT = 122_880
 BYTES_PER_COMMIT = 256 << 20
-#: Limits of a block of samples that are processed together: they stay in the processor's cache.
+#: Size limits of a block of samples processed together. A block fits into the processor cache.
 SAMPLES_PER_BLOCK = 512
 CHARACTERS_PER_BLOCK = 1 << 20
 
 
 @dataclass(kw_only=True)
 class AssignedSamples:
-    """Samples with the checkpoint, problem and number of each."""
+    """Samples with the checkpoint, problem and index of each."""
 
     items: list[Recorded] = field(default_factory=list)
     checkpoint_ids: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class AssignedSamples:
 
 @dataclass(kw_only=True)
 class AssignedRows:
-    """The rows of ``rows`` at ``places``, in runs of ``lengths`` rows with the same checkpoint and problem."""
+    """Rows of ``rows`` at ``places``. Each run of ``lengths`` rows has one checkpoint and one problem."""
 
     rows: RecordedRows
     places: list[int] = field(default_factory=list)
@@ -87,7 +87,7 @@ class AssignedRows:
 
 
 class Texts:
-    """Concatenated UTF-8 texts in a reused buffer: allocating memory costs more than a copy."""
+    """Concatenated UTF-8 texts in a reused buffer, because allocating memory is slower than copying."""
 
     def __init__(self, n_bytes: int = BYTES_PER_COMMIT) -> None:
         self._bytes = np.empty(n_bytes, dtype=np.uint8)
@@ -125,9 +125,10 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedGrades:
-    """The tool's own grades of a part, as rows of ``GRADES``: ``new`` ones, and ``unsure`` ones that may be stored.
+    """The tool's grades of one part, as rows of ``GRADES``.
 
-    ``n_conflicting`` samples have another grade than the same response had earlier in this part.
+    The store has no grade for the rows in ``new``; it may have one for the rows in ``unsure``. ``n_conflicting`` counts
+    samples whose response has another grade earlier in this part.
     """
 
     new: pa.Table
@@ -135,7 +136,7 @@ class RecordedGrades:
     n_conflicting: int
 
 
-#: Columns of a sample without its text, and columns of its grade.
+#: Sample columns without the text, and grade columns.
 _WITHOUT_TEXT = SAMPLES.remove(SAMPLES.get_field_index("text"))
 _GRADED = pa.schema([("reward", pa.float64()), ("answer", pa.string())])
 
@@ -151,12 +152,12 @@ class SampleBatch:
 
     @property
     def n_samples(self) -> int:
-        """Number of added samples."""
+        """Number of samples in the batch."""
         return len(self._samples)
 
     @property
     def room(self) -> int:
-        """Number of samples until the limit of a transaction; 0 if its texts exceed theirs."""
+        """Number of samples that still fit into the transaction; 0 once the texts exceed ``BYTES_PER_COMMIT``."""
         return SAMPLES_PER_COMMIT - self.n_samples if self._texts.n_bytes < BYTES_PER_COMMIT else 0
 
     @property
@@ -175,7 +176,7 @@ class SampleBatch:
         self._problems.add(*([value] for value in row))
 
     def add_samples(self, placed: AssignedSamples, *, with_numbers: bool) -> None:
-        """Add samples, with log-probability and entropy only if ``with_numbers``."""
+        """Add samples. Log-probability and entropy are added only if ``with_numbers``."""
         items = placed.items
         texts = [item.response.encode("utf-8", "replace") for item in items]
         self._samples.add(
@@ -194,7 +195,7 @@ class SampleBatch:
         self._texts.add(texts)
 
     def add_rows(self, placed: AssignedRows, *, with_numbers: bool) -> None:
-        """Add rows, as ``add_samples``."""
+        """Add rows. The arguments are those of ``add_samples``."""
         texts = placed.column("response", pa.string())
         given: dict[str, pa.Array] = {
             "checkpoint_id": placed.repeat_ids(placed.checkpoint_ids),
@@ -210,9 +211,9 @@ class SampleBatch:
         self._texts.add_column(texts)
 
     def grades(self, verifier: str, least: float, before: GradedPairs | None) -> RecordedGrades:
-        """Return the tool's own grades: the first reward of each response, correct from ``least`` on.
+        """Return the tool's grades: the first reward of each response, correct if it is at least ``least``.
 
-        Pairs in ``before`` are left out; None: earlier pairs are unknown.
+        Pairs (problem, response) in ``before`` are excluded. With ``before`` None, all rows are ``unsure``.
         """
         samples = self._samples.table()
         pairs = IdPairs.from_rows(samples)
@@ -236,7 +237,7 @@ class SampleBatch:
     ) -> pa.Table:
         """Return rows of ``GRADES`` for the samples at these places."""
         taken, texts, answers = pa.array(places_M), self._texts.column(), []
-        for start in range(0, len(taken), SAMPLES_PER_BLOCK):  # in blocks, as texts may be long
+        for start in range(0, len(taken), SAMPLES_PER_BLOCK):  # in blocks to limit memory, since texts may be long
             block = taken.slice(start, SAMPLES_PER_BLOCK)
             listed_answers = samples.column("answer").take(block).to_pylist()
             for text, answer in zip(texts.take(block).to_pylist(), listed_answers, strict=True):
@@ -257,7 +258,7 @@ def _response_ids(texts: pa.StringArray) -> pa.StringArray:
 
 
 class _Rows:
-    """Rows of a table: finished record batches, then lists of values by column."""
+    """Rows of one table: finished record batches, followed by rows that are still lists of values."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -280,14 +281,14 @@ class _Rows:
         self._n_batched += len(rows)
 
     def table(self) -> pa.Table:
-        """Return all rows as one chunk."""
+        """Return all rows as a table with one chunk."""
         self._close()
         whole = pa.Table.from_batches(self._batches, schema=self.schema).combine_chunks()
-        self._batches = whole.to_batches()  # so that later calls need not concatenate them again
+        self._batches = whole.to_batches()  # keep the result, so that the next call concatenates nothing
         return whole
 
     def _close(self) -> None:
-        """Convert the lists to a record batch."""
+        """Convert the pending lists to a record batch."""
         if not self._columns[0]:
             return
         columns = [pa.array(values, kind) for values, kind in zip(self._columns, self.schema.types, strict=True)]
@@ -298,7 +299,7 @@ class _Rows:
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Disable garbage collection: reading creates no cycles, and collection would traverse all samples repeatedly."""
+    """Disable garbage collection: the import creates no cycles, and each collection would traverse all samples."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -309,7 +310,7 @@ def pause_collection() -> Iterator[None]:
 
 
 def storable(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
+    """Replace lone surrogates, which UTF-8 cannot encode, with question marks."""
     if text.isascii():
         return text
     try:
@@ -319,34 +320,34 @@ def storable(text: str) -> str:
     return text
 
 
-# ---------------------------------------------------------------- graded pairs of problem and response
+# ---------------------------------------------------------------- pairs (problem, response) with a grade
 
-#: Odd 64-bit multipliers of a hash.
+#: Odd 64-bit multipliers of the pair hash.
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 
 
 class IdPairs(NamedTuple):
-    """Pairs of problem id and response id, as numbers: ids are 16 hexadecimal digits."""
+    """Pairs (problem id, response id). Each id of 16 hexadecimal digits is stored as a 64-bit integer."""
 
     problem_N: UInt64[np.ndarray, " pair"]
     response_N: UInt64[np.ndarray, " pair"]
 
     @classmethod
     def from_rows(cls, rows: pa.Table) -> IdPairs:
-        """Return the pairs of a table with both id columns."""
+        """Return the pairs of a table with columns ``problem_id`` and ``response_id``."""
         return cls(*(_id_numbers(rows.column(name)) for name in ("problem_id", "response_id")))
 
     def take(self, places_M: Int64[np.ndarray, " taken"]) -> IdPairs:
-        """Return the pairs at these places."""
+        """Return the pairs at the positions ``places_M``."""
         return IdPairs(self.problem_N[places_M], self.response_N[places_M])
 
     @property
     def hashes(self) -> UInt64[np.ndarray, " pair"]:
-        """A hash of each pair; together with the response's number it identifies the pair."""
+        """Hash of each pair. Hash and response id together identify the pair."""
         return self.problem_N * _FACTORS[0] + self.response_N * _FACTORS[1]
 
     def first_places(self) -> Int64[np.ndarray, " pair"]:
-        """Return the place of the first occurrence of each pair."""
+        """Return for each pair the position of its first occurrence."""
         order_N = np.lexsort((self.response_N, self.problem_N))  # stable
         ordered = self.take(order_N)
         begins_N = np.ones(len(order_N), dtype=bool)
@@ -362,20 +363,20 @@ def _id_numbers(ids: pa.ChunkedArray) -> UInt64[np.ndarray, " id"]:
 
 
 def _id_digits(ids: pa.StringArray) -> memoryview | bytes:
-    """Return a view of the concatenated digits of all ids, 16 each."""
+    """Return the 16 digits of every id, concatenated."""
     digits = ids.buffers()[2]
     start = int(np.frombuffer(ids.buffers()[1], dtype=np.int32)[ids.offset]) if len(ids) else 0
     return b"" if digits is None else memoryview(digits)[start : start + 16 * len(ids)]
 
 
 class GradedPairs:
-    """Pairs that were written before, as two 64-bit numbers each: 80 MB for 5 million."""
+    """Pairs that are already graded. Each pair takes two 64-bit integers: 80 MB for 5 million pairs."""
 
     def __init__(self) -> None:
-        self._runs: list[_SortedPairs] = []  # each less than half as long as the one before
+        self._runs: list[_SortedPairs] = []  # each run is less than half as long as the run before it
 
     def add_pairs(self, pairs: IdPairs) -> tuple[Bool[np.ndarray, " pair"], Bool[np.ndarray, " pair"]]:
-        """Add distinct pairs. Returns which are new, and which may be new (another pair has their hash)."""
+        """Add distinct pairs; return which are new, and which may be new because another pair has the same hash."""
         hash_N = pairs.hashes
         order_N = np.argsort(hash_N, kind="stable")
         run = _SortedPairs(hash_N[order_N], pairs.response_N[order_N])
@@ -402,7 +403,7 @@ class GradedPairs:
 
 
 class _SortedPairs(NamedTuple):
-    """Pairs sorted by hash. The response's number distinguishes pairs of the same hash."""
+    """Pairs sorted by hash. The response id distinguishes pairs with the same hash."""
 
     hash_N: UInt64[np.ndarray, " pair"]
     response_N: UInt64[np.ndarray, " pair"]

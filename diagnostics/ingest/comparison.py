@@ -1,4 +1,4 @@
-"""Compare the grades of an import with the tool's scores, and several scores of a tool with each other."""
+"""Compare our grades with the tool's scores, and several scores of a tool with each other."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.words.numbers import signed_text
 from oversharp.diagnostics.verifiers.names import RECORDED
 
-#: Largest rounding error of a score: tools write shares of n responses with at least four decimals.
+#: Largest rounding error of a score: tools write fractions of n responses with at least four decimals.
 TOLERANCE = 1e-4
-#: Responses per query of grades.
+#: Number of responses whose grades one query loads.
 RESPONSES_PER_QUERY = 20_000
-#: Distinct rewards that a warning lists.
+#: Number of distinct rewards that a warning lists.
 REWARDS_LISTED = 5
-#: Least difference of the changes of two scores, in standard errors paired over problems (two-sided level 0.3 %).
+#: Smallest reported difference between the changes of two scores, in standard errors paired over problems. It
+#: corresponds to a two-sided level of 0.3 %.
 _LEAST_ERRORS = 3.0
 
 
@@ -40,8 +41,9 @@ _LEAST_ERRORS = 3.0
 class Disagreement:
     """Differences between our grades and the tool's scores, for one file, task and step.
 
-    ``n_compared`` counts problems, or responses if ``of_responses``; ``n_differ`` of them differ, the first in line
-    ``first_line`` with the scores ``first_tool`` and ``first_ours``. Both means are over all compared.
+    ``n_compared`` counts problems, or responses if ``of_responses``. ``n_differ`` of them differ. The first difference
+    is in line ``first_line``, with scores ``first_tool`` and ``first_ours``. ``tool_mean`` and ``our_mean`` are over
+    all compared units.
     """
 
     path: Path
@@ -62,13 +64,13 @@ class Disagreement:
 
     @property
     def sentence(self) -> str:
-        """Warning with the differences and what to do."""
+        """Warning with the differences and a hint."""
         units = "responses" if self.of_responses else "problems"
         hint = "without --regrade the tool's scores are used" if self.regraded else _HINT
         return (
-            f"{self.path}: task {self.task}, step {self.step}: grades differ from those of {self.tool}: its "
-            f"{self.metric} is {_format_value(self.tool_mean)}, by {self.verifier} it is "
-            f"{_format_value(self.our_mean)}; {self.n_differ} of {self.n_compared} {units} differ, the first in line "
+            f"{self.path}: task {self.task}, step {self.step}: grades differ from those of {self.tool}: "
+            f"{self.metric} is {_format_value(self.tool_mean)} by {self.tool} and {_format_value(self.our_mean)} by "
+            f"{self.verifier}; {self.n_differ} of {self.n_compared} {units} differ, the first in line "
             f"{self.first_line} ({_format_value(self.first_tool)} and {_format_value(self.first_ours)}). The verdict "
             f"uses the grades of {self.verifier}; {hint}"
         )
@@ -79,9 +81,9 @@ _HINT = "import under another --name with another --verifier, or with --reward t
 
 @dataclass(frozen=True, kw_only=True)
 class PartialRewards:
-    """Rewards of one task, some between wrong and right, where the least correct reward is not given.
+    """Rewards of one task between wrong and right, if the user did not pass ``--correct-at``.
 
-    ``n_of`` has the samples by reward; ``n_correct`` of them have at least ``least``.
+    ``n_of`` has pairs (reward, number of samples). ``n_correct`` samples have a reward of at least ``least``.
     """
 
     tool: str
@@ -92,15 +94,15 @@ class PartialRewards:
 
     @property
     def sentence(self) -> str:
-        """Warning with the rewards, the number of correct samples, and the flag that sets the limit."""
+        """Warning with the rewards, the number of correct samples, and the flag that sets the threshold."""
         total = sum(n for _, n in self.n_of)
         frequent = sorted(sorted(self.n_of, key=lambda pair: -pair[1])[:REWARDS_LISTED])
         listed = ", ".join(f"{_format_value(reward)} ({n})" for reward, n in frequent)
         more = f" and {len(self.n_of) - len(frequent)} others" if len(self.n_of) > len(frequent) else ""
         return (
             f"task {self.task}: {self.tool} has rewards between wrong and right: {listed}{more}. {self.n_correct} of "
-            f"{total} samples count as correct, those with at least {_format_value(self.least)}; to change that limit, "
-            "import under another --name with --correct-at"
+            f"{total} samples count as correct: their reward is at least {_format_value(self.least)}. To change this "
+            "threshold, import under another --name with --correct-at"
         )
 
 
@@ -111,10 +113,10 @@ def _format_value(value: float) -> str:
 def compare_grades(
     store: Store, files: Sequence[PlannedFile], verifier: str, config: ImportConfig, problems: KnownProblems
 ) -> tuple[list[Disagreement], int]:
-    """Return where the grades of ``verifier`` differ from the tool's scores, and the number of scores not compared.
+    """Return where grades of ``verifier`` differ from the tool's scores, and the number of scores not compared.
 
-    Reads the files again, since the store has only grades. A score is not compared if any of its responses has no
-    grade. ``problems`` maps samples to problems.
+    The files are read again because the store has no tool scores. A score is not compared if any of its responses has
+    no grade. ``problems`` maps samples to problems.
     """
     disagreements: list[Disagreement] = []
     n_not_compared = 0
@@ -137,7 +139,7 @@ def compare_grades(
 def partial_rewards(
     store: Store, series: str, settings_id: str, verifier: str, config: ImportConfig
 ) -> list[PartialRewards]:
-    """Return the tasks with rewards strictly between 0 (or the least) and 1; empty with ``--correct-at``."""
+    """Return the tasks with rewards between wrong and right; empty with ``--correct-at``."""
     if config.correct_at is not None or not _has_partial(store, verifier, config):
         return []
     rows = store.frame(
@@ -169,7 +171,7 @@ def partial_rewards(
 
 
 def _has_partial(store: Store, verifier: str, config: ImportConfig) -> bool:
-    """Whether any reward of the store is partial; cheaper than the query over all samples."""
+    """Return whether any reward in the store is partial. This query is cheaper than one over all samples."""
     rewards = store.frame("SELECT DISTINCT reward FROM grades WHERE verifier = $verifier", verifier=verifier)["reward"]
     return _are_partial(rewards, config)
 
@@ -179,7 +181,7 @@ def _are_partial(rewards: pd.Series, config: ImportConfig) -> bool:
     return bool(((rewards > least) & (rewards < full)).any())
 
 
-# ---------------------------------------------------------------- scores of the tool
+# ---------------------------------------------------------------- the tool's scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +217,7 @@ def _read_claims(file: PlannedFile, verifier: str, config: ImportConfig, problem
                         ),
                         score=score,
                     )
-    except ImportFileError:  # the import reports it
+    except ImportFileError:  # the import reports this error
         return
 
 
@@ -268,7 +270,7 @@ def _pass_table(n: int, k: int) -> Float[np.ndarray, " correct"]:
 
 
 class _Tally:
-    """Sums of scores and grades of one file, task, step and metric."""
+    """Running sums of scores and grades of one file, task, step and metric."""
 
     def __init__(self) -> None:
         self.n_differ = 0
@@ -286,7 +288,7 @@ class _Tally:
             self._first = self._first or (claim, ours)
 
     def disagreement(self, file: PlannedFile, verifier: str, config: ImportConfig) -> Disagreement:
-        """Return the disagreement; at least one score must differ."""
+        """Return the disagreement. At least one score must differ."""
         assert self._first is not None
         claim, ours = self._first
         return Disagreement(
@@ -313,9 +315,10 @@ class _Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreNotes:
-    """Lines about a series whose tool gave each response several scores.
+    """Notes about a series whose tool gave each response several scores.
 
-    ``notes`` list the scores and the one that is used; ``doubts`` warn where their changes between checkpoints differ.
+    ``notes`` list the scores and name the score that is used. ``doubts`` are warnings where scores change differently
+    between checkpoints.
     """
 
     notes: tuple[str, ...] = ()
@@ -323,7 +326,7 @@ class ScoreNotes:
 
 
 def compare_scores(files: Sequence[PlannedFile], config: ImportConfig) -> ScoreNotes:
-    """Read the scores of all files by name, and compare their changes from the first step to every later one."""
+    """Read all scores of the files, and compare their changes from the first step to every later step."""
     notes, doubts = [], []
     options = ReadOptions(fields=config.map, reward=config.reward)
     by_task: dict[str, dict[int, ScoreTable]] = {}
@@ -333,7 +336,7 @@ def compare_scores(files: Sequence[PlannedFile], config: ImportConfig) -> ScoreN
             continue
         try:
             table = file.importer.score_table(file.path, options)
-        except ImportFileError:  # the import reports it
+        except ImportFileError:  # the import reports this error
             continue
         if table is not None:
             tables = by_task.setdefault(file.task or file.series, {})
@@ -352,7 +355,7 @@ def compare_scores(files: Sequence[PlannedFile], config: ImportConfig) -> ScoreN
 
 @dataclass(frozen=True, kw_only=True)
 class _Movement:
-    """Changes of the mean of two scores from step ``base`` to ``step``, in probability, over the same problems."""
+    """Changes of the mean of two scores from step ``base`` to ``step``, over the same problems. Unit: probability."""
 
     base: int
     step: int
@@ -362,11 +365,11 @@ class _Movement:
 
     @property
     def difference(self) -> float:
-        """Absolute difference between both changes."""
+        """Absolute difference between the two changes."""
         return abs(self.changes[0] - self.changes[1])
 
     def sentence(self, task: str, table: ScoreTable) -> str:
-        """Return the warning."""
+        """Return the warning text."""
         moved = " and ".join(
             f"{name} by {signed_text(change)}" for name, change in zip(self.names, self.changes, strict=True)
         )
@@ -381,7 +384,7 @@ def _reward_hint(table: ScoreTable) -> str:
 
 
 def _find_differences(tables: Mapping[int, ScoreTable]) -> Iterator[_Movement]:
-    """Yield the pairs of scores whose changes differ by more than ``MARGIN``, and significantly."""
+    """Yield the pairs of scores whose changes differ significantly and by more than ``MARGIN``."""
     base, *later = sorted(tables)
     for step in later:
         early, late = tables[base].score_of, tables[step].score_of
@@ -400,7 +403,7 @@ def _find_differences(tables: Mapping[int, ScoreTable]) -> Iterator[_Movement]:
 
 
 def _merge_tables(table: ScoreTable, other: ScoreTable) -> ScoreTable:
-    """Return the scores of two files of one step; the first has priority."""
+    """Merge the scores of two files of one step. Where both have a score, ``table`` has priority."""
     names = dict.fromkeys([*table.score_of, *other.score_of])
     score_of = {name: {**other.score_of.get(name, {}), **table.score_of.get(name, {})} for name in names}
     return ScoreTable(score_of=score_of, taken=table.taken, flag=table.flag)

@@ -1,4 +1,4 @@
-"""Settings of an import. Each dataclass field is a flag and a TOML key, with its documentation."""
+"""Settings of an import. Each dataclass field is a flag and a TOML key; its docstring is the help text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal as Literal
 from cyclopts import Parameter, Token
 
 from oversharp.diagnostics.audit.config import CODE_BLOCK
-from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # type hints of inherited fields refer to it
+from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # type hints of inherited fields use it
 from oversharp.diagnostics.audit.terms import VerdictConfig
 from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
@@ -26,7 +26,9 @@ from oversharp.diagnostics.records.settings import (
 )
 from oversharp.diagnostics.records.types import COUNTS_ALONE, RecordedSettings
 from oversharp.diagnostics.verifiers import in_thoughts
-from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as VERDICT above
+
+# type hints of inherited fields use it
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.diagnostics.verifiers.reading.golds import GoldList
 
@@ -35,12 +37,12 @@ MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
     "cluster", "greedy", "n", "correct", "share",
 )  # fmt: skip
-#: Those that describe a response, not a problem.
+#: Names that describe a response, not a problem.
 _OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
-    """Parse ``--map prompt=question,response=output``, in one or several ``--map``."""
+    """Parse one or several ``--map prompt=question,response=output``."""
     pairs = [part for token in tokens for part in token.value.split(",") if part.strip()]
     fields = dict(pair.strip().split("=", 1) for pair in pairs if "=" in pair)
     if len(fields) < len(pairs) or not all(fields.values()):
@@ -52,7 +54,7 @@ def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
 @check_settings
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig(GraderConfig, VerdictConfig):
-    """Settings of an import: format and fields of the files, and facts missing in them.
+    """Settings of an import: format and fields of the files, and values that the files lack.
 
     Attributes
     ----------
@@ -61,11 +63,11 @@ class ImportConfig(GraderConfig, VerdictConfig):
     format
         Format of the files. Default: detected from their content.
     map
-        Fields of a JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Paths reach into objects
-        and lists: doc.question, code[0], rollouts[].text (one sample each). Counts without texts are
+        Fields of a JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Nested fields are written
+        as paths: doc.question, code[0], rollouts[].text (one sample per element). Counts without texts are
         problem=…,n=…,correct=…,step=…. cluster=… marks related problems, such as variants of a template.
     base
-        File or folder with the samples before RLVR, if its name has no step. They become step 0.
+        File or folder with samples of the base model (before RLVR), if its name has no step. They become step 0.
     name
         Name of the series. Default: the run's name in the files, else the folder's.
     step
@@ -74,32 +76,33 @@ class ImportConfig(GraderConfig, VerdictConfig):
         Key that joins problems across steps: text (prompt and gold answer) or id (the tool's id). Use id where
         the prompt template or the spelling of the gold answers changed.
     window
-        Merge this many steps into one, named after the last. For rollouts of training, where a problem comes once per
-        epoch.
+        Merge this many steps into one, named after the last. For training rollouts, in which each problem occurs once
+        per epoch.
     steps
         Import these steps only, comma-separated.
     reward
-        Field with the tool's reward or score, where it writes several. With lm-evaluation-harness METRIC, where a
-        response is correct if any filter accepts it, or METRIC,FILTER such as exact_match,flexible-extract.
+        Field with the reward, if the tool writes several. For lm-evaluation-harness: METRIC (a response is correct if
+        any filter accepts it) or METRIC,FILTER, such as exact_match,flexible-extract.
     correct_at
-        A response with at least this reward is correct. Default: 1.0, with a warning where rewards lie in between.
+        A response with at least this reward is correct. Default: 1.0, with a warning if some rewards are between wrong
+        and right.
     verifier
         Verifier of samples without a reward. FILE.py:function runs your code.
     gold
         If the gold is a list: whether a response must state any or all of its members.
     answer_in_thoughts
-        Accept a box in a model's thoughts if the text after them states no answer.
+        Accept a boxed answer inside the model's thinking if the text after the thinking states no answer.
     regrade
         Ignore the tool's rewards and grade every sample with the verifier.
     n
-        Samples per problem and step to use; problems with fewer at some step are left out. Default: the number that
-        most problems have at every step.
+        Samples per problem and step to use. Problems with fewer samples at some step are excluded. Default: the number
+        that most problems have at every step.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     temperature
         Sampling temperature to record, if the files lack it.
     top_p
-        Nucleus mass to record.
+        Top-p (nucleus sampling) to record.
     max_tokens
         Token limit of responses to record.
     strategy_regex
@@ -108,7 +111,7 @@ class ImportConfig(GraderConfig, VerdictConfig):
         Memory limit of queries, in GiB; larger intermediate results go to files next to the store. Default: 1, or half
         of the free memory if that is less.
     allow_pickle
-        Read pickles, which can run code when they are read. Only for files that you made.
+        Read pickle files. A pickle can run code when it is read: only pass this for files that you created.
     dry_run
         Show files, formats, steps and counts; write nothing.
     """
@@ -148,9 +151,9 @@ class ImportConfig(GraderConfig, VerdictConfig):
         if self.answer_in_thoughts:
             object.__setattr__(self, "verifier", in_thoughts(self.verifier))
         object.__setattr__(self, "store", store_file(self.store))
-        if "score" in self.map:  # many tools' name of the reward
+        if "score" in self.map:  # score is a common name of the reward
             if "reward" in self.map:
-                raise ConfigError("--map has the reward twice, as reward=… and as score=…; leave one out")
+                raise ConfigError("--map has both reward=… and score=…; leave one out")
             named = {"reward" if name == "score" else name: field for name, field in self.map.items()}
             object.__setattr__(self, "map", named)
         for flag, value, least in (
@@ -191,18 +194,21 @@ class ImportConfig(GraderConfig, VerdictConfig):
             surplus = sorted(self.map.keys() & _OF_TEXTS)
             if surplus:
                 raise ConfigError(
-                    f"--map {surplus[0]}=…: counts (n=…, correct=…) have no responses; leave one of the two out"
+                    f"--map {surplus[0]}=…: counts (n=…, correct=…) have no responses; leave out either this name or "
+                    "the counts"
                 )
             if self.regrade:
-                raise ConfigError("--regrade: counts have no responses that could be graded; leave it out")
+                raise ConfigError("--regrade: imported counts have no response texts to grade; leave out --regrade")
         elif not self.map.keys() >= {"prompt", "response"}:
             raise ConfigError(
-                "--map needs prompt=… and response=…, and reward=… or gold=…; for counts problem=…, n=…, correct=…"
+                "--map needs prompt=… and response=…, and reward=… or gold=…; for counts: problem=…, n=…, correct=…"
             )
         elif not self.map.keys() & {"reward", "gold"}:
-            raise ConfigError("--map needs reward=… or gold=…: without them no response can be graded")
+            raise ConfigError("--map needs reward=… or gold=…: responses cannot be graded without either")
         if self.format not in (None, self.chosen_format):
-            raise ConfigError(f"--format {self.format}: this format has fixed fields; leave out --map or --format")
+            raise ConfigError(
+                f"--format {self.format}: the fields of this format are fixed; leave out --map or --format"
+            )
 
     @property
     def least_correct(self) -> float:
@@ -211,13 +217,13 @@ class ImportConfig(GraderConfig, VerdictConfig):
 
     @property
     def chosen_format(self) -> str | None:
-        """The chosen format: with ``map`` it is ``mapped``, or ``counts`` for counts."""
+        """Format to read: ``mapped`` or ``counts`` if ``map`` is given, else ``format``."""
         if not self.map:
             return self.format
         return COUNTS_ALONE if "n" in self.map else "mapped"
 
     def settings(self, tool: str, from_files: Mapping[str, Any]) -> RecordedSettings:
-        """Return the sampling settings of ``tool``: those in the files, overridden by flags."""
+        """Return the sampling settings of ``tool``. Flags override settings in the files."""
         from_flags = {"temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens}
         return RecordedSettings(
             sampler=tool, **{**from_files, **{name: value for name, value in from_flags.items() if value is not None}}

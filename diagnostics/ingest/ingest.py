@@ -1,4 +1,4 @@
-"""Import files of other tools: read new samples into the store, grade them, and compute measures and verdict."""
+"""Import files of other tools: store new samples, grade them, and compute measures and verdict."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ from oversharp.diagnostics.verifiers.own_file import is_own
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSeries:
-    """Result of one series. ``why``: the reason if its samples are stored but not audited.
+    """Result of one series.
 
-    ``disagreements``, ``partial_rewards`` and ``score_doubts``: reasons why grades may differ from the tool's.
+    ``why`` is the reason if its samples are stored but not audited. ``disagreements``, ``partial_rewards`` and
+    ``score_doubts`` are possible differences between our grades and the tool's.
     """
 
     name: str
@@ -64,14 +65,14 @@ class ImportedSeries:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Reasons to doubt the grades, one sentence each."""
+        """Reasons to doubt the grades, as texts of one or more sentences."""
         differing = [doubt.sentence for doubt in self.disagreements]
         return (*differing, *(doubt.sentence for doubt in self.partial_rewards), *self.score_doubts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Result of an import. ``report_path`` is None without a verdict."""
+    """Result of an import. ``report_path`` is None if no series has a verdict."""
 
     store_path: Path
     report_path: Path | None
@@ -83,7 +84,7 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, file, step or series was left out, or steps or grades are doubtful."""
+        """Whether a record, file, step or series was excluded, or steps or grades are doubtful."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
             result.left_out or result.why or result.doubts or (result.verdict is not None and result.verdict.left_out)
             for result in self.series
@@ -92,7 +93,10 @@ class ImportResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPreview:
-    """Preview of a series. ``why``: the reason if nothing can be compared; ``doubts``: reasons to doubt the grades."""
+    """Preview of a series.
+
+    ``why`` is the reason if nothing can be compared; ``doubts`` are reasons to doubt the grades.
+    """
 
     name: str
     files: tuple[FileResult, ...]
@@ -102,20 +106,20 @@ class SeriesPreview:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Fields for JSON, without the files."""
+        """Fields for JSON, except the files."""
         notes, doubts = list(self.notes), list(self.doubts)
         return {"series": self.name, "why_no_verdict": self.why, "notes": notes, "doubts": doubts}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Doubts about the grades, and why nothing can be compared."""
+        """Doubts about the grades, and the reason if nothing can be compared."""
         return (*self.doubts, *(() if self.why is None else (f"nothing can be compared: {self.why}",)))
 
 
 def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]:
-    """Read all files and select samples as an import would, without writing.
+    """Read all files and select samples like an import, without writing.
 
-    Raises ``StoreError`` if the import would be refused because of existing rows.
+    Raises ``StoreError`` if existing rows would make the import fail.
     """
     config = replace(config, verifier=named_verifier(config.verifier))
     if config.verifier not in verifier_names():
@@ -138,7 +142,7 @@ def _preview_series(
     if store is not None and reader.settings is not None:
         stored = store.frame(_STORED_COUNTS, series=name, settings_id=reader.settings.settings_id)
         combined = pd.concat([stored, read]) if len(stored) else read
-        # a file that was imported before adds no samples
+        # a file of an earlier import adds no samples
         read = combined.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
     if read.empty:
         return SeriesPreview(name=name, files=files, notes=copies, why=_nothing_usable(files))
@@ -153,7 +157,7 @@ def _preview_series(
 
 
 def refused_files(plan: ImportPlan) -> tuple[FileResult, ...]:
-    """Return the files that cannot be read at all, with the reason."""
+    """Return the files that are unreadable as a whole, with the reason."""
     return tuple(
         FileResult(path=path, format="unknown", n_samples=0, faults={}, why=why) for path, why in plan.refused.items()
     )
@@ -169,7 +173,7 @@ def import_samples(
     """
     progress = progress or SilentProgress()
     config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
-    if config.verifier not in verifier_names():  # checked even if the tool's rewards replace it
+    if config.verifier not in verifier_names():  # check the verifier even if the tool's rewards replace it
         get_verifier(config.verifier)  # its error lists the known verifiers
     plan = plan_import(paths, config)
     files: list[FileResult] = []
@@ -201,7 +205,7 @@ def import_samples(
             )
             audited = _audit(store, samples, config, command, progress)
             series.append(replace(audited, notes=(*_empty_notes(results), *audited.notes)))
-        # the last series updated the recommendation in all verdicts
+        # auditing the last series updated the recommendation in all verdicts
         series = [
             result if result.verdict is None else replace(result, verdict=store.verdict(result.name))
             for result in series
@@ -217,7 +221,7 @@ def import_samples(
 
 
 def _empty_notes(files: Sequence[FileResult]) -> list[str]:
-    """Return a line on the samples with a reward but no text, if there are any."""
+    """Return a note on the samples with a reward but no text, if there are any."""
     n = sum(file.n_empty for file in files)
     total = sum(file.n_samples for file in files)
     return [f"{n:,} of {plural(total, 'sample')} have a score but no text: counted as empty responses"] if n else []
@@ -226,7 +230,7 @@ def _empty_notes(files: Sequence[FileResult]) -> list[str]:
 def _stored_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
     """Return the verifier of the series' stored samples; None without samples.
 
-    Raises ``StoreError`` if they were not imported, or come from another tool or other settings.
+    Raises ``StoreError`` if they were not imported, or have another tool or other settings.
     """
     kinds = store.frame(
         "SELECT DISTINCT kind FROM checkpoints JOIN series_checkpoints USING (checkpoint_id) WHERE series = $series",
@@ -243,7 +247,8 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
     tool, verifier = str(imports["format"].iloc[0]), str(imports["verifier"].iloc[0])
     if tool != file.importer.name:
         raise StoreError(
-            f"{store.path}: series {series!r} has samples of {tool}, {file.path} is of {file.importer.name}; samples "
+            f"{store.path}: series {series!r} has samples of {tool}, but {file.path} is from {file.importer.name}; "
+            "samples "
             "of different tools cannot be mixed: pass another --name"
         )
     drawn = store.frame(
@@ -268,7 +273,7 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
 
 
 def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
-    """Leave out files whose samples another file has with scores. Returns the other files, and a note per file."""
+    """Remove files whose samples another file has with scores. Return the other files, and a note per removed file."""
     samples = {file.path: file.importer.samples_of(file.path) for file in planned}
     scored: dict[tuple[str, int | None], Path] = {}
     for file in planned:
@@ -359,7 +364,7 @@ def _audit(
     store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
     ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
     store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
-    # rewards were committed with their samples
+    # rewards were committed together with their samples
     if not imported.verifier.startswith(RECORDED):
         problems = stored_problems(store, sorted(chosen.problem_ids))
         pending = find_ungraded(store, key, with_errors=True)
@@ -403,4 +408,4 @@ def _without_audit(name: str, why: str, steps: tuple[int, ...] = ()) -> Imported
 
 def _nothing_usable(files: Sequence[FileResult]) -> str:
     reasons = [file.why or ", ".join(file.faults) for file in files if file.why or file.faults]
-    return f"no sample could be used: {reasons[0]}" if reasons else "its files have no samples"
+    return f"no sample is usable: {reasons[0]}" if reasons else "its files have no samples"

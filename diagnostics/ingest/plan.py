@@ -18,9 +18,10 @@ from oversharp.diagnostics.records.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
-    """A file to import. ``step`` is None if only its records have steps; ``fixed``: the records' steps are ignored.
+    """A file to import.
 
-    ``sampling``: the sampling settings in the file.
+    ``step`` is None if only its records have steps. If ``fixed``, the steps of the records are ignored. ``sampling``
+    has the sampling settings in the file.
     """
 
     path: Path
@@ -48,7 +49,7 @@ class ImportPlan:
 
 
 def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan:
-    """Return the plan for the files in ``paths`` and ``--base``; files of several tools become several series.
+    """Return the plan for the files in ``paths`` and ``--base``. Each tool and run is a separate series.
 
     Raises ``ImportFileError`` if no file can be read, and ``ConfigError`` if the flags contradict the files.
     """
@@ -67,14 +68,15 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
     steps = {step for source in sources if (step := _place(source).step) is not None}
     if config.step is not None and len(steps) > 1:
         raise ConfigError(
-            f"--step {config.step}: the file names have steps {', '.join(map(str, sorted(steps)))}; import one step at "
+            f"--step {config.step}: the file names have several steps ({', '.join(map(str, sorted(steps)))}); import "
+            "one step at "
             "a time, or leave out --step"
         )
     files = [_plan_file(source, roots[0], config) for source in sources]
     runs = dict.fromkeys(file.series for file in files)
     if len(runs) > 1 and (config.name is not None or base_sources):
         flag = "--name" if config.name is not None else "--base"
-        raise ConfigError(f"{flag}: the files are of several runs ({', '.join(runs)}); import one run at a time")
+        raise ConfigError(f"{flag}: the files are from several runs ({', '.join(runs)}); import one run at a time")
     series = config.name or next(iter(runs), config.name or roots[0].resolve().name)
     files = [replace(file, series=series) for file in files] if len(runs) <= 1 else files
     files += [
@@ -85,7 +87,7 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
 
 
 def _find_dumps(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
-    """Return the files of an import; with ``--map``, files without the response field are unknown."""
+    """Return the files of an import. With ``--map``, files without the response field are ``unknown``."""
     listed = find_files(paths, name=config.chosen_format, allow_pickle=config.allow_pickle)
     if not config.map:
         return listed
@@ -97,7 +99,7 @@ def _find_dumps(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
 
 
 def _place(file: FoundFile) -> FilePlace:
-    """Return run, step and task in the path, without a compression suffix."""
+    """Return run, step and task from the path. A compression suffix is ignored."""
     return file.importer.place(without_compression(file.path) if has_records(file.path) else file.path)
 
 
@@ -116,7 +118,7 @@ def _plan_file(file: FoundFile, root: Path, config: ImportConfig) -> PlannedFile
 
 
 def _split_tools(files: Sequence[PlannedFile]) -> list[PlannedFile]:
-    """Make separate series of the files of several tools in one run, and sort all files."""
+    """Split the files of several tools in one run into separate series, and sort all files."""
     tools: dict[str, set[str]] = {}
     for file in files:
         tools.setdefault(file.series, set()).add(file.importer.name)

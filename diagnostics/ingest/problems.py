@@ -1,4 +1,4 @@
-"""Identify the problem of a sample by prompt and gold answer, or with ``--match id`` by the tool's id."""
+"""Identify the problem of a sample: by prompt and gold answer, or with ``--match id`` by the tool's id."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from oversharp.diagnostics.store import Store
 
 NO_ID = "no problem id, required by --match id"
 OTHER_PROMPT = "its id belongs to another prompt at the same step; --match id needs one id per problem"
-#: Characters shown of two differing texts, and how many of them before the difference.
+#: Number of characters shown of each of two differing texts, and how many of these precede the difference.
 _SHOWN, _BEFORE = 40, 10
-#: Most problems whose ids are kept only for the hint: their texts take memory.
+#: Largest number of problems whose ids are kept. They serve only the hint, and their texts take memory.
 _MOST_FOR_HINT = 10_000
 
 _STORED = """
@@ -43,28 +43,28 @@ class _First(NamedTuple):
 
 @dataclass(kw_only=True)
 class KnownProblems:
-    """Problems of a series so far.
+    """Known problems of a series.
 
-    Golds that differ only in white space are equal; the first spelling is kept. ``by_id``: problems with the same id of
-    the tool are equal; the first prompt and gold are kept.
+    Golds that differ only in white space are equal, and the first spelling is kept. If ``by_id``, problems with the
+    same id of the tool are equal, and the first prompt and gold are kept.
     """
 
     by_id: bool
     _of_text: dict[bytes, str] = field(default_factory=dict)
     _of_id: dict[tuple[str, str], _First] = field(default_factory=dict)
-    _texts: dict[tuple[int, str, str], bytes] = field(default_factory=dict)  # by step, task and id
+    _texts: dict[tuple[int, str, str], bytes] = field(default_factory=dict)  # keys are (step, task, id)
     _differing: tuple[str, _First, _First] | None = None
     _ids_are_unique: bool = True
 
     def find(self, item: Recorded, task: str) -> str | None:
-        """Return the id of a known problem; None for a new one."""
+        """Return the id of a known problem; None for a new problem."""
         if self.by_id and item.problem is not None:
             first = self._of_id.get((task, item.problem))
             return None if first is None else first.problem_id
         return self._of_text.get(text_key(item.prompt, item.gold, task))
 
     def fault_of(self, item: Recorded, task: str, step: int) -> Fault | None:
-        """Return why the tool's id does not identify a problem; None if it does, or is not used."""
+        """Return the fault if the tool's id does not identify a problem; None if it does, or ids are not used."""
         if not self.by_id:
             return None
         if item.problem is None:
@@ -99,7 +99,7 @@ class KnownProblems:
 
     @property
     def hint(self) -> str | None:
-        """Note about problems with the same id but different texts at two steps, or None."""
+        """Note on problems that have the same id but different texts at two steps; None if there are none."""
         if self._differing is None or self.by_id or not self._ids_are_unique:
             return None
         source_id, first, other = self._differing
@@ -107,13 +107,13 @@ class KnownProblems:
         texts = (first.prompt, other.prompt) if kind == "prompts" else (first.gold, other.gold)
         before, after = _difference(*texts)
         return (
-            f"same ids have different {kind}: first {source_id}, {before!r} at step {first.step} and {after!r} at step "
-            f"{other.step}; pass --match id to compare problems by their ids"
+            f"problems with the same id have different {kind}. First id: {source_id}, with {before!r} at step "
+            f"{first.step} and {after!r} at step {other.step}; pass --match id to compare problems by their ids"
         )
 
 
 def text_key(prompt: str, gold: str | None, task: str) -> bytes:
-    """Return a hash of prompt, task, and gold without white space."""
+    """Return a hash of prompt, task, and gold; white space in the gold is ignored."""
     text = f"{prompt}\0{''.join((gold or '').split())}\0{task}"
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
 

@@ -1,4 +1,4 @@
-"""Read the files of a series into the store, each once and in parts; count bad records by fault."""
+"""Read the files of a series into the store, in parts, and count unusable records by fault."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from oversharp.diagnostics.verifiers.names import RECORDED
 
 @dataclass(frozen=True, kw_only=True)
 class FileResult:
-    """Result of reading a file. ``known``: it was imported before. ``why``: the reason if none of its samples is used.
+    """Result of reading a file.
 
-    ``counted`` has the samples per step and problem, if read without a store. ``n_empty`` counts new samples with a
+    ``known``: an earlier import read it. ``why`` is the reason if none of its samples is used. ``counted`` has the
+    number of samples per step and problem, if the file was read without a store. ``n_empty`` counts new samples with a
     reward but no text.
     """
 
@@ -54,9 +55,9 @@ class FileResult:
 
 
 class SeriesReader:
-    """Reader of the files of one series into a store; without a store it only counts samples.
+    """Reader of the files of one series into a store. Without a store it only counts samples.
 
-    ``verifier`` None: the first samples determine it.
+    With ``verifier`` None, the first samples determine the verifier.
     """
 
     def __init__(self, store: Store | None, series: str, config: ImportConfig, *, verifier: str | None) -> None:
@@ -67,7 +68,7 @@ class SeriesReader:
         self.assigner = SampleAssigner(series, config, verifier=verifier)
         self._at_temperature_1 = True
         self._texts = Texts()
-        self._graded: GradedPairs | None = None  # None: earlier grades are not loaded
+        self._graded: GradedPairs | None = None  # None until earlier grades are loaded
 
     def close(self) -> None:
         """Release the text buffers."""
@@ -79,14 +80,17 @@ class SeriesReader:
         return self.assigner.verifier
 
     def read(self, file: PlannedFile, verifiers: Verifiers) -> FileResult:
-        """Write the file's new samples. Raises ``ImportFileError`` for an unreadable file."""
+        """Write the file's new samples.
+
+        Raises ``ImportFileError`` for an unreadable file.
+        """
         settings = self._config.settings(file.importer.name, file.sampling)
         if self.settings is None:
             self._begin(settings)
         elif settings != self.settings:
             return _skipped_file(
                 file,
-                f"has other sampling settings than the files before it ({_difference(settings, self.settings)})",
+                f"has other sampling settings than earlier files ({_difference(settings, self.settings)})",
             )
         n_bytes, options = _size(file.path), self._options(file)
         earlier, file_hash = None, ""
@@ -98,7 +102,7 @@ class SeriesReader:
             earlier = progress
         done, faults = (earlier.lines_done, dict(earlier.faults)) if earlier else (0, {})
         last_fault = fault_of_last_line(file.path, earlier.n_bytes) if earlier and earlier.complete else None
-        if last_fault in faults:  # the line may be complete now: read it again
+        if last_fault in faults:  # the line may be complete now, so read it again
             done -= 1
             count = faults.pop(last_fault)
             if count.n > 1:
@@ -118,7 +122,7 @@ class SeriesReader:
     def _resume_point(
         self, store: Store, file: PlannedFile, n_bytes: int, file_hash: str
     ) -> ImportedFile | FileResult | None:
-        """Return the position to resume at, the result of a file that was read whole, or None for a new file."""
+        """Return the position to resume at, the result of a completely read file, or None for a new file."""
         options = file_hash.partition(":")[2]
         earlier = store.find_import(self.series, file_hash)
         if earlier is not None:
@@ -132,7 +136,7 @@ class SeriesReader:
                 known=True,
             )
         earlier = store.find_import_from(self.series, file.path)
-        if earlier is None or not earlier.n_samples:  # none of its records was usable
+        if earlier is None or not earlier.n_samples:  # earlier import without a usable record
             return None
         if not earlier.file_hash.endswith(f":{options}"):
             return _skipped_file(
@@ -145,14 +149,15 @@ class SeriesReader:
         return earlier
 
     def _options(self, file: PlannedFile) -> str:
-        """Return a hash of the settings that affect the samples of a given content."""
+        """Return a hash of the settings on which the imported samples depend."""
         config = self._config
         chosen = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
         return content_hash(file.step, file.fixed, *chosen, *(["id"] if config.match == "id" else []))
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
-        self._at_temperature_1 = settings.temperature in (None, 1.0)  # for the log-probabilities
+        # log-probabilities are stored only at temperature 1
+        self._at_temperature_1 = settings.temperature in (None, 1.0)
         if self._store is None:
             return
         self._store.add_settings(settings)
@@ -223,7 +228,7 @@ class SeriesReader:
             reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
 
     def _take_rows(self, rows: RecordedRows, reading: Reading, done: int) -> int:
-        """Add the rows after line ``done`` to the part, committing full parts. Returns the last line."""
+        """Add the rows after line ``done`` to the part, and commit full parts. Return the last line."""
         rest = rows.rows(min(max(0, done + 1 - rows.first), len(rows)))
         while len(rest):
             if reading.part.room <= 0:
@@ -262,7 +267,7 @@ class SeriesReader:
         )
 
     def _write(self, reading: Reading, line: int, *, complete: bool) -> None:
-        """Commit the part, which ends with ``line``, and begin the next."""
+        """Commit the part, whose last line is ``line``, and begin the next part."""
         reading.n_samples += reading.part.n_samples
         grades = self._grades(reading.part)
         reading.n_conflicting += grades.n_conflicting
@@ -273,7 +278,7 @@ class SeriesReader:
         reading.part = SampleBatch(self._texts)
 
     def _grades(self, part: SampleBatch) -> RecordedGrades:
-        """Return the tool's rewards as grades; empty if our verifier grades."""
+        """Return the tool's rewards as grades; empty if our verifier grades the samples."""
         if self.verifier is None or not self.verifier.startswith(RECORDED):
             empty = GRADES.empty_table()
             return RecordedGrades(new=empty, unsure=empty, n_conflicting=0)
@@ -282,7 +287,7 @@ class SeriesReader:
         return part.grades(self.verifier, self._config.least_correct, self._graded)
 
     def _commit(self, store: Store, reading: Reading, grades: RecordedGrades, line: int, *, complete: bool) -> None:
-        assert self.settings is not None  # read() sets it
+        assert self.settings is not None  # set in read()
         part = reading.part
         self._register(store)
         verifier = self.verifier or self._config.verifier
@@ -333,7 +338,7 @@ def _size(path: Path) -> int:
 
 
 def _hash_content(path: Path, n_bytes: int | None = None) -> str:
-    """Return a hash of a file's first ``n_bytes``, by default of the whole file."""
+    """Return a hash of a file's first ``n_bytes``, or of the whole file."""
     digest = sha256()
     left = float("inf") if n_bytes is None else n_bytes
     try:

@@ -11,21 +11,21 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Steps with fewer than this share of the median number of problems are left out: their dumps are truncated.
+#: Steps with fewer than this share of the median number of problems are excluded: their dumps are truncated.
 FEWEST_PROBLEMS = 0.5
 NOTHING_SHARED = (
     "no problem has samples at every step, so nothing can be compared; for training rollouts pass --window with the "
     "steps of an epoch, or import validation dumps"
 )
-ONLY_GREEDY = "only greedy responses, while other steps have samples"
+ONLY_GREEDY = "only greedy responses, but other steps have samples"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSelection:
-    """Problems with at least ``n`` samples at every step, ``n_base`` at the base.
+    """Problems with at least ``n`` samples at every step, and ``n_base`` at the base.
 
-    ``unequal`` has a row (step, problem_id, n) for every problem and step with more samples, which pass@k uses too.
-    ``greedy``: the greedy response to each problem is compared, since there are no samples.
+    ``unequal`` has a row (step, problem_id, n) for each problem and step with more samples, all of which pass@k uses.
+    ``greedy``: the greedy response to each problem is compared, because there are too few sampled steps.
     """
 
     problem_ids: tuple[str, ...]
@@ -42,8 +42,8 @@ def select_problems(
 ) -> ImportSelection:
     """Select problems, steps and n from ``counts`` (step, checkpoint, problem_id, greedy, n).
 
-    ``hint`` returns why problems of different steps were not joined. Raises ``ConfigError`` if there is only one step,
-    or no problem has samples at every step.
+    ``hint`` returns a possible reason why problems of different steps do not match. Raises ``ConfigError`` if there is
+    only one step, or no problem has samples at every step.
     """
     counts, only_greedy = _samples_or_greedy(counts)
     is_greedy = bool(counts["greedy"].any())
@@ -57,7 +57,7 @@ def select_problems(
     if only_greedy and min(only_greedy) < base:
         raise ConfigError(f"step {min(only_greedy)}, the base, has {ONLY_GREEDY}; import samples of the base too")
     left_out = {
-        str(label[step]): f"has {n} problems, most steps have {median:.0f}; its dump is truncated"
+        str(label[step]): f"has {n} problems, but most steps have {median:.0f}; its dump is probably truncated"
         for step, n in answered_T.items()
         if n < FEWEST_PROBLEMS * median and step != base
     }
@@ -99,16 +99,17 @@ def select_problems(
 
 
 def _note_of_base(base: int, label: str, config: ImportConfig) -> list[str]:
-    """Return a line on the base if there is neither a step 0 nor ``--base``."""
+    """Return a note on the base if there is neither a step 0 nor ``--base``."""
     if base == 0 or config.base is not None:
         return []
     return [f"base: {label}, the first step; pass --base PATH to add samples of the model before RLVR"]
 
 
 def _samples_or_greedy(counts: pd.DataFrame) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    """Return the samples, and the steps with only greedy responses; the greedy responses without two sampled steps.
+    """Return the sampled responses, and the steps that have only greedy responses.
 
-    Greedy responses to the same problem are equal, so one is used.
+    With fewer than two sampled steps, return the greedy responses instead. Greedy responses to the same problem are
+    equal, so one of them is used.
     """
     greedy = counts["greedy"].astype(bool)
     sampled_steps, greedy_steps = set(counts.loc[~greedy, "step"]), set(counts.loc[greedy, "step"])
@@ -135,7 +136,7 @@ def _unequal(chosen: pd.DataFrame, base: int, n: int, n_base: int, config: Impor
 
 
 def _notes_of_unequal(chosen: pd.DataFrame, base: int, n: int, config: ImportConfig) -> list[str]:
-    """Return a line on steps with additional samples, and their use."""
+    """Return a note on steps that have more samples, and how these are used."""
     others = chosen.drop(columns=base)
     if config.n is not None:
         unused = int((others - n).to_numpy().sum())
@@ -145,8 +146,8 @@ def _notes_of_unequal(chosen: pd.DataFrame, base: int, n: int, config: ImportCon
     if not more:
         return []
     most = int(others[more[0]].max())
-    also = f"; so has {plural(len(more) - 1, 'more step')}" if len(more) > 1 else ""
+    also = f"; more than {n} also at {plural(len(more) - 1, 'other step')}" if len(more) > 1 else ""
     return [
-        f"step {more[0]} has up to {plural(most, 'sample')} of a problem, more than the {n} of other steps{also}; "
+        f"step {more[0]} has up to {plural(most, 'sample')} per problem, other steps have {n}{also}; "
         f"pass@k up to k = {n} uses all, comparisons of answers use the first {n}"
     ]

@@ -212,7 +212,7 @@ def test_rewards_between_right_and_wrong_ask_for_a_bound_task_by_task(tmp_path: 
         ("partial", 0),
         ("unread", 2),
     ]
-    assert "0 (2), 0.1 (2), 1 (2). 2 of 6 samples count as correct, those with at least 1" in series.doubts[0]
+    assert "0 (2), 0.1 (2), 1 (2). 2 of 6 samples count as correct: their reward is at least 1" in series.doubts[0]
     again = imported(tmp_path, *dumps, correct_at=1.0)
     assert all(file.known for file in again.files)  # the same limit, now confirmed
     assert (again.series[0].doubts, again.incomplete) == ((), False)
@@ -222,7 +222,7 @@ def test_rewards_between_right_and_wrong_ask_for_a_bound_task_by_task(tmp_path: 
 def test_the_tool_grades_though_its_first_sample_lacks_a_reward(tmp_path: Path) -> None:
     result = imported(tmp_path, verl(tmp_path / "val", None, 1, 0, 1))
     assert [(file.n_samples, list(file.faults)) for file in result.files] == [
-        (3, ["no reward, though others of this run have one"])
+        (3, ["no reward, but other records of this run have one"])
     ] * 2
     with Store.open(result.store_path, read_only=True) as store:
         assert store.frame("SELECT DISTINCT verifier FROM grades")["verifier"].tolist() == ["recorded:verl"]

@@ -168,7 +168,7 @@ def test_bad_records_are_counted_with_their_line_and_the_good_ones_kept(tmp_path
         "not UTF-8 text": (1, first + 3),
         NOT_AN_OBJECT: (1, first + 4),
         "no output": (1, first + 5),
-        "no reward, though others of this run have one": (1, first + 6),
+        "no reward, but other records of this run have one": (1, first + 6),
     }
     assert result.incomplete
     assert table(tmp_path, "SELECT sum(n) FROM import_faults") == [(7,)]
@@ -264,7 +264,7 @@ def test_what_the_files_do_not_tell_is_asked_for(tmp_path: Path) -> None:
     base.write_text(line(1, 0, right=False))
     result = imported(tmp_path, some)
     assert result.files[0].faults[NO_STEP].n == 1
-    assert result.series[0].why == f"no sample could be used: {NO_STEP}"
+    assert result.series[0].why == f"no sample is usable: {NO_STEP}"
     why = imported(tmp_path, some, step=5).series[0].why
     assert why is not None
     assert "there is only step 5; also import samples of the base model (--base PATH)" in why
@@ -496,7 +496,7 @@ def test_a_dry_run_tells_what_the_import_then_does(tmp_path: Path, folder: Path)
 def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Path, folder: Path) -> None:
     (folder / "20.jsonl").rename(folder / "30.jsonl")
     result = imported(tmp_path, folder)
-    told = "line 1: the file's name has step 30, its field 20, which is used; pass --step for another"
+    told = "line 1: the file name has step 30, the field 20; the field is used; pass --step to override it"
     assert result.files[2].notes == (told,)
     assert result.incomplete
 
@@ -520,7 +520,9 @@ def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
 
 @pytest.mark.slow
 def test_a_step_that_is_named_overrides_what_the_file_says(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--step 7: the file names have steps 0, 10, 20; import one step"):
+    with pytest.raises(
+        ConfigError, match=r"--step 7: the file names have several steps \(0, 10, 20\); import one step"
+    ):
         imported(tmp_path, folder, step=7)
     for file, step in (("0.jsonl", 5), ("20.jsonl", 7)):
         result = imported(tmp_path, folder / file, step=step, name="val")

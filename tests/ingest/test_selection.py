@@ -110,7 +110,7 @@ def test_samples_beside_greedy_responses_are_not_compared_with_them(tmp_path: Pa
 def test_a_step_of_greedy_responses_among_sampled_ones_is_left_out(tmp_path: Path) -> None:
     sampled = [row(p, right=r < 2, step=step) for step in (0, 20) for p in range(4) for r in range(4)]
     (one,) = imported(tmp_path, [*sampled, *greedy_rows(4, (40,))]).series
-    assert dict(one.left_out) == {"step 40": "only greedy responses, while other steps have samples"}
+    assert dict(one.left_out) == {"step 40": "only greedy responses, but other steps have samples"}
 
 
 def test_one_sample_of_each_problem_has_no_parts_of_a_change(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def changed(**of_step: Any) -> list[dict[str, Any]]:
 def test_another_prompt_template_is_named_and_joined_by_id(tmp_path: Path) -> None:
     rows = changed(q=lambda text: f"<user>{text}</user>")
     assert why_not(tmp_path, rows) == (
-        "same ids have different prompts: first p0, 'What is 7 times 0?' at step 0 and "
+        "problems with the same id have different prompts. First id: p0, with 'What is 7 times 0?' at step 0 and "
         "'<user>What is 7 times 0?</user>' at step 20; pass --match id to compare problems by their ids"
     )
     (one,) = imported(tmp_path, rows, name="by id", match="id").series

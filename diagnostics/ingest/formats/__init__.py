@@ -1,7 +1,7 @@
 """Importers of other tools' samples, one file per tool.
 
-A file that defines ``IMPORTER`` is found automatically. Other distributions add importers through the entry-point group
-``oversharp.importers``; an entry point names an ``Importer`` or a module that defines ``IMPORTER``.
+A file that defines ``IMPORTER`` is found automatically. Other packages add importers through the entry-point group
+``oversharp.importers``. An entry point refers to an ``Importer`` or to a module that defines ``IMPORTER``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from oversharp.diagnostics.records.plugins import find_records
 from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 ENTRY_POINT_GROUP = "oversharp.importers"
-#: Formats that cannot be detected, so the user must choose them.
+#: Formats without automatic detection: the user has to pass --format or --map.
 BY_NAME_ONLY = frozenset({"mapped", COUNTS_ALONE})
-#: Suffixes of files next to a store: ``audit.made.json`` and the folder ``audit.tokens``.
+#: Suffixes of files that oversharp writes next to a store: ``audit.made.json`` and the folder ``audit.tokens``.
 _MADE, _TOKENS = ".made.json", ".tokens"
-#: Suffixes of tables that need --map. Not JSON, in which tools keep settings and averages.
+#: Suffixes of tables that need --map. JSON is excluded because tools also write settings and averages as JSON.
 _TABLES = frozenset({".csv", ".ndjson"})
 _ZIP = b"PK\x03\x04"
 _MAP = "name the fields with --map prompt=…,response=…,gold=…,reward=…,step=… or pass --format"
@@ -45,10 +45,11 @@ class FoundFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFiles:
-    """Files in the paths of an import, each once.
+    """Files in the paths of an import, without repeats.
 
-    ``unknown``: files with a known suffix but unrecognized format. ``refused``: files without a readable record,
-    compressed Parquet, and pickles without permission, each with a one-line reason without the path.
+    ``unknown`` has files with a known suffix but an unrecognized format. ``refused`` maps other unreadable files to the
+    reason in one line, without the path: files without a readable record, compressed Parquet, and pickles without
+    --allow-pickle.
     """
 
     files: tuple[FoundFile, ...]
@@ -81,9 +82,10 @@ def get_importer(name: str) -> Importer:
 
 
 def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: bool = False) -> FoundFiles:
-    """Return the files in ``paths`` (files or folders), each with its importer, or with importer ``name``.
+    """Return the files in ``paths`` (files or folders), each with its importer.
 
-    Raises ``ImportFileError`` for a missing path, or with the first reason if no file can be read.
+    With ``name``, all files get the importer of that name. Raises ``ImportFileError`` for a missing path. If no file
+    can be read, it contains the first reason.
     """
     importers = (
         [get_importer(name)]
@@ -132,19 +134,20 @@ def _list_files(path: Path, suffixes: set[str], importers: Sequence[Importer] = 
 
 
 def _is_store_file(file: Path) -> bool:
-    """Whether oversharp wrote the file next to a store: its derivations, or token scores."""
+    """Return whether oversharp wrote the file next to a store, as ``.made.json`` or token scores."""
     return file.name.endswith(_MADE) or (
         file.parent.suffix == _TOKENS and file.absolute().parent.with_suffix(".duckdb").is_file()
     )
 
 
 def _find_importer(file: Path, importers: Sequence[Importer], *, by_name: bool) -> Importer | None:
-    """Return the importer of a file; with ``by_name`` by its suffix alone, if only one importer reads that suffix.
+    """Return the importer of a file.
 
-    Raises ``ImportFileError`` for a known suffix without a readable record, and for compressed binary files.
+    With ``by_name`` the suffix suffices, if only one importer reads it. Raises ``ImportFileError`` for a known suffix
+    without a readable record, and for compressed binary files.
     """
     if is_compressed(file) and not has_records(file):
-        raise ImportFileError(f"{file}: is compressed; unpack it first")
+        raise ImportFileError(f"{file}: this format cannot be read compressed; unpack the file first")
     for importer in importers:
         if importer.is_also(file):
             return importer
@@ -157,7 +160,10 @@ def _find_importer(file: Path, importers: Sequence[Importer], *, by_name: bool) 
 
 
 def _first_records(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the first records, or an empty record for a file without records. Raises ``ImportFileError``."""
+    """Yield the first records of a file; one empty record if the format has no records.
+
+    Raises ``ImportFileError``.
+    """
     if has_records(file):
         yield from first_records(file, RECORDS_ASKED)
         return
@@ -168,7 +174,7 @@ def _first_records(file: Path) -> Iterator[Mapping[str, Any]]:
         if not start:
             raise ImportFileError(f"{file}: is empty")
         if start == _ZIP and not zipfile.is_zipfile(file):
-            raise ImportFileError(f"{file}: a truncated ZIP archive; copy it again")
+            raise ImportFileError(f"{file}: is a truncated ZIP archive; copy it again")
     except OSError as error:
         raise ImportFileError(f"{file}: cannot be read ({error.strerror})") from error
     yield {}

@@ -1,4 +1,7 @@
-"""Read members of ZIP archives, zstd-compressed ones too, which ``zipfile`` supports only from Python 3.14."""
+"""Read members of ZIP archives.
+
+This includes members compressed with zstd, which ``zipfile`` supports only from Python 3.14.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ import pyarrow as pa
 
 from oversharp.diagnostics.records.errors import ImportFileError, first_line
 
-#: From the ZIP specification: number of the method zstd, and header before a member's name.
+#: From the ZIP specification: the number of the compression method zstd, and the header before a member's name.
 _ZSTD, _LOCAL_HEADER = 93, struct.Struct("<26xHH")
-#: Size limit of an unpacked member, as deflate can compress a thousand to one.
+#: Size limit of an unpacked member. Deflate can compress a thousand to one, so a small archive could exceed the memory.
 MOST_MIB = 512
 _BROKEN = (
     *(OSError, EOFError, LookupError, RuntimeError, ValueError),
@@ -27,7 +30,10 @@ class MemberTooLargeError(ImportFileError):
 
 
 class Archive:
-    """A ZIP archive open for reading. Methods raise ``ImportFileError`` for a missing or broken archive or member."""
+    """A ZIP archive open for reading.
+
+    Methods raise ``ImportFileError`` for a missing or broken archive or member.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,7 +73,7 @@ class Archive:
         self._file.seek(n_name + n_extra, 1)
         packed = self._file.read(member.compress_size)
         with pa.input_stream(pa.BufferReader(packed), compression="zstd") as stream:
-            content: bytes = stream.read(member.file_size + 1)  # a byte more than declared reveals a wrong size
+            content: bytes = stream.read(member.file_size + 1)  # one more byte than declared, to detect a wrong size
         if zlib.crc32(content) != member.CRC:
             raise zipfile.BadZipFile(f"bad CRC-32 of {member.filename}")
         return content

@@ -1,8 +1,8 @@
 """Convert whole columns of Parquet.
 
-``text_column`` and the others convert a column as the function for single values in ``fields`` does (``get_text``).
-They return None if any value has an unusual type or is not UTF-8; then the rows are converted one by one, which reports
-the bad ones.
+``text_column`` and the other functions convert a column as the functions of ``fields`` convert single values
+(``get_text``). They return None if any value has an unusual type or is not UTF-8. Then the rows are converted
+individually, which yields a fault for each bad row.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from oversharp.diagnostics.ingest.formats.fields import (
 
 
 def differs(rows: RecordedRows, name: str) -> Bool[np.ndarray, " row-1"]:
-    """Return for each row after the first whether a field differs from the row before."""
+    """Return for each row after the first whether the field ``name`` differs from the previous row."""
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(len(rows) - 1, dtype=bool)
-    if column.null_count:  # texts are not empty, numbers not negative
+    if column.null_count:  # safe replacements: texts are never empty here, and numbers never negative
         column = column.fill_null("" if pa.types.is_string(column.type) else -1)
     unequal = compute.not_equal(column.slice(1), column.slice(0, len(column) - 1))
     return np.asarray(unequal.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def text_bytes(texts: pa.StringArray) -> tuple[UInt8[np.ndarray, " byte"], Int32[np.ndarray, " text"]]:
-    """Return the concatenated bytes of all texts, and the length of each."""
+    """Return the bytes of all texts, concatenated, and the length of each text."""
     if not len(texts):
         return np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
     offsets_N = text_offsets(texts)
@@ -51,12 +51,12 @@ def plain_column(column: pa.Array) -> pa.Array:
 
 
 def text_column(column: pa.Array) -> pa.Array | None:
-    """Convert as ``get_text`` does."""
+    """Convert texts like ``get_text``."""
     return None if column.null_count else _as_text(column)
 
 
 def optional_text_column(column: pa.Array) -> pa.Array | None:
-    """Convert as ``get_optional_text`` does."""
+    """Convert texts or integers like ``get_optional_text``."""
     if pa.types.is_integer(column.type):
         return column.cast(pa.string())
     texts = _as_text(column)
@@ -78,7 +78,7 @@ def _as_text(column: pa.Array) -> pa.Array | None:
 
 
 def numeric_column(column: pa.Array) -> pa.Array | None:
-    """Convert as ``get_number`` does."""
+    """Convert numbers like ``get_number``."""
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         return column.cast(pa.float64(), safe=False)
     if not (pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
@@ -89,7 +89,7 @@ def numeric_column(column: pa.Array) -> pa.Array | None:
 
 
 def whole_column(column: pa.Array) -> pa.Array | None:
-    """Convert as ``get_whole`` does."""
+    """Convert integers like ``get_whole``."""
     if not pa.types.is_integer(column.type):
         return None
     ends = compute.min_max(column).as_py()
@@ -99,7 +99,7 @@ def whole_column(column: pa.Array) -> pa.Array | None:
 
 
 def step_column(column: pa.Array) -> pa.Array | None:
-    """Convert as ``parse_step`` does."""
+    """Convert steps or step names like ``parse_step``."""
     if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
         return whole_column(column)
     names = column.cast(pa.string()).dictionary_encode()
@@ -111,13 +111,13 @@ def step_column(column: pa.Array) -> pa.Array | None:
 
 
 def greedy_column(column: pa.Array) -> pa.Array | None:
-    """Return whether each number is 1; False for missing ones."""
+    """Return for each number whether it is 1; False for missing numbers."""
     numbers = numeric_column(column)
     return None if numbers is None else compute.equal(numbers, 1.0).fill_null(False)
 
 
 def finish_column(column: pa.Array) -> pa.Array | None:
-    """Convert texts and numbers as ``parse_finish`` does."""
+    """Convert finish reasons like ``parse_finish``."""
     texts = optional_text_column(column)
     if texts is None:
         return None
@@ -126,7 +126,7 @@ def finish_column(column: pa.Array) -> pa.Array | None:
     return reasons.take(words.indices)
 
 
-#: Converter of the column of each field.
+#: Column converter of each field.
 READ_COLUMN: Mapping[str, Callable[[pa.Array], pa.Array | None]] = {
     "prompt": text_column,
     "response": text_column,

@@ -1,4 +1,4 @@
-"""Interface of importers, which detect the files of a tool and read samples from them."""
+"""Interface of importers. An importer detects the files of a tool and reads samples from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ToolScore(NamedTuple):
-    """A tool's score of ``n`` responses together: their estimate of pass@k, for k = 1 the share of correct ones."""
+    """A tool's pass@k estimate from ``n`` responses. For k = 1 it is the share of correct responses."""
 
     metric: str
     value: float
@@ -31,11 +31,12 @@ class ToolScore(NamedTuple):
 class Recorded(Struct, gc=False):
     """A response as another tool wrote it. Fields that the tool does not write are None.
 
-    ``line`` is its position in the file, from 1: a line of JSON Lines or CSV, a row of Parquet, a sample of an archive.
-    Several samples may have the same line; lines never decrease. ``reward`` is the tool's own score, on any scale.
-    ``index`` is the tool's number of the response to its prompt; without it, responses are numbered in file order.
-    ``logp_sum`` and ``entropy_sum`` are in nats, at temperature 1 over the full vocabulary, summed over ``n_tokens``
-    tokens. ``claim`` is the score of this and the following responses to the same prompt in the same line.
+    ``line`` is the position in the file, counted from 1: a line of JSON Lines or CSV, a row of Parquet, or a sample of
+    an archive. Several samples may have the same line; lines never decrease. ``reward`` is the tool's score, on any
+    scale. ``index`` is the tool's number of the response among all responses to its prompt. Responses without ``index``
+    are numbered in file order. ``logp_sum`` and ``entropy_sum`` are in nats, at temperature 1 over the full vocabulary,
+    summed over ``n_tokens`` tokens. ``claim`` is the score of several responses together: this one and those that
+    follow it in the same line.
     """
 
     line: int
@@ -57,7 +58,7 @@ class Recorded(Struct, gc=False):
     claim: ToolScore | None = None
 
 
-#: The fields of ``Recorded`` in ``RecordedRows``, in order, after ``line``.
+#: Fields of ``Recorded`` that ``RecordedRows`` has as columns: all but ``line`` and ``claim``, in the same order.
 _ROW_FIELDS = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "greedy", "n_tokens", "finish_reason",
     "logp_sum", "entropy_sum", "task", "cluster",
@@ -68,9 +69,9 @@ _ROW_FIELDS = (
 class RecordedRows:
     """Consecutive samples of a file, one per line, with the fields of ``Recorded`` as columns.
 
-    ``first`` is the line of the first. ``columns`` have the same length; texts are ``string``, whole numbers ``int32``,
-    other numbers ``float64``. Prompt, response and ``greedy`` have no nulls; a field without a column is None in every
-    row.
+    ``first`` is the line of the first sample. All ``columns`` have the same length. Texts are ``string``, whole numbers
+    ``int32``, other numbers ``float64``. Prompt, response and ``greedy`` have no nulls. A field without a column is
+    None in every row.
     """
 
     first: int
@@ -86,12 +87,12 @@ class RecordedRows:
         return RecordedRows(first=self.first + start, columns=columns)
 
     def fitting(self, n_bytes: int) -> int:
-        """Return the number of first responses that fit into ``n_bytes``, at least 1."""
+        """Return how many of the first responses fit into ``n_bytes``, at least 1."""
         offsets_N = text_offsets(self.columns["response"])
         return max(1, int(offsets_N.searchsorted(int(offsets_N[0]) + n_bytes, side="right")) - 1)
 
     def records(self, places: Sequence[int] | None = None) -> Iterator[Recorded]:
-        """Yield the samples at ``places``, by default all."""
+        """Yield the samples at ``places``, or all samples."""
         import pyarrow as pa
 
         columns = [self.columns.get(name) for name in _ROW_FIELDS]
@@ -104,14 +105,17 @@ class RecordedRows:
 
 
 def text_offsets(texts: pyarrow.StringArray) -> Int32[np.ndarray, " text+1"]:
-    """Return the start of each text in the buffer, and the end of the last."""
+    """Return the start of each text in the buffer, followed by the end of the last text."""
     import numpy as np
 
     return np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
 
 
 class Fault(NamedTuple):
-    """An unusable record. ``why`` is the same text for all records with that fault, without numbers."""
+    """An unusable record.
+
+    ``why`` is the reason. It contains no numbers, so that records with the same fault have the same text.
+    """
 
     line: int
     why: str
@@ -119,7 +123,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FilePlace:
-    """Run (the series), step and task in the path of a file; None if absent."""
+    """Run (which becomes the series), step and task in the path of a file; None if absent."""
 
     run: str | None = None
     step: int | None = None
@@ -128,7 +132,7 @@ class FilePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of the user: ``fields`` maps our field names to the tool's; ``reward`` is the tool's score field."""
+    """Options of the user. ``fields`` maps our field names to the tool's; ``reward`` is the tool's score field."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     reward: str | None = None
@@ -136,10 +140,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTable:
-    """Several scores of a file's samples, of which the user chose none.
+    """Several scores of a file's samples, if the user did not choose one of them.
 
-    ``score_of`` has the mean over a problem's responses, by score name and problem. ``taken`` describes the score that
-    is the reward, ``flag`` the option that chooses another.
+    ``score_of`` maps score name and problem to the mean over the problem's responses. ``taken`` describes the score
+    used as reward. ``flag`` is the option that chooses another score.
     """
 
     score_of: Mapping[str, Mapping[str, float]]
@@ -148,7 +152,7 @@ class ScoreTable:
 
 
 def gather_scores(rows: Iterable[tuple[str, Mapping[str, float]]], *, taken: str, flag: str) -> ScoreTable | None:
-    """Return the mean scores per problem, from the scores of each response; None with fewer than two names.
+    """Return the mean score of each problem, from the scores of its responses; None with fewer than two score names.
 
     >>> rows = [("a", {"strict": 0.0, "loose": 1.0}), ("a", {"strict": 1.0, "loose": 1.0})]
     >>> gather_scores(rows, taken="strict, the first", flag="--reward NAME").score_of
@@ -168,7 +172,7 @@ def gather_scores(rows: Iterable[tuple[str, Mapping[str, float]]], *, taken: str
 
 
 def has_fields(*names: str) -> Callable[[Path, Mapping[str, Any]], bool]:
-    """Return a condition for ``Importer.recognises``: the record has all of these fields.
+    """Return a function for ``Importer.recognises``: whether a record has all of these fields.
 
     >>> has_fields("input", "output")(Path("40.jsonl"), {"input": "2+2?", "output": "4", "score": 1.0})
     True
@@ -186,25 +190,26 @@ class Importer:
     suffixes
         Suffixes of its files, with the dot, lower case.
     recognises
-        Whether a file is the tool's, given one of its first records; an empty record if the file is not JSON Lines,
-        Parquet or CSV.
+        Function of a file and one of its first records: whether the tool wrote the file. The record is empty if the
+        file is not JSON Lines, Parquet or CSV.
     read_samples
-        Yields every sample of a file. Bad records become faults; raises ``ImportFileError`` for an unreadable file.
+        Yields every sample of a file, and a ``Fault`` for each bad record. Raises ``ImportFileError`` for an unreadable
+        file.
     place
         Run, step and task in the path.
     settings
         Sampling settings in a file, with the field names of ``SamplingSettings``.
     pickled
-        Whether reading may run code from the file, so that the user has to allow it.
+        Whether reading may run code from the file. The user then has to pass --allow-pickle.
     samples_of
-        Identity of the samples of a file, and whether it has their scores. Of two files with the same samples the
-        scored one is read.
+        Returns a key of the file's samples, and whether the file has their scores. If two files have the same key, the
+        file with scores is read.
     is_also
-        Whether a file with another suffix is the tool's, by its first bytes.
+        Whether the tool wrote a file with another suffix, judged by its first bytes.
     parts
-        As ``read_samples``, but may return several rows at once, which is faster.
+        Like ``read_samples``, but may yield several rows at once, which is faster.
     score_table
-        Scores of a file where several may be the reward; None if there is only one, or the user chose it.
+        Returns all scores of a file; None if the file has only one score, or the user chose one.
     """
 
     name: str

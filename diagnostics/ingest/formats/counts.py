@@ -1,10 +1,11 @@
-"""Counts without texts: n samples of a problem, of which some are correct: --map problem=…,n=…,correct=…,step=….
+"""Counts without texts: n samples of a problem, of which some are correct.
 
-``share`` instead of ``correct`` is the share of correct samples, such as lighteval's ``avg@n``.
+The flag is --map problem=…,n=…,correct=…,step=…. Instead of ``correct``, ``share`` is the share of correct samples,
+such as lighteval's ``avg@n``.
 
-A store has samples, so each count becomes n graded samples without text. Their order is random, seeded by step and
-problem, so that the first samples are a random subset, as those of a model are. Measures that need texts are unknown,
-with that reason. The prompt is optional: without one, the problem's id replaces it.
+A store has samples, so each count becomes n graded samples without text. Their order is random, with a seed from step
+and problem. So the first samples are a random subset, like those of a model. Measures that need texts are reported as
+unknown, with that reason. The prompt is optional: by default it is the problem's id.
 """
 
 from __future__ import annotations
@@ -31,17 +32,20 @@ from oversharp.diagnostics.ingest.formats.rows import records
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import COUNTS_ALONE, NO_ANSWER, content_hash
 
-#: Most samples of a problem and step: their numbers are stored in two bytes.
+#: Largest number of samples per problem and step: the store has two bytes for a sample index.
 MOST_SAMPLES = 65_536
-#: Placeholders for the text of a sample.
+#: Placeholders for the text of a sample, by correctness.
 NO_TEXT = {True: "[text not recorded; counted as correct]", False: "[text not recorded; counted as not correct]"}
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield the samples that each record counts. Raises ``ImportFileError`` without names of the count fields."""
+    """Yield the samples that each record counts.
+
+    Raises ``ImportFileError`` if ``options`` lacks the names of the count fields.
+    """
     names = dict(options.fields)
     if "n" not in names or not names.keys() & {"correct", "share"}:
-        raise ImportFileError(f"{path}: name its fields; pass --map problem=…,n=…,correct=…,step=…")
+        raise ImportFileError(f"{path}: the fields are not named; pass --map problem=…,n=…,correct=…,step=…")
     counted = {("response" if ours == "n" else ours): theirs for ours, theirs in names.items()}
     for record in records(path):
         if isinstance(record, Fault):
@@ -112,7 +116,7 @@ def _count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _count_of_share(fields: Mapping[str, Any], name: str, n: int) -> int:
-    """Return the number of correct samples from a share such as ``avg@n``, rounded to about four decimals."""
+    """Return the number of correct samples, given a share such as ``avg@n`` with about four decimals."""
     share = get_number(fields, name)
     if share is None:
         raise BadField(f"no {name}")
@@ -124,7 +128,7 @@ def _count_of_share(fields: Mapping[str, Any], name: str, n: int) -> int:
 
 IMPORTER = Importer(
     name=COUNTS_ALONE,
-    title="counts of correct samples without texts, fields named by --map",
+    title="counts of correct samples without texts, fields given by --map",
     suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
     place=place,
     read_samples=read_samples,

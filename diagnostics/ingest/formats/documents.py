@@ -1,4 +1,7 @@
-"""Read JSON files without a record per line: an array, objects over several lines, a table of columns and rows."""
+"""Read JSON files that do not have one record per line.
+
+These are arrays, objects over several lines, and tables with a list of columns and a list of rows.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from oversharp.diagnostics.ingest.formats.opening import MOST_BYTES, is_compress
 T = TypeVar("T")
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-#: Fields of a table of W&B (``*.table.json``) or of pandas' ``to_json(orient="split")``.
+#: Fields of a table by W&B (``*.table.json``) or by pandas (``to_json(orient="split")``).
 _COLUMNS, _ROWS = "columns", "data"
 
 
 def document_records(path: Path) -> list[msgspec.Raw] | list[Any] | None:
-    """Return the records of a JSON document, undecoded if possible; None for a file with a record per line.
+    """Return the records of a JSON document; None for a file with one record per line.
 
-    Raises ``OSError`` and ``ImportFileError`` for an unreadable file.
+    The records are undecoded if possible. Raises ``OSError`` and ``ImportFileError`` for an unreadable file.
     """
     if not _may_be_document(path):
         return None
@@ -40,7 +43,7 @@ def document_records(path: Path) -> list[msgspec.Raw] | list[Any] | None:
 
 
 def _may_be_document(path: Path) -> bool:
-    """Whether the first lines begin a document, not a file with a record per line."""
+    """Return whether the file is a JSON document, not one record per line, judged by its first lines."""
     with open_dump(path) as lines:
         limit = MOST_BYTES if is_compressed(path) else -1
         not_blank = (line for line in iter(lambda: lines.readline(limit), b"") if line.strip())
@@ -66,7 +69,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _values(content: bytes) -> list[Any] | None:
-    """Return the consecutive JSON values of a text; None if it has anything else."""
+    """Return the consecutive JSON values of a text; None if it contains anything else."""
     decoder = json.JSONDecoder()
     try:
         text = content.decode("utf-8")
@@ -81,21 +84,21 @@ def _values(content: bytes) -> list[Any] | None:
 
 
 def _skip_space(text: str, place: int) -> int:
-    """Return the place of the next character that is not white space."""
+    """Return the position of the next character that is not white space."""
     while place < len(text) and text[place].isspace():
         place += 1
     return place
 
 
 def _storable(value: Any, text: str) -> Any:
-    """Replace lone surrogates in the value of a text, which UTF-8 cannot encode, by question marks."""
+    """Replace lone surrogates in all texts of a value, which UTF-8 cannot encode, with question marks."""
     if "\\ud" not in text and "\\uD" not in text:
         return value
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _rows(value: Any) -> Iterator[Any]:
-    """Yield the rows of a table as dicts, or any other value unchanged."""
+    """Yield the rows of a table as dicts. Any other value is yielded unchanged."""
     if not _is_table(value):
         yield value
         return

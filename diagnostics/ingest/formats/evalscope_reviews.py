@@ -1,10 +1,10 @@
 """evalscope: reviews, ``{work_dir}/reviews/{model}/{dataset}_{subset}.jsonl``.
 
-A row has the chat with the model's answer as its last message, the ``target`` and the ``sample_score``. Samples with
-the same ``group_id`` are repeats of a problem. The score is the main score, or the one chosen by --reward; a sample
-with an unusable score has none. ``predictions`` have no scores and are not read. Sampling settings are read from
-``configs/task_config.yaml``, if it exists. Run and step are in the model's name, else in the name of a folder above
-``reviews``.
+Each row has the chat, the ``target`` and the ``sample_score``. The last message of the chat is the model's answer.
+Samples with the same ``group_id`` are repeats of a problem. The reward is the main score, or the score chosen by
+--reward. A sample with an unusable score has no reward. Files in ``predictions`` have no scores and are not read.
+Sampling settings are read from ``configs/task_config.yaml``, if it exists. Run and step are in the model's name, else
+in the name of a folder above ``reviews``.
 
 Source: modelscope/evalscope fde259d, ``ReviewResult``, ``SampleScore`` and ``CacheManager``.
 """
@@ -32,18 +32,18 @@ from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.series.folders import run_and_step
 
 _KNOWN_BY = frozenset({"index", "target", "sample_score"})
-#: Block of a YAML file with plain numbers, and one of its lines.
+#: Regular expressions: a block of numeric settings in a YAML file, and one line of the block.
 _BLOCK = re.compile(r"^generation_config:[ ]*\n((?:[ ]+.*\n?)+)", re.MULTILINE)
 _LINE = re.compile(r"^[ ]+(\w+):[ ]*([-+.\deE]+)[ ]*$", re.MULTILINE)
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of a row."""
+    """Return whether a record has the fields of an evalscope review."""
     return record.keys() >= _KNOWN_BY and "score" in inner(record, "sample_score")
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step in the name of the model or of a folder above, and the file name as task."""
+    """Return run and step from the name of the model or of a folder above; the task is the file name."""
     work, model = _split(path)
     run, step = run_and_step(model)
     if step is None:
@@ -53,7 +53,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, float | int]:
-    """Return the sampling settings of the run's configuration."""
+    """Return the sampling settings in the run's configuration file."""
     try:
         config = (_split(path)[0] / "configs" / "task_config.yaml").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -78,7 +78,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     reward = get_number(values, name)
     messages, prompt, response = _conversation(fields, score)
     if response is None and reward is None:
-        raise BadField("no answer of the model among the messages, and no prediction")
+        raise BadField("no answer of the model among the messages, and no ``prediction``")
     answer = get_optional_text(score, "extracted_prediction")
     return Recorded(
         line=line,
@@ -96,17 +96,17 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 def _conversation(
     fields: Mapping[str, Any], score: Mapping[str, Any]
 ) -> tuple[list[Mapping[str, Any]], str, str | None]:
-    """Return the messages, the prompt, and the response; None for a response that is null or missing."""
+    """Return the messages, the prompt, and the response; the response is None if it is null or missing."""
     messages, asked, prediction = fields.get("messages"), fields.get("input"), score.get("prediction")
     predicted = prediction if isinstance(prediction, str) else None
     chat = _objects(messages)
-    if not chat and isinstance(asked, str):  # reviews of 2025
+    if not chat and isinstance(asked, str):  # format of reviews from 2025
         return chat, asked, predicted
     chat = chat or _objects(asked)
     last = max((i for i, message in enumerate(chat) if message.get("role") == "assistant"), default=-1)
     if last == 0 or not chat:
         raise BadField("no prompt among the messages")
-    if last < 0:  # the chat is only the prompt
+    if last < 0:  # the chat has only the prompt, no answer
         return chat, join_chat(chat, "input"), predicted
     return chat, join_chat(chat[:last], "messages"), _answer_text(chat[last])
 
@@ -116,7 +116,7 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def _answer_text(message: Mapping[str, Any]) -> str | None:
-    """Return the text of the model's message with its reasoning in ``<think>``; None without either."""
+    """Return the text of the model's message, its reasoning in ``<think>``; None if it has neither."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts: list[str] = []

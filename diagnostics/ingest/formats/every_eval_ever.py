@@ -1,11 +1,11 @@
-"""Every Eval Ever: responses in the shared schema 0.3.0, ``*_samples.jsonl``, as ``oversharp export`` writes them too.
+"""Every Eval Ever: responses in the shared schema 0.3.0, ``*_samples.jsonl``.
 
-One line per response: ``input.raw`` is the prompt, ``input.reference`` the gold, ``output.raw`` the response,
-``evaluation`` the score, ``sample_id`` the problem. The reward is ``score``, without it ``is_correct``, or the one
-chosen by --reward. The schema has no field for a checkpoint's step: it is ``metadata.step``, where ``oversharp export``
-writes it, or the number at the end of the folder's name (``grpo-step-40``), or --step. Without
-``metadata.sample_index`` the responses to a problem are numbered in file order. Conversations of several turns, and
-several outputs with one score, are faults.
+``oversharp export`` writes these files too. Each line is one response: ``input.raw`` is the prompt, ``input.reference``
+the gold answer, ``output.raw`` the response, ``evaluation`` the score, ``sample_id`` the problem. The reward is
+``score``, else ``is_correct``, or the field chosen by --reward. The schema has no field for a checkpoint's step. The
+step is ``metadata.step``, which ``oversharp export`` writes, else the number at the end of the folder's name
+(``grpo-step-40``), or --step. Without ``metadata.sample_index`` the responses to a problem are numbered in file order.
+Conversations of several turns, and several outputs with one score, are faults.
 
 Source: https://github.com/evaleval/every_eval_ever, instance-level schema 0.3.0.
 """
@@ -32,7 +32,7 @@ from oversharp.diagnostics.ingest.formats.rows import read_one_each
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step of a folder ``RUN-step-N``, as in our exports."""
+    """Return run and step of a folder named ``RUN-step-N``, as ``oversharp export`` writes it."""
     run, _, number = path.absolute().parent.name.rpartition("-step-")
     step = parse_step_name(number, "")
     return FilePlace(run=run or None, step=step) if step is not None else FilePlace()
@@ -47,9 +47,9 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorde
     request, metadata, judged = (inner(fields, "input"), inner(fields, "metadata"), inner(fields, "evaluation"))
     outputs = inner(fields, "output").get("raw") or [None]
     if not isinstance(outputs, list) or fields.get("interaction_type") not in ("single_turn", None):
-        raise BadField("not one answer to one prompt")
+        raise BadField("a conversation of several turns, not one prompt with one answer")
     if len(outputs) != 1:
-        raise BadField("several outputs under one score")
+        raise BadField("several outputs with one score")
     reward = get_reward(judged, chosen, "score")
     if reward is None:
         reward = get_reward(judged, None, "is_correct")

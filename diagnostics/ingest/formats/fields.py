@@ -1,4 +1,4 @@
-"""Convert fields of other tools' records, with the faults of bad ones."""
+"""Convert fields of other tools' records. Unusable fields raise ``BadField``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.series.step_names import named_step
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
-#: Limit of steps, counts and indices, as stored in columns.
+#: Largest accepted step, count and index: the store has 32-bit integers.
 LARGEST_WHOLE = 2**31 - 1
-#: Limit of scores: sums and squares of larger numbers are infinite.
+#: Largest accepted absolute score, so that sums and squares of scores stay finite.
 LARGEST_NUMBER = 1e100
 
-# Usual types of fields, for classes of ``typed_records``. The functions below also accept others, such as "1.0".
+# Usual field types in classes for ``typed_records``. The functions below also accept other types, such as the text
+# "1.0".
 FilledText = Annotated[str, Meta(min_length=1)]
 PlainNumber = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)] | bool
 PlainWhole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
@@ -31,11 +32,14 @@ _WORDS = {"true": 1.0, "false": 0.0}
 
 
 class BadField(ValueError):  # noqa: N818 - never leaves an importer: it becomes a Fault
-    """An unusable field; the message is that of the fault."""
+    """An unusable field. The message becomes the reason of a ``Fault``."""
 
 
 def get_text(fields: Mapping[str, Any], name: str) -> str:
-    """Return a text, or the texts of chat messages. Raises ``BadField`` if missing or of another type."""
+    """Return a text, or the joined texts of chat messages.
+
+    Raises ``BadField`` if the field is missing or of another type.
+    """
     value = fields.get(name)
     if isinstance(value, str):
         return value
@@ -47,9 +51,9 @@ def get_text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def get_response(fields: Mapping[str, Any], name: str, reward: float | None) -> str:
-    """Return a response as ``get_text`` does; for a sample with a reward an empty text if it is missing or null.
+    """Return a response as ``get_text`` does; if a response with a reward is missing or null, return "".
 
-    Such a sample was drawn and scored, so it must be counted. Raises ``BadField`` as ``get_text`` does.
+    A sample with a reward was generated and scored, so it must be counted. Raises ``BadField`` as ``get_text`` does.
 
     >>> get_response({"output": None}, "output", 0.0), get_response({"output": "4"}, "output", None)
     ('', '4')
@@ -60,14 +64,14 @@ def get_response(fields: Mapping[str, Any], name: str, reward: float | None) -> 
 
 
 def _is_missing(value: object) -> bool:
-    """Whether a response is null, or a chat without content."""
+    """Return whether a response is null, or a chat without content."""
     if isinstance(value, list):
         return all(isinstance(message, Mapping) and message.get("content") is None for message in value)
     return value is None
 
 
 def join_chat(messages: list[Mapping[str, Any]], name: str) -> str:
-    """Return the content of a single message, or all contents with their roles.
+    """Return the content of a single message, or the contents of all messages with their roles.
 
     >>> join_chat([{"role": "user", "content": "2+2?"}], "prompt")
     '2+2?'
@@ -82,7 +86,7 @@ def join_chat(messages: list[Mapping[str, Any]], name: str) -> str:
 
 
 def find_final_turn(messages: Any) -> int | None:
-    """Return the place of the assistant's last message in a chat; None without one, or if it is not a chat.
+    """Return the index of the assistant's last message; None if there is none, or the value is not a chat.
 
     >>> find_final_turn([{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}])
     1
@@ -98,7 +102,7 @@ _ASSISTANT = ("assistant", "model")
 
 
 def message_text(content: Any, name: str) -> str:
-    """Return a message's text: the texts among its parts."""
+    """Return the text of a message: the joined texts of its parts."""
     if isinstance(content, list):
         texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
         content = "\n".join(texts) if texts else None
@@ -112,7 +116,7 @@ def _value(fields: Mapping[str, Any], name: str | None) -> Any:
 
 
 def get_optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """Return a text or number as text, also if in a list of one; None if missing or empty."""
+    """Return a text or number as text; None if missing or empty. A list of one element counts as that element."""
     value = _value(fields, name)
     if value is None:
         return None
@@ -126,12 +130,12 @@ def get_optional_text(fields: Mapping[str, Any], name: str | None) -> str | None
         return None
     try:
         return str(value) if math.isfinite(value) else None
-    except (OverflowError, ValueError):  # whole numbers of hundreds of digits
+    except (OverflowError, ValueError):  # integers of hundreds of digits
         return None
 
 
 def get_gold(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """Return a gold as ``get_optional_text`` does; for a list a text that accepts any of its golds.
+    """Return a gold as ``get_optional_text`` does. A list becomes a text that accepts any of its golds.
 
     >>> get_gold({"gold": ["4", "four"]}, "gold"), get_gold({"gold": [4, 4]}, "gold"), get_gold({}, "gold")
     ('["4", "four"]', '4', None)
@@ -144,9 +148,10 @@ def get_gold(fields: Mapping[str, Any], name: str | None) -> str | None:
 
 
 def get_number(fields: Mapping[str, Any], name: str | None) -> float | None:
-    """Return a number or truth value, also given as text; the last of a list by token; None if missing.
+    """Return a number; None if missing.
 
-    Raises ``BadField`` for other values, and beyond ``LARGEST_NUMBER``.
+    Accepts truth values, numbers written as text, and lists with one number per token, of which the last is returned.
+    Raises ``BadField`` for other values, and for absolute values above ``LARGEST_NUMBER``.
 
     >>> get_number({"score": "True"}, "score"), get_number({"score": [0.0, 0.0, 1.0]}, "score"), get_number({}, "score")
     (1.0, 1.0, None)
@@ -190,7 +195,7 @@ def get_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> flo
 
 
 def get_whole(fields: Mapping[str, Any], name: str | None) -> int | None:
-    """Return a whole number of at least 0, also given as text or 40.0; None if missing.
+    """Return a whole number of at least 0; None if missing. Accepts text and floats such as 40.0.
 
     Raises ``BadField`` for other values, and above ``LARGEST_WHOLE``.
     """
@@ -214,7 +219,7 @@ def get_whole(fields: Mapping[str, Any], name: str | None) -> int | None:
     return int(number)
 
 
-#: Words of tools for a response that ended by an end token, or was truncated.
+#: Words of tools for a response that ended with an end token, or was truncated.
 _FINISHED: Mapping[str, FinishReason] = {
     "stop": "stop",
     "eos": "stop",
@@ -229,7 +234,7 @@ _FINISHED: Mapping[str, FinishReason] = {
 
 
 def get_finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReason | None:
-    """Return the finish reason for any tool's word; None if unknown.
+    """Return the finish reason for the word of any tool; None if unknown.
 
     >>> get_finish_reason({"status": "truncated"}, "status"), get_finish_reason({"status": "abort"}, "status")
     ('length', None)
@@ -238,19 +243,19 @@ def get_finish_reason(fields: Mapping[str, Any], name: str | None) -> FinishReas
 
 
 def parse_finish(value: object) -> FinishReason | None:
-    """Return the finish reason for a tool's word; None for an unknown one."""
+    """Return the finish reason for the word of a tool; None if unknown."""
     return _FINISHED.get(value.lower()) if isinstance(value, str) else None
 
 
-#: Names of fields that are true for truncated responses, or for those that ended by an end token.
+#: Names of boolean fields that mark truncated responses, or responses that ended with an end token.
 _CUT_NAMES = re.compile(r"trunc|cut|clip|overlong|too_long|length|exceed|max_tok|aborted", re.IGNORECASE)
 _ENDED_NAMES = re.compile(r"finished|complete|ended|done|eos|stopped|terminated", re.IGNORECASE)
 
 
 def parse_ending(value: object, name: str) -> FinishReason | None:
-    """Return the finish reason for any tool's word, or for a truth value of a field such as ``truncated``.
+    """Return the finish reason for the word of any tool, or for a boolean field such as ``truncated``.
 
-    Raises ``BadField`` for a truth value of a field with another name.
+    Raises ``BadField`` for a boolean field with an unknown name.
 
     >>> parse_ending("EOS", "why"), parse_ending(True, "truncated"), parse_ending("False", "is_finished")
     ('stop', 'length', 'length')
@@ -263,11 +268,11 @@ def parse_ending(value: object, name: str) -> FinishReason | None:
         return "length" if value else "stop"
     if _ENDED_NAMES.search(name):
         return "stop" if value else "length"
-    raise BadField(f"{name} is true or false, but it is unclear of what; rename it to truncated or finished")
+    raise BadField(f"{name} is true or false, but its meaning is unknown; rename the field to truncated or finished")
 
 
 def parse_step(value: object, name: str) -> int | None:
-    """Return a step, given as a whole number or a name such as ``step_100``, ``checkpoint-200`` or ``base``.
+    """Return the step given as a whole number or as a name such as ``step_100``, ``checkpoint-200`` or ``base``.
 
     Raises ``BadField`` for other values.
 
@@ -294,7 +299,7 @@ _STEP = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def parse_step_name(name: str, prefix: str) -> int | None:
-    """Return the step in a name that consists of ``prefix`` and a number; None for other names.
+    """Return N from a name of the form ``prefix`` + N; None for other names.
 
     >>> parse_step_name("global_step_40", "global_step_"), parse_step_name("40", ""), parse_step_name("latest", "")
     (40, 40, None)
@@ -307,7 +312,7 @@ _END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|</s>|<eos>|<end_of_turn>)\s*\Z")
 
 
 def remove_end_token(response: str) -> str:
-    """Remove a decoded end token from a response, so that it does not affect the final answer.
+    """Remove a decoded end token from a response, so that it does not become part of the final answer.
 
     >>> remove_end_token("It is 4.<|im_end|>")
     'It is 4.'
@@ -317,13 +322,13 @@ def remove_end_token(response: str) -> str:
 
 
 def inner(fields: Any, name: str) -> Mapping[str, Any]:
-    """Return an object inside another; empty if it is missing or not an object."""
+    """Return the object in a field of another object; empty if missing or not an object."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def finite(value: object) -> float | None:
-    """Return a finite number; None for other values."""
+    """Return the value if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -333,7 +338,7 @@ def finite(value: object) -> float | None:
 
 
 def get_sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, float | int]:
-    """Return the numeric sampling settings in ``fields``; ``theirs`` has the tool's names that differ from ours.
+    """Return the numeric sampling settings in ``fields``. ``theirs`` maps our names to the tool's, where they differ.
 
     >>> get_sampling_settings({"temperature": 1, "top_p": None, "longest": 512}, max_tokens="longest")
     {'temperature': 1.0, 'max_tokens': 512}
@@ -349,7 +354,9 @@ def get_sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str,
 
 
 def split_folders(folder: Path, name: str) -> tuple[Path | None, str]:
-    """Return the path above the last folder ``name``, and the path below it; None and the last folder without it.
+    """Return the path above the last folder ``name``, and the path below it.
+
+    Without such a folder, return None and the last folder.
 
     >>> split_folders(Path("/out/details/org/model"), "details"), split_folders(Path("/out/model"), "details")
     ((PosixPath('/out'), 'org/model'), (None, 'model'))
@@ -361,12 +368,12 @@ def split_folders(folder: Path, name: str) -> tuple[Path | None, str]:
     return Path(*parts[:last]), "/".join(parts[last + 1 :])
 
 
-#: Most folders above a file that may be named after its checkpoint.
+#: Number of parent folders that are searched for a step.
 _MOST_FOLDERS = 6
 
 
 def find_run_above(folder: Path) -> tuple[str | None, int | None]:
-    """Return run and step of the nearest folder with a step in its name, or None for both.
+    """Return run and step of the nearest folder with a step in its name; (None, None) without such a folder.
 
     >>> find_run_above(Path("/runs/lucky/step_40/eval-results/aime24")), find_run_above(Path("/runs/lucky"))
     (('lucky', 40), (None, None))

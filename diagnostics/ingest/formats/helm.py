@@ -1,12 +1,12 @@
-"""HELM: ``scenario_state.json`` of a run, with the scores of its ``per_instance_stats.json``.
+"""HELM: ``scenario_state.json`` of a run, with the scores in its ``per_instance_stats.json``.
 
-A request state is a prompt with its completions. With one completion the reward is the score: the first of ``_METRICS``
-in the run, or the metric chosen by --reward. With several, HELM's scores are of the first completion and of the best
-one; then samples are graded by the correct references, and these grades are compared with the score of the first. The
-gold of multiple choice is the letter of the correct choice. Requests that score a reference instead of generating are
-faults. Perturbed copies of an instance, and trials with other examples, are related problems: their cluster is its id.
-
-Run and step are in the model's name, else in the name of a folder above: ``runs/step_40/gsm:model=…/``.
+A request state is a prompt with its completions. With one completion, the reward is a score: the first metric of
+``_METRICS`` that the run has, or the metric chosen by --reward. With several completions, HELM scores only the first
+and the best one. Then we grade all samples by the correct references, and compare our grade of the first completion
+with HELM's score. The gold answer of multiple choice is the letter of the correct choice. Requests that score a
+reference instead of generating text are faults. Perturbed copies of an instance, and trials with other few-shot
+examples, are related problems: their cluster is the instance id. Run and step are in the model's name, else in the name
+of a folder above: ``runs/step_40/gsm:model=…/``.
 
 Source: stanford-crfm/helm 63754d0, ``ScenarioState``, ``RequestState`` and ``compute_reference_metrics``.
 """
@@ -39,7 +39,7 @@ from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _STATE = re.compile(rb'\s*\{\s*"adapter_spec"\s*:\s*\{')
 _STATS = "per_instance_stats.json"
-#: Metrics of single completions: first those that parse an answer, then those that compare texts.
+#: Metrics of single completions, by priority: first those that extract an answer, then those that compare whole texts.
 _METRICS = (
     "final_number_exact_match",
     "math_equiv_chain_of_thought",
@@ -50,12 +50,12 @@ _METRICS = (
     "quasi_exact_match",
     "exact_match",
 )
-#: Key of the scores of one instance: its id, its perturbation, the trial.
+#: Key of an instance's scores: instance id, perturbation, trial.
 _Key = tuple[str, str, str]
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step in the model's name or a folder above, and the scenario in the run's folder as task."""
+    """Return run and step from the model's name or a folder above. The task is the scenario."""
     try:
         model = inner(read_json_object(path), "adapter_spec").get("model")
     except ImportFileError:
@@ -79,7 +79,10 @@ def settings(path: Path) -> dict[str, float | int]:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per completion, with the number of its request as ``line``. Raises ``ImportFileError``."""
+    """Yield one sample per completion, with the number of its request as ``line``.
+
+    Raises ``ImportFileError``.
+    """
     state = read_json_object(path)
     greedy = inner(state, "adapter_spec").get("temperature") == 0
     scores = _scores(path.parent / _STATS)
@@ -96,7 +99,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def _is_related(request: Any) -> bool:
-    """Whether a request is a perturbed copy of an instance, or a trial with other examples."""
+    """Return whether a request is a perturbed copy of an instance, or a trial with other few-shot examples."""
     trial = request.get("train_trial_index") if isinstance(request, dict) else None
     return bool(trial or inner(inner(request, "instance"), "perturbation"))
 
@@ -108,7 +111,7 @@ def _samples(
     if not instance:
         raise BadField("no instance")
     if request.get("reference_index") is not None:
-        raise BadField("a request that scores a reference: a task that compares likelihoods?")
+        raise BadField("generates no text; tasks that compare likelihoods cannot be imported")
     completions = result.get("completions")
     if not result.get("success") or not isinstance(completions, list) or not completions:
         raise BadField("the request failed")
@@ -144,7 +147,7 @@ def _prompt(request: Mapping[str, Any]) -> str:
 
 
 def _response(completion: Any, *, scored: bool) -> str:
-    """Return the text after the model's separate reasoning, if any; empty for a null text with a score."""
+    """Return the text, after the model's separate reasoning if there is any; empty for a null text with a score."""
     text = completion.get("text") if isinstance(completion, dict) else None
     if text is None and scored:
         text = ""
@@ -155,7 +158,7 @@ def _response(completion: Any, *, scored: bool) -> str:
 
 
 def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
-    """Return any correct reference: a choice as its letter, a worked solution (GSM8K) as its final answer."""
+    """Return the correct references: a choice as its letter, a worked solution (GSM8K) as its final answer."""
     references, golds = instance.get("references"), []
     for reference in references if isinstance(references, list) else ():
         tags, text = (
@@ -173,7 +176,7 @@ def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None
 
 
 def _scores(path: Path) -> dict[_Key, dict[str, float]] | None:
-    """Return the scores of every instance by metric; None without a readable file."""
+    """Return the scores of every instance by metric; None if the file is missing or unreadable."""
     try:
         document = parse_json(path.read_bytes())
     except OSError:

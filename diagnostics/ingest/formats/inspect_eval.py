@@ -1,10 +1,11 @@
-"""inspect: ``.eval`` and ``.json`` logs; inspect need not be installed.
+"""inspect: ``.eval`` and ``.json`` logs. The package inspect is not needed.
 
-An epoch is one response to every problem. The reward is the score of the task's first scorer, or of the one chosen by
-``--reward``; C, I, P and N are 1, 0, 0.5 and 0 as in inspect's metrics. Samples that ended in an error, or were
-declared invalid, are left out. Run and step are in the model's name, or in the model argument ``model_path``.
-Log-probabilities are used if they belong to the response's tokens (inspect's provider ``hf`` records the most likely
-token instead) and the response was sampled at temperature 1 from the full vocabulary.
+Each epoch has one response to every problem. The reward is the score of the task's first scorer, or of the one chosen
+by ``--reward``. The grades C, I, P and N are 1, 0, 0.5 and 0, as in inspect's metrics. Samples that ended in an error,
+or were declared invalid, are skipped. Run and step are in the model's name, or in the model argument ``model_path``.
+
+Log-probabilities are used under two conditions. They belong to the response's tokens (the provider ``hf`` records the
+most probable tokens instead). And the response was sampled at temperature 1 from the full vocabulary.
 
 Source: inspect-ai 0.3.285, ``EvalLog`` and ``EvalSample``, format 2, and its conversion of older formats.
 """
@@ -48,7 +49,7 @@ TOO_LARGE = f"a sample that unpacks to more than {MOST_MIB} MiB"
 #: Newest supported log format.
 NEWEST_FORMAT = 2
 
-#: Beginning of a JSON log.
+#: Regular expression of the first bytes of a JSON log.
 _JSON_LOG = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"[a-z]+"\s*,\s*"eval"\s*:\s*\{')
 _HEADER, _START, _SUMMARIES = "header.json", "_journal/start.json", "summaries.json"
 _JOURNAL, _SAMPLES = "_journal/summaries/", "samples/"
@@ -56,13 +57,13 @@ _ATTACHED = ("attachment://", "tc://")
 
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: Provider that counts the padding of a batch as tokens of a response.
+#: This provider counts the padding of a batch as tokens of the response.
 _PADS = "hf/"
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step of the header's model, and the task; nothing if the header is unreadable."""
+    """Return run and step from the header's model, and the task; nothing if the header is unreadable."""
     try:
         spec = inner(_header(path), "eval")
     except ImportFileError:
@@ -74,7 +75,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> dict[str, Any]:
-    """Return the sampling settings of the evaluation, else those of the model."""
+    """Return the sampling settings of the evaluation; missing ones are those of the model."""
     try:
         config = _config(_header(path))
     except ImportFileError:
@@ -84,7 +85,7 @@ def settings(path: Path) -> dict[str, Any]:
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """Return the id of the evaluation, which ``inspect score`` keeps, and whether the log has scores."""
+    """Return the id of the evaluation, which ``inspect score`` preserves, and whether the log has scores."""
     try:
         header = _header(path)
     except ImportFileError:
@@ -96,7 +97,7 @@ def samples_of(path: Path) -> tuple[str, bool] | None:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per problem and epoch; ``line`` is its place in the log.
+    """Yield one sample per problem and epoch, with its position in the log as ``line``.
 
     Raises ``ImportFileError`` for an unreadable log or a newer format.
     """
@@ -112,7 +113,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores by scorer; None with one scorer, or if ``options`` chooses it."""
+    """Return all scores by scorer; None with one scorer, or if ``options`` chooses a scorer."""
     header = _header(path)
     scorers, first = inner(header, "eval").get("scorers"), _read_log_settings(header, options).scorer
     if options.reward is not None or not isinstance(scorers, list) or len(scorers) < 2:
@@ -129,7 +130,7 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _numbers(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield scorers and scores that are numbers."""
+    """Yield the scorers whose score is a number, with the score."""
     for name in scores:
         try:
             score = _number(inner(scores, name).get("value"))
@@ -141,7 +142,10 @@ def _numbers(scores: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _LogSettings:
-    """Settings of a log for all samples. ``scorer`` is required in each sample if ``asked``."""
+    """Settings that apply to all samples of a log.
+
+    If ``asked``, the user chose ``scorer``, and every sample needs its score.
+    """
 
     scorer: str | None
     asked: bool
@@ -169,7 +173,7 @@ def _read_log_settings(header: Mapping[str, Any], options: ReadOptions) -> _LogS
 
 
 def _header(path: Path) -> Mapping[str, Any]:
-    """Return the log without samples; for an interrupted evaluation the start of its journal."""
+    """Return the log without its samples. For an interrupted evaluation, return the start of its journal."""
     if starts_as_json(path, _JSON_LOG):
         header: Mapping[str, Any] = read_json_object(path)
     else:
@@ -177,15 +181,17 @@ def _header(path: Path) -> Mapping[str, Any]:
             document = parse_json(archive.content(_HEADER if _HEADER in archive.names else _START))
         header = document[0] if isinstance(document, tuple) and isinstance(document[0], dict) else {}
     if not isinstance(header.get("eval"), dict):
-        raise ImportFileError(f"{path}: a log with an unreadable header; truncated? copy it again")
+        raise ImportFileError(f"{path}: the header of the log is unreadable, possibly truncated; copy the file again")
     version = header.get("version")
     if isinstance(version, int) and version > NEWEST_FORMAT:
-        raise ImportFileError(f"{path}: log format {version} of a newer inspect; supported up to {NEWEST_FORMAT}")
+        raise ImportFileError(
+            f"{path}: log format {version} is not supported, only up to {NEWEST_FORMAT}; update oversharp"
+        )
     return header
 
 
 def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
-    """Yield every sample, or the fault of an unreadable one."""
+    """Yield every sample, or a fault for each unreadable sample."""
     if starts_as_json(path, _JSON_LOG):
         listed = read_json_object(path).get("samples")
         for sample in listed if isinstance(listed, list) else ():
@@ -204,7 +210,7 @@ def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
 
 
 def _sample_names(archive: Archive) -> list[str]:
-    """Return the member names of all samples: those in the summaries, missing ones too, and others."""
+    """Return the archive members of all samples: those that the summaries list, even if missing, and any others."""
     written = [name for name in archive.names if name.startswith(_SAMPLES) and name.endswith(".json")]
     journal = [name for name in archive.names if name.startswith(_JOURNAL)]
     lists = [_SUMMARIES] if _SUMMARIES in archive.names else journal
@@ -268,7 +274,7 @@ def _recorded(line: int, sample: Mapping[str, Any], settings_of_log: _LogSetting
 
 
 def _with_attached(value: Any, attached: Mapping[str, Any]) -> Any:
-    """Replace references in a value by the attached texts."""
+    """Replace references to attachments in a value by the attached texts."""
     if isinstance(value, dict):
         return {name: _with_attached(part, attached) for name, part in value.items()}
     if isinstance(value, list):
@@ -286,14 +292,17 @@ def _prompt(messages: object) -> str:
         raise BadField("no input")
     parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
     if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
-        raise BadField("its input has more than text")
+        raise BadField("its input contains more than text")
     return join_chat(
         [{"role": message.get("role"), "content": _message_text(message)} for message in messages], "input"
     )
 
 
 def _message_text(message: Mapping[str, Any]) -> str:
-    """Return the text of a message: the texts among its parts. Raises ``BadField`` without text."""
+    """Return the text of a message: the joined texts of its parts.
+
+    Raises ``BadField`` for a message without text.
+    """
     content = message.get("content")
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
@@ -304,7 +313,7 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _gold(target: object) -> str | None:
-    """Return the answer; any of several right ones."""
+    """Return the gold answer; with several correct answers, a gold that accepts any of them."""
     golds = [
         answer for answer in (target if isinstance(target, list) else [target]) if isinstance(answer, str) and answer
     ]
@@ -312,7 +321,10 @@ def _gold(target: object) -> str | None:
 
 
 def _score_of(sample: Mapping[str, Any], settings_of_log: _LogSettings) -> Mapping[str, Any]:
-    """Return the score for the reward; empty without one. Old logs have a single ``score`` without a name."""
+    """Return the score used as reward; empty without a score.
+
+    Old logs have a single ``score`` without a name.
+    """
     only = inner(sample, "score")
     scores = {settings_of_log.scorer or "": only} if only else inner(sample, "scores")
     if settings_of_log.asked and settings_of_log.scorer not in scores:
@@ -321,7 +333,7 @@ def _score_of(sample: Mapping[str, Any], settings_of_log: _LogSettings) -> Mappi
 
 
 def _number(value: object) -> float | None:
-    """Return a score as a number; NaN, inspect's mark of an ungraded sample, as None."""
+    """Return a score as a number; None for NaN, with which inspect marks an ungraded sample."""
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, str):
@@ -334,7 +346,7 @@ def _number(value: object) -> float | None:
 
 
 def _logps(choice: Mapping[str, Any], response: str) -> list[float] | None:
-    """Return the log-probability of each token, in nats; None if these are not the response's tokens."""
+    """Return the log-probability of each token in nats; None if they belong to other tokens than the response's."""
     tokens = inner(choice, "logprobs").get("content")
     if not isinstance(tokens, list) or not tokens:
         return None

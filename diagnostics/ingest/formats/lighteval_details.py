@@ -1,11 +1,12 @@
 """lighteval: ``details_{task}_{date}.parquet``, in ``{output_dir}/details/{model}/{date}/``.
 
-Struct columns ``doc``, ``metric`` and ``model_response``; its ``text`` has all responses to a problem. Metrics are per
-problem. With a single response the reward is the first metric, or the one chosen by ``--reward``. With several, samples
-have no scores and are graded by the gold choice. These grades are compared with the first metric that is a share of
-correct responses or a pass@k (``avg@n:n=4``, ``pass@k:k=1&n=4``, in older versions ``math_pass@1:4_samples``), or with
-the one chosen by ``--reward``. The lists of tokens are padded to the same length, so the number of tokens is unknown.
-Sampling settings are in ``{output_dir}/results/{model}/results_{date}.json``, if it still exists. Step and run are in
+Each row is a problem, with the struct columns ``doc``, ``metric`` and ``model_response``. The field ``text`` of
+``model_response`` has all responses to the problem. Metrics are per problem. With a single response, the reward is the
+first metric, or the one chosen by ``--reward``. With several responses, samples have no rewards and we grade them by
+the gold choice. We compare these grades with a metric of the file: the one chosen by ``--reward``, else the first that
+is a share of correct responses or a pass@k (``avg@n:n=4``, ``pass@k:k=1&n=4``, in older versions
+``math_pass@1:4_samples``). lighteval pads the lists of tokens to the same length, so the number of tokens is unknown.
+Sampling settings are in ``{output_dir}/results/{model}/results_{date}.json``, if that file exists. Step and run are in
 the model's name: ``…/checkpoint-40``.
 
 Source: lighteval 0.13.0, ``EvaluationTracker.save``.
@@ -48,22 +49,22 @@ from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _READ = ("doc.query", "doc.choices", "doc.gold_index", "doc.id", "metric", "model_response.text")
 _FILE = re.compile(r"details_(.+)_(\d{4}-\d\d-\d\dT[\d.-]+)\.parquet")
-#: Metrics of the share of correct responses, and metrics of aggregated responses.
+#: Regular expressions: metrics that are a share of correct responses, and metrics that aggregate several responses.
 _COUNTS, _OF_SEVERAL = re.compile(r"(?<![a-z-])(avg|pass)@(\d+)?"), re.compile("maj@|g-pass@")
 _N, _K = re.compile(r"[:&]n=(\d+)|:(\d+)_samples"), re.compile(r"[:&]k=(\d+)")
-#: Rows per batch: few, as each may have many responses.
+#: Rows per batch. The number is small because each row may have many responses.
 _ROWS_AT_ONCE = 16
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step in the model's name (the folders between ``details`` and the date), and the file's task."""
+    """Return run and step from the model's name (the folders between ``details`` and the date), and the task."""
     run, step = run_and_step(split_folders(path.absolute().parent.parent, "details")[1])
     named = _FILE.fullmatch(path.name)
     return FilePlace(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)
 
 
 def settings(path: Path) -> dict[str, Any]:
-    """Return the sampling settings in the results file, and the token limit of the first problem."""
+    """Return the sampling settings in the results file. The token limit is that of the first problem."""
     of_task = get_sampling_settings(inner(first_record(path), "doc"), max_tokens="generation_size")
     model = inner(inner(_results(path), "config_general"), "model_config")
     of_model = get_sampling_settings(inner(model, "generation_parameters"), max_tokens="max_new_tokens")
@@ -87,7 +88,7 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
     prompt = get_text(doc, "query")
     texts = inner(fields, "model_response").get("text")
     if not isinstance(texts, list) or not texts:
-        raise BadField("no generated text: a task that compares likelihoods?")
+        raise BadField("generates no text; tasks that compare likelihoods cannot be imported")
     if not all(response is None or isinstance(response, str) for response in texts):
         raise BadField("a response is not text")
     gold, metrics, alone = _gold(doc), inner(fields, "metric"), len(texts) == 1
@@ -99,18 +100,18 @@ def _samples(line: int, fields: Mapping[str, Any], metric: str | None, *, greedy
         yield Recorded(
             line=line,
             prompt=prompt,
-            response=response or "",  # null: an empty response, as the metric counts it
+            response=response or "",  # a null response is empty, as the metric treats it
             gold=gold,
             reward=value,
             problem=get_optional_text(doc, "id"),
             index=index,
-            greedy=greedy and alone,  # several responses are sampled
+            greedy=greedy and alone,  # greedy decoding yields a single response
             claim=None if index else claim,
         )
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores by metric; None with one metric, or if ``options`` chooses it."""
+    """Return all scores by metric; None with one metric, or if ``options`` chooses a metric."""
     names = list(inner(first_record(path), "metric"))
     if options.reward is not None or len(names) < 2:
         return None
@@ -127,7 +128,7 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _gold(doc: Mapping[str, Any]) -> str | None:
-    """Return the right choice; any of several right ones."""
+    """Return the correct choice; with several correct choices, a gold that accepts any of them."""
     choices, which = doc.get("choices"), doc.get("gold_index")
     if not isinstance(choices, list):
         return None
@@ -147,7 +148,7 @@ def _reward(metrics: Mapping[str, Any], metric: str | None) -> float | None:
 def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> ToolScore | None:
     """Return the score of the chosen metric, or of the first that is a share of correct responses.
 
-    A chosen metric with an unknown name is assumed to be the share of correct responses.
+    If the name of the chosen metric is unknown, it is assumed to be the share of correct responses.
     """
     if chosen is not None and chosen not in metrics:
         raise BadField(f"no metric {chosen}")
@@ -155,7 +156,7 @@ def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> Tool
         value, size = finite(metrics[name]), _counted(name, n_texts)
         if chosen is not None and _OF_SEVERAL.search(name) is None:
             size = size or (n_texts, 1)
-        if size is not None:  # the same metric in every row, even if this row lacks it
+        if size is not None:  # use the same metric in every row, even if its value is missing in this row
             return (
                 ToolScore(name, value, *size) if value is not None and 0 <= value <= 1 and size[0] <= n_texts else None
             )
@@ -163,7 +164,7 @@ def _claim(metrics: Mapping[str, Any], chosen: str | None, n_texts: int) -> Tool
 
 
 def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
-    """Return n and k of a metric on the correct responses among the first n; None for other metrics.
+    """Return n and k of a metric that counts correct responses among the first n; None for other metrics.
 
     >>> _counted("avg@n:n=4", 8), _counted("pass@k:k=2&n=4", 8), _counted("math_pass@1:4_samples", 8)
     ((4, 1), (4, 2), (4, 1))
@@ -181,7 +182,7 @@ def _counted(name: str, n_texts: int) -> tuple[int, int] | None:
 
 
 def _results(path: Path) -> Any:
-    """Return the results file of the same run; empty without one."""
+    """Return the contents of the results file of the same run; empty without such a file."""
     output, model = split_folders(path.absolute().parent.parent, "details")
     named = _FILE.fullmatch(path.name)
     if output is None or named is None:

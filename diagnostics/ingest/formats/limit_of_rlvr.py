@@ -1,13 +1,12 @@
 """limit-of-RLVR and related scripts: ``RUN/eval_results/global_step_{N}/{benchmark}/test_….jsonl``.
 
-Evaluation scripts of limit-of-RLVR (Yue et al. 2025, arXiv 2504.13837), simpleRL-reason, and Qwen2.5-Math, from which
-both derive. One line per problem: ``idx``, ``question``, ``gt`` (the gold answer), and the lists ``code`` (responses),
-``pred`` (final answers), ``score`` and in newer versions ``finish_reason``, with one entry per sample. Step and
-benchmark are the names of folders. The temperature is in the file's name; at temperature 0 the samples are greedy.
-
-Runs that differ only in the seed are merged: ``RUN_seed1`` and ``RUN_seed2``, as in the authors' ``pass@k.py``. Base
-and trained model have separate runs, each with a ``global_step_0``: pass the base's folder as --base. The scripts write
-the question without the prompt's template.
+These are the evaluation scripts of limit-of-RLVR (Yue et al. 2025, arXiv 2504.13837) and simpleRL-reason, and
+Qwen2.5-Math, from which both are derived. Each line is one problem: ``idx``, ``question``, ``gt`` (the gold answer),
+and lists with one entry per sample: ``code`` (responses), ``pred`` (final answers), ``score``, and in newer versions
+``finish_reason``. Step and benchmark are the names of folders. The temperature is in the file's name; at temperature 0
+the samples are greedy. Runs that differ only in the seed are merged (``RUN_seed1`` and ``RUN_seed2``), as in the
+authors' ``pass@k.py``. Base and trained model have separate runs, each with a ``global_step_0``: pass the base's folder
+as --base. The scripts write the question without the prompt template.
 
 Source: limit-of-RLVR fd2cf37, ``math_eval.py`` and ``evaluate.py``.
 """
@@ -37,7 +36,7 @@ _SEED = re.compile(r"[_-]seed\d+\Z")
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has its fields, with lists of samples."""
+    """Return whether a record has the fields of these scripts, with lists of samples."""
     return record.keys() >= _KNOWN_BY and isinstance(record["code"], list)
 
 
@@ -58,7 +57,7 @@ def settings(path: Path) -> Mapping[str, Any]:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield a sample per response of each line."""
+    """Yield one sample per response of each line."""
     greedy = settings(path).get("temperature") == 0.0
     return read_each(path, lambda line, fields: _samples(line, fields, options.reward, greedy=greedy))
 

@@ -1,14 +1,18 @@
-"""lm-evaluation-harness: ``samples_{task}_{date}.jsonl``, which ``--log_samples`` writes to ``{output_path}/{model}/``.
+"""lm-evaluation-harness: ``samples_{task}_{date}.jsonl``, written by ``--log_samples``.
 
-Every row has a problem under one *filter*, and all its responses before any filter in ``resps``: a problem is read
-once. A problem with a single response has a score under each filter. The response is correct if any filter accepts it:
-a single filter would count a change of answer style as a loss (``strict-match`` only accepts ``#### 4``). The score is
-the first metric of a row. ``--reward METRIC`` chooses another metric, ``--reward METRIC,FILTER`` one filter.
+The files are in ``{output_path}/{model}/``. Each row has a problem, one *filter* (answer extraction), and in ``resps``
+all responses before filtering. So the responses are in a row per filter, and are read once.
 
-With ``repeats`` above 1 a metric is of all responses together, so samples have no scores and are graded by ``target``.
-These grades are compared with the metric under the first filter, over the responses that it covers: the first one if
-the filter keeps a single text extracted from it, else all that the filter keeps. Tasks that compare likelihoods
-generate no text. The step is in the model's name: ``…__checkpoint-40``.
+A problem with a single response has a score under each filter. The response is correct if any filter accepts it. A
+single filter would count a change of answer style as a loss: ``strict-match`` only accepts ``#### 4``. The score is the
+first metric of a row. ``--reward METRIC`` chooses another metric, ``--reward METRIC,FILTER`` one filter.
+
+With ``repeats`` above 1, a metric covers all responses together. So samples have no scores, and we grade them by
+``target``. We compare these grades with the metric under the first filter, over the responses that it covers. If the
+filter keeps a single extracted text, it covers the first response, else all that the filter keeps.
+
+Tasks that compare likelihoods generate no text and are not imported. The step is in the model's name:
+``…__checkpoint-40``.
 
 Source: lm-evaluation-harness 0.4.13, ``evaluate`` and ``EvaluationTracker.save_results_samples``.
 """
@@ -51,16 +55,16 @@ from oversharp.diagnostics.verifiers.extraction import hash_answer
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _FILE = re.compile(r"samples_(.+)_\d{4}-\d\d-\d\dT[\d.-]+\.jsonl")
-#: Metric that estimates pass@k, with its k if the name has one.
+#: Metric names that are a pass@k estimate, with k if the name contains it.
 _PASS = re.compile(r"pass(?:@|_at_)(\d+)?")
-#: Result of a filter without a match.
+#: Output of a filter that matched nothing.
 _NO_MATCH = "[invalid]"
-#: The harness's names of the token limit, by priority.
+#: The harness's names of the token limit, in order of priority.
 _MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step in the model folder's name, with ``__`` as a slash, and the task in the file's name."""
+    """Return run and step from the model folder's name (``__`` is a slash), and the task in the file name."""
     run, step = run_and_step(path.absolute().parent.name.replace("__", "/"))
     named = _FILE.fullmatch(path.name)
     return FilePlace(run=run or None, step=step, task=named[1] if named else None)
@@ -78,7 +82,10 @@ def settings(path: Path) -> dict[str, float | int]:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per response. Raises ``ImportFileError`` if no row has the filter in ``options``."""
+    """Yield one sample per response.
+
+    Raises ``ImportFileError`` if no row has the filter in ``options``.
+    """
     metric, _, chosen_filter = (options.reward or "").partition(",")
     filters = _filters(path)
     if chosen_filter and filters and chosen_filter not in filters:
@@ -101,7 +108,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 class _FilterOnly(Struct):
-    """The filter of a row; other fields are not decoded."""
+    """Only the filter of a row, so that msgspec skips the other fields."""
 
     filter: str
 
@@ -128,7 +135,7 @@ def _doc_id(fields: Mapping[str, Any]) -> int:
 
 
 def _scored_rows(path: Path, metric: str) -> Iterator[tuple[int, Mapping[str, Any], float]]:
-    """Yield problem, fields and score of every row with a single response and a score."""
+    """Yield problem number, fields and score of each row that has a single response and a score."""
     for record in records(path):
         if isinstance(record, Fault):
             continue
@@ -138,12 +145,12 @@ def _scored_rows(path: Path, metric: str) -> Iterator[tuple[int, Mapping[str, An
             score = _reward(fields, metric) if len(requests) == len(requests[0][1]) == 1 else None
             if score is not None:
                 yield _doc_id(fields), fields, score
-        except BadField:  # a bad row, or its filter lacks the metric
+        except BadField:  # a bad row, or a filter without this metric
             continue
 
 
 def _best_scores(path: Path, metric: str) -> dict[int, Mapping[str, Any]]:
-    """Return for each problem the fields of its first row with the highest score that ``_samples`` needs."""
+    """Return for each problem the fields that ``_samples`` needs, from the first row with the highest score."""
     best: dict[int, tuple[float, Mapping[str, Any]]] = {}
     for doc_id, fields, score in _scored_rows(path, metric):
         if doc_id not in best or score > best[doc_id][0]:
@@ -154,7 +161,7 @@ def _best_scores(path: Path, metric: str) -> dict[int, Mapping[str, Any]]:
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores by filter; None with one filter, or if ``options`` chooses it."""
+    """Return all scores by filter; None with one filter, or if ``options`` chooses a filter."""
     metric, _, chosen_filter = (options.reward or "").partition(",")
     if chosen_filter or len(_filters(path)) < 2:
         return None
@@ -170,7 +177,9 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _gold(target: object) -> str | None:
-    """Return the answer, or any of several; a worked solution (GSM8K) as its final answer."""
+    """Return the gold answer, or a gold that accepts any of several. A worked solution (GSM8K) becomes its final
+    answer.
+    """
     golds = [
         hash_answer(gold) or gold
         for answer in (target if isinstance(target, list) else [target])
@@ -182,7 +191,10 @@ def _gold(target: object) -> str | None:
 def _samples(
     line: int, fields: Mapping[str, Any], doc_id: int, scored: Mapping[str, Any], metric: str | None
 ) -> Iterator[Recorded]:
-    """Yield all responses of a row, with the score in ``scored`` ("": the first metric; None: without score)."""
+    """Yield all responses of a row.
+
+    ``scored`` is the metric of the reward: "" is the first metric, None is no reward.
+    """
     requests = _requests(fields)
     gold = _gold(fields.get("target"))
     alone = len(requests) == len(requests[0][1]) == 1
@@ -195,7 +207,7 @@ def _samples(
             yield Recorded(
                 line=line,
                 prompt=prompt,
-                response=response or "",  # null: an empty response, as the metric counts it
+                response=response or "",  # a null response is empty, as the metric treats it
                 gold=gold,
                 reward=value,
                 problem=str(doc_id) if len(requests) == 1 else f"{doc_id}.{number}",
@@ -207,7 +219,7 @@ def _samples(
 
 
 def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str | None], Mapping[str, Any]]]:
-    """Return prompt, responses and generation settings of every request that generated text; at least one."""
+    """Return prompt, responses and generation settings of each request that generated text; at least one."""
     groups, arguments = fields.get("resps"), fields.get("arguments")
     if not isinstance(groups, list) or not isinstance(arguments, Mapping):
         raise BadField("resps or arguments are missing or of another type")
@@ -221,12 +233,12 @@ def _requests(fields: Mapping[str, Any]) -> list[tuple[str, list[str | None], Ma
         generation = request.get("arg_1")
         requests.append((_prompt(request.get("arg_0")), texts, generation if isinstance(generation, Mapping) else {}))
     if not requests:
-        raise BadField("no generated text: a task that compares likelihoods?")
+        raise BadField("generates no text; tasks that compare likelihoods cannot be imported")
     return requests
 
 
 def _prompt(value: object) -> str:
-    """Return the context; for a chat API it is a list of one text, the messages as JSON."""
+    """Return the prompt. For a chat API it is stored as a list with one text, the messages as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
@@ -240,13 +252,13 @@ def _prompt(value: object) -> str:
 
 
 def _is_greedy(generation: Mapping[str, Any]) -> bool:
-    """Whether decoding is greedy, by ``do_sample``, else by the temperature (default 0)."""
+    """Return whether decoding is greedy, given by ``do_sample``, else by the temperature (default 0)."""
     chosen = generation.get("do_sample")
     return not generation.get("temperature") if chosen is None else chosen is False
 
 
 def _reward(fields: Mapping[str, Any], metric: str) -> float | None:
-    """Return the score by ``metric``, or by the first metric that is a number: corpus metrics are lists."""
+    """Return the score by ``metric``, or by the first metric that is a number (corpus metrics are lists)."""
     if metric:
         if metric not in fields:
             raise BadField(f"no metric {metric}")
@@ -264,9 +276,9 @@ def _first_metric(fields: Mapping[str, Any]) -> str | None:
 
 
 def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) -> ToolScore | None:
-    """Return the score and the number of first responses that it covers; None if unknown.
+    """Return the metric's score, and how many of the first responses it covers; None if unknown.
 
-    None too for a response chosen among all, such as by majority.
+    None also for a filter that selects one of all responses, such as a majority vote.
     """
     name, kept = metric or _first_metric(fields) or "", fields.get("filtered_resps")
     value, passed = finite(fields.get(name)), _PASS.search(name)
@@ -281,7 +293,7 @@ def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) 
 
 
 def _filtered(fields: Mapping[str, Any], response: str | None) -> str | None:
-    """Return the answer that the filter extracted, if it is a part of the response."""
+    """Return the answer that the filter extracted, if it is a substring of the response."""
     filtered = fields.get("filtered_resps")
     if not isinstance(filtered, list) or len(filtered) != 1 or not isinstance(filtered[0], str):
         return None

@@ -1,12 +1,12 @@
-"""Any JSON, JSON Lines, Parquet or CSV, fields named by --map prompt=…,response=…,reward=….
+"""Any JSON, JSON Lines, Parquet or CSV, with fields given by --map prompt=…,response=…,reward=….
 
 Prompt and response are required. Optional are gold, reward, step, problem, index, answer, n_tokens, finish_reason,
-task, cluster (shared by related problems) and greedy. Paths reach into objects and lists (``paths``): a list on the way
-to the response gives a sample for each element. A list of chat messages becomes one text; for the response it is the
-last turn of the assistant. A null response is an empty one. The step may be a name such as ``checkpoint-40`` or
+task, cluster (shared by related problems) and greedy. Paths (``paths``) reach nested fields. If the path of the
+response passes through a list, each element is a sample. A list of chat messages becomes one text; for the response it
+is the last turn of the assistant. A null response is an empty one. The step may be a name such as ``checkpoint-40`` or
 ``base``, and may also be in the name of the file or its folder.
 
-For tools without a separate importer. OpenRLHF 0.11 writes no samples to disk, only to W&B and TensorBoard.
+Use it for tools without an importer, such as OpenRLHF 0.11, which writes samples only to W&B and TensorBoard.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _Text = FilledText | Annotated[int, Meta(ge=-(2**53), le=2**53)]
-#: Our fields, with the types that they have in most dumps.
+#: Our fields with their usual types.
 _TYPES: Mapping[str, Any] = {
     "prompt": str,
     "response": str,
@@ -72,7 +72,7 @@ _TYPES: Mapping[str, Any] = {
     "greedy": PlainNumber,
 }
 _NEEDED = ("prompt", "response")
-#: Levels of nested objects that are searched for a list of records.
+#: Number of nesting levels searched for a list of records.
 _DEEPEST = 3
 
 
@@ -82,7 +82,10 @@ def place(path: Path) -> FilePlace:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per record. Raises ``ImportFileError`` without names of the prompt and response fields."""
+    """Yield one sample per record.
+
+    Raises ``ImportFileError`` without names of the prompt and response fields.
+    """
     for item in parts(path, options):
         if isinstance(item, Recorded | Fault):
             yield item
@@ -91,12 +94,12 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:
-    """Yield the same samples, rows of Parquet together if possible."""
+    """Yield the same samples as ``read_samples``; rows of Parquet as ``RecordedRows`` if possible."""
     names = dict(options.fields)
     if options.reward is not None:
         names["reward"] = options.reward
     if not names.keys() >= set(_NEEDED):
-        raise ImportFileError(f"{path}: name its fields; pass --map prompt=…,response=…,reward=…")
+        raise ImportFileError(f"{path}: the fields are not named; pass --map prompt=…,response=…,reward=…")
     if path.suffix.lower() == ".parquet" and all(map(is_plain, names.values())):
         fields = list(dict.fromkeys(names.values()))
         yield from parquet_parts(path, fields, lambda first, part: _convert_batch(first, part, names))
@@ -112,7 +115,7 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
 
 
 def _line_class(names: Mapping[str, str]) -> type[Any] | None:
-    """Return a class of lines with these fields; None if a name is a path, or is used twice."""
+    """Return a msgspec class of lines with these fields; None if a name is a path or occurs twice."""
     if not all(map(is_plain, names.values())) or len(set(names.values())) < len(names):
         return None
     needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
@@ -125,7 +128,7 @@ def _line_class(names: Mapping[str, str]) -> type[Any] | None:
 def _convert_batch(
     first: int, part: pyarrow.RecordBatch, names: Mapping[str, str]
 ) -> Iterable[Recorded | Fault | RecordedRows]:
-    """Return the rows of Parquet, as columns if all values have the usual types."""
+    """Return rows of Parquet as columns if all values have the usual types, else as single samples."""
     columns = _columns(part, names)
     if columns is None:
         rows = enumerate(rows_of(part), start=first)
@@ -134,7 +137,7 @@ def _convert_batch(
 
 
 def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, pyarrow.Array] | None:
-    """Return the named columns of a part; None if a required one is missing, or one has an unusual type."""
+    """Return the mapped columns of a batch; None if a required one is missing, or one has an unusual type."""
     import pyarrow
 
     from oversharp.diagnostics.ingest.formats.columns import READ_COLUMN, plain_column
@@ -185,7 +188,7 @@ def _as_text(value: str | int | None) -> str | None:
 
 
 def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
-    """Yield the samples of a record: one, or one for each element of its list of responses."""
+    """Yield the samples of a record. A list of responses gives one sample per element."""
     for record in inner_records(fields, names):
         if all(map(is_plain, names.values())) and not isinstance(record.get(names["response"]), list):
             yield _sample(line, record, names)
@@ -202,12 +205,14 @@ def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Ite
 
 
 def _path_of_samples(names: Mapping[str, str]) -> str:
-    """Return the path of the responses, or of the counts."""
+    """Return the path of the responses, or of the counts of samples."""
     return names["response"] if "response" in names else names["n"]
 
 
 def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
-    """Return the record, or the objects in its only list of responses, with the record's other fields.
+    """Return the record; if its responses are in a nested list, return one record per element.
+
+    Each element is merged with the other fields of the record.
 
     >>> [*inner_records({"step": 3, "results": [{"text": "4"}, {"text": "5"}]}, {"response": "text"})]
     [{'step': 3, 'text': '4'}, {'step': 3, 'text': '5'}]
@@ -226,7 +231,7 @@ def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[
 
 
 def _record_lists(value: Any, field: str, depth: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield the lists of objects, at most ``depth`` levels down, in which any object has ``field``."""
+    """Yield the lists, at most ``depth`` levels down, in which any object has ``field``."""
     if isinstance(value, dict) and depth:
         for inner in value.values():
             yield from _record_lists(inner, field, depth - 1)
@@ -261,20 +266,20 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
 
 
 def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return the prompt; for a chat that includes the response, the messages before it."""
+    """Return the prompt. If a chat includes the response, the prompt is the messages before it."""
     theirs = names["prompt"]
     if theirs != names["response"]:
         return get_text(fields, theirs)
     last = find_final_turn(fields.get(theirs))
     if last is None:
-        raise BadField(f"{theirs} is prompt and response, but not a chat with a turn of the assistant")
+        raise BadField(f"{theirs} is mapped to prompt and response, but is not a chat with an assistant message")
     if last == 0:
-        raise BadField(f"{theirs} has no message before the last turn of the assistant")
+        raise BadField(f"{theirs} has no message before the last assistant message")
     return join_chat(fields[theirs][:last], theirs)
 
 
 def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
-    """Return the response; empty if it is null and has a reward, since that sample was drawn."""
+    """Return the response. A null response with a reward is empty, because the sample was generated and scored."""
     value = fields.get(theirs)
     if value is None and rewarded:
         return ""
@@ -286,21 +291,24 @@ def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
 
 
 def has_response(path: Path, names: Mapping[str, str]) -> bool:
-    """Whether one of the first records has the response field; files of settings or averages have none."""
+    """Return whether one of the first records has the response field. Files of settings or averages do not."""
     read = (item for item in records(path, rows_at_once=RECORDS_ASKED) if not isinstance(item, Fault))
     try:
         first = [record for _, record in islice(read, RECORDS_ASKED)]
     except ImportFileError:
-        return True  # the import reports the error
+        return True  # the import reports this error
     return any(has_value(item, _path_of_samples(names)) for record in first for item in inner_records(record, names))
 
 
 def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
-    """Raise ``ConfigError`` if a field is in no record of any file; reads until all were seen."""
+    """Raise ``ConfigError`` if no record of any file has a mapped field.
+
+    Reads only until every field has occurred.
+    """
     missing = dict(names)
     seen: set[str] = set()
     for path in paths:
-        with suppress(ImportFileError):  # the import reports the error
+        with suppress(ImportFileError):  # the import reports this error
             for item in records(path):
                 if not missing:
                     return
@@ -322,7 +330,7 @@ def require_fields(paths: Sequence[Path], names: Mapping[str, str]) -> None:
 
 IMPORTER = Importer(
     name="mapped",
-    title="any JSON Lines, Parquet or CSV, fields named by --map",
+    title="any JSON Lines, Parquet or CSV, fields given by --map",
     suffixes=(".jsonl", ".ndjson", ".json", ".parquet", ".csv"),
     place=place,
     read_samples=read_samples,

@@ -1,13 +1,12 @@
 """NeMo Gym: rollouts of ``ng_collect_rollouts`` and its training integrations, ``*.jsonl``.
 
-Fields ``responses_create_params`` (request to the Responses API), ``response`` and ``reward``, next to the fields of
-the task's row. The prompt is the messages of ``input``, after any ``instructions``. The response is the model's whole
-output: reasoning in ``<think>``, tool calls with their results, messages. The gold answer is ``expected_answer``, the
-problem ``task_id``, ``problem_id``, ``instance_id`` or ``uuid``, else ``_ng_task_index``, the sample's number
-``_ng_rollout_index``. --reward chooses another number of the row. Failed attempts (``_ng_failure_class``, in a file
-``*_failures.jsonl``) are faults.
-
-The step is not recorded: it is the number at the end of the file's or folder's name (``step_40.jsonl``), or --step.
+Each row has ``responses_create_params`` (the request to the Responses API), ``response``, ``reward`` and the fields of
+the data set. The prompt is the messages of ``input``, after any ``instructions``. The response is the model's whole
+output: reasoning in ``<think>``, tool calls with their results, and messages. The gold answer is ``expected_answer``.
+The problem id is ``task_id``, ``problem_id``, ``instance_id`` or ``uuid``, else ``_ng_task_index``. The sample's index
+is ``_ng_rollout_index``. --reward chooses another numeric field as reward. Failed attempts (``_ng_failure_class``, in a
+file ``*_failures.jsonl``) are faults. The step is not recorded: it is the number at the end of the file's or folder's
+name (``step_40.jsonl``), or --step.
 
 Source: NVIDIA-NeMo/Gym 07d6b0d, ``rollout_collection.py`` and the example rollouts of its environments.
 """
@@ -43,7 +42,7 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """Return the sampling settings of the first rollout's request; the server chose null ones."""
+    """Return the sampling settings of the first rollout's request, without null ones, which the server chose."""
     return get_sampling_settings(inner(first_record(path), "responses_create_params"), max_tokens="max_output_tokens")
 
 
@@ -82,7 +81,7 @@ def _prompt(params: Mapping[str, Any]) -> str:
 
 
 def _response(output: Any, *, rewarded: bool) -> str:
-    """Return the model's whole output; empty if it is null and has a reward."""
+    """Return the model's whole output; empty if it is null and the rollout has a reward."""
     if output is None and rewarded:
         return ""
     if not isinstance(output, list):
@@ -91,7 +90,7 @@ def _response(output: Any, *, rewarded: bool) -> str:
 
 
 def _item_text(item: Mapping[str, Any]) -> str:
-    """Return an item of the output as text; empty for types without text."""
+    """Return an item of the output as text; empty for an item type without text."""
     match item.get("type", "message"):
         case "message":
             return join_chat([item], "output") if item.get("content") else ""

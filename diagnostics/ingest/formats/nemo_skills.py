@@ -1,13 +1,12 @@
 """NeMo-Skills: ``output-rs{seed}.jsonl``, one response per problem and seed, and greedy ``output.jsonl``.
 
-The files are in ``eval-results/{benchmark}/``. A row has the fields of the dataset and ``generation``; with
-``remove_thinking`` the whole response is in ``_full_generation``. The filled prompt is not recorded: the problem's text
-(``problem`` or ``question``) is used instead. The score is ``symbolic_correct``, else the judge's ``judgement``.
---reward chooses another field; ``judge_correct`` is the judgement. Without a score ``expected_answer`` grades.
-
-Temperatures are not recorded: ``output.jsonl`` is assumed to be greedy, the default of NeMo-Skills. The step is in the
-name of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``. Files in ``tmp-eval-results``, which wait for
-a judge, are not read if the judged file exists.
+The files are in ``eval-results/{benchmark}/``. Each row has the fields of the data set and ``generation``. With
+``remove_thinking`` the whole response is in ``_full_generation``. The rendered prompt is not recorded, so the prompt is
+the problem's text (``problem`` or ``question``). The score is ``symbolic_correct``, else the judge's ``judgement``.
+--reward chooses another field; ``judge_correct`` is the judgement. Rows without a score are graded by
+``expected_answer``. Temperatures are not recorded: ``output.jsonl`` is assumed to be greedy, the default of
+NeMo-Skills. The step is in the name of a folder above: ``step_40/eval-results/aime24/output-rs0.jsonl``. Files in
+``tmp-eval-results`` are not yet judged. They are skipped if the judged file exists.
 
 Source: NVIDIA-NeMo/Skills 8b18f39, ``GenerationTask.dump_outputs``, ``evaluate_result`` and ``MathMetrics``.
 """
@@ -44,7 +43,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
 from oversharp.diagnostics.ingest.formats.rows import read_one_each, records
 
 _FILE = re.compile(r"output(?P<seed>-rs\d+)?(?:_chunk_\d+)?\.jsonl")
-#: A row has one of these too, since other tools also have a field ``generation``.
+#: A row must also have one of these fields, since other tools use a field ``generation`` too.
 _KNOWN_BY = frozenset(
     {"predicted_answer", "symbolic_correct", "judgement", "num_generated_tokens", "generation_time", "_full_generation"}
 )
@@ -61,14 +60,14 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step in the name of a folder above, and the benchmark: the name of the folder."""
+    """Return run and step from the name of a folder above. The folder's name is the benchmark."""
     run, step = find_run_above(path.absolute().parent)
     benchmark = path.absolute().parent.name
     return FilePlace(run=run, step=step, task=benchmark if _FILE.fullmatch(path.name) else None)
 
 
 def samples_of(path: Path) -> tuple[str, bool] | None:
-    """Return the path in ``eval-results``, and whether the judge has graded it: else it is in ``tmp-eval-results``."""
+    """Return the path in ``eval-results``, and whether the file is judged (not in ``tmp-eval-results``)."""
     folders = [_JUDGED_LATER.get(name, name) for name in path.absolute().parts]
     return "/".join(folders), _JUDGED_LATER.keys().isdisjoint(path.absolute().parts)
 
@@ -97,7 +96,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores by the symbolic check and the judge; None with one score, or if ``options`` chooses it."""
+    """Return the scores of the symbolic check and the judge; None with one score, or if ``options`` chooses it."""
     if options.reward is not None:
         return None
 

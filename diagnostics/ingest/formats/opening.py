@@ -1,4 +1,4 @@
-"""Open dumps: plain files, and text compressed by gzip, zstd, xz or bzip2.
+"""Open plain files, and text compressed with gzip, zstd, xz or bzip2.
 
 Git LFS pointers and web pages saved instead of a dump raise an error.
 """
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from oversharp.diagnostics.ingest.formats.archive import MOST_MIB
 from oversharp.diagnostics.records.errors import START_BYTES, ImportFileError, detect_stand_in, first_line
 
-#: Size limit of an unpacked record or JSON document of a compressed file, in bytes.
+#: Size limit of an unpacked record or JSON document in a compressed file, in bytes.
 MOST_BYTES = MOST_MIB << 20
 _BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
@@ -31,18 +31,18 @@ def without_compression(path: Path) -> Path:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether the suffix is that of a supported compression."""
+    """Return whether the suffix is that of a supported compression."""
     return path.suffix.lower() in _OPENERS
 
 
 def open_dump(path: Path) -> BinaryIO:
-    """Open a file for reading, decompressed on the fly; reading a broken one raises ``ImportFileError``.
+    """Open a file for reading, decompressed on the fly.
 
-    Raises ``OSError`` if it cannot be opened.
+    Raises ``OSError`` if the file cannot be opened. Reading a broken file raises ``ImportFileError``.
     """
     if not is_compressed(path):
         return path.open("rb")
-    path.open("rb").close()  # raises errors of the file, before those of its compression
+    path.open("rb").close()  # open the file first, so that its errors precede those of decompression
     return cast(BinaryIO, io.BufferedReader(_Unpacked(path), buffer_size=1 << 18))
 
 
@@ -103,7 +103,7 @@ _OPENERS: Mapping[str, Callable[[Path], Any]] = {".gz": _gzip, ".zst": _zstd, ".
 
 
 def starts_as_json(path: Path, start: re.Pattern[bytes]) -> bool:
-    """Whether a ``.json`` file begins with the pattern ``start``."""
+    """Return whether a ``.json`` file begins with the pattern ``start``."""
     if path.suffix.lower() != ".json":
         return False
     try:
@@ -125,8 +125,10 @@ def read_whole(path: Path) -> bytes:
 
 
 def too_large(path: Path) -> ImportFileError:
-    """Return the error for a compressed file with a record or document that is too large."""
-    return ImportFileError(f"{path}: a record or JSON document in it unpacks to more than {MOST_MIB} MiB; unpack it")
+    """Return the error for a compressed file that has a too large record or document."""
+    return ImportFileError(
+        f"{path}: a record or JSON document in it exceeds {MOST_MIB} MiB unpacked; unpack the file first"
+    )
 
 
 def refuse_stand_in(path: Path) -> None:
@@ -135,6 +137,6 @@ def refuse_stand_in(path: Path) -> None:
         with open_dump(path) as content:
             why = detect_stand_in(content.read(START_BYTES))
     except OSError:
-        return  # reading it reports the fault
+        return  # reading the file reports this error
     if why is not None:
         raise ImportFileError(f"{path}: {why}")

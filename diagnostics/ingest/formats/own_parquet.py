@@ -1,10 +1,10 @@
 """oversharp's Parquet: ``rollouts/step_N.parquet`` of its trainer, and samples of ``oversharp export``.
 
-The rollouts of a run directory are all responses of the training batches, with their steps. Problems differ between
-steps: import them with --window. The sampling settings are in the run's ``config.toml``.
+The rollouts of a run directory are all responses of the training batches, with their steps. Each step has other
+problems, so import them with --window. The sampling settings are in the run's ``config.toml``.
 
-An export has ``data/SERIES/step_N.parquet`` with columns of the store, and the sampling settings in its card,
-``README.md``. Responses keep their exported grades; failed gradings count as wrong, as in an audit.
+An export has ``data/SERIES/step_N.parquet``, with columns of the store. The sampling settings are in its data card,
+``README.md``. Responses keep their exported grades. Responses whose grading failed count as wrong, as in an audit.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _OF_A_RUN = frozenset({"temperature", "max_tokens", "prompt_template", "system_p
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of a rollout or an exported sample."""
+    """Return whether a record has the fields of a rollout or an exported sample."""
     return record.keys() >= _ROLLOUTS or record.keys() >= _EXPORT
 
 
 def place(path: Path) -> FilePlace:
-    """Return the run directory or the exported series, and the last step of the file."""
+    """Return the run directory or the exported series, and the last step in the file."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollouts" else folder.name
     return FilePlace(run=name or None, step=parse_step_name(path.stem, "step_"))
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """Return the sampling settings in the run's configuration, or in the card of the export."""
+    """Return the sampling settings in the run's configuration, or in the export's data card."""
     folder = path.absolute().parent
     if folder.name == "rollouts":
         config = _run_settings(folder.parent)
@@ -77,7 +77,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 def _rollout(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
     reward = get_reward(fields, reward_name, "reward")
-    # no index: every batch numbers the responses to a problem from 0
+    # no index: each batch numbers the responses to a problem from 0
     return Recorded(
         line=line,
         prompt=get_text(fields, "prompt"),
@@ -119,7 +119,7 @@ def _run_settings(run: Path) -> Mapping[str, Any]:
 
 
 def _card_settings(card: Path, name: str) -> Mapping[str, Any]:
-    """Return the sampling settings of a series in the card; empty without either."""
+    """Return the sampling settings of a series in the data card; empty if there are none."""
     try:
         block = card.read_text(encoding="utf-8").rpartition("```json\n")[2].partition("\n```")[0]
         listed = json.loads(block)
@@ -130,7 +130,7 @@ def _card_settings(card: Path, name: str) -> Mapping[str, Any]:
 
 
 def _typed_settings(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of the right type; whole numbers of a column with nulls are floats."""
+    """Return the settings that have the right type. Whole numbers in a column with nulls are floats."""
     settings: dict[str, Any] = {}
     for name, kind in _KINDS.items():
         value = fields.get(name)

@@ -1,4 +1,4 @@
-"""Paths into records, which may have many samples: ``doc.question``, ``code[0]``, ``rollouts[].text``."""
+"""Paths into records: ``doc.question``, ``code[0]``, ``rollouts[].text``. A path may have several values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.fields import BadField
 
-#: Part of a path: a list with one sample per element.
+#: Path component for each element of a list; each element is a sample.
 EACH = "[]"
 _BRACKETS = re.compile(r"\[(-?\d*)\]")
 _INDEX = re.compile(r"-?\d{1,9}", re.ASCII)
-#: Our fields that are per sample: if the responses are a list, these may be lists too.
+#: Fields of a sample. If the responses are a list, these fields may be lists too.
 _OF_SAMPLES = ("reward", "index", "answer", "n_tokens", "finish_reason", "greedy", "step", "correct", "share")
 
-#: Values by place: the indices of the lists on the path.
+#: Values at the end of a path, by position: the indices of the lists on the path.
 Values = dict[tuple[int, ...], Any]
 
 
@@ -31,7 +31,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path is just the name of a field.
+    """Return whether a path is just a field name.
 
     >>> is_plain("question"), is_plain("doc.question"), is_plain("code[0]")
     (True, False, False)
@@ -40,7 +40,9 @@ def is_plain(path: str) -> bool:
 
 
 def values_at(record: Mapping[str, Any], path: str) -> Values:
-    """Return the values at the end of a path, by place; None where it does not exist. An exact field name has priority.
+    """Return the values at the end of a path, by position; None where the path does not exist.
+
+    A field whose name equals the whole path has priority.
 
     >>> values_at({"runs": [{"text": "a"}, {"text": "b"}]}, "runs.text")
     {(0,): 'a', (1,): 'b'}
@@ -70,17 +72,16 @@ def _walk(value: Any, parts: Sequence[str], place: tuple[int, ...]) -> Iterator[
 
 
 def has_value(record: Mapping[str, Any], path: str) -> bool:
-    """Whether a record has the field, or a value at the end of the path."""
+    """Return whether a record has the field, or a value at the end of the path."""
     return path in record or any(value is not None for value in values_at(record, path).values())
 
 
 def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the fields of each sample of a record, by our names, in the order of the responses.
 
-    ``names`` maps our names, ``response`` included, to paths. A list on the way to the response, or a list of
-    responses, gives a sample for each element. Values that are not lists apply to all samples.
-
-    Raises ``BadField`` if such lists are empty or differ in length.
+    ``names`` maps our names, ``response`` included, to paths. If the path of the response ends at or passes through a
+    list, each element is a sample. Values that are not lists apply to all samples. Raises ``BadField`` if such lists
+    are empty or differ in length.
 
     >>> record = {"q": "2+2?", "runs": [{"text": "4", "ok": True}, {"text": "5", "ok": False}]}
     >>> list(samples_in(record, {"prompt": "q", "response": "runs.text", "reward": "runs.ok"}))
@@ -96,7 +97,7 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
         raise BadField(f"{names['response']} is an empty list")
     depth = len(max(places, key=len))
     for ours in _OF_SAMPLES:
-        if ours in values:  # scores and responses in separate lists
+        if ours in values:  # responses and scores are separate lists
             above = {place: value for place, value in values[ours].items() if len(place) < depth}
             _spread(values, ours, above)
     for ours, by_place in values.items():
@@ -105,7 +106,7 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
     taken = {ours: [_place_in(by_place, place) for place in places] for ours, by_place in values.items()}
     for ours, by_place in values.items():
         if None in taken[ours] or set(taken[ours]) != by_place.keys():
-            raise BadField(f"{names[ours]} and {names['response']} are lists of unequal length")
+            raise BadField(f"{names[ours]} and {names['response']} are lists of different lengths")
         if ours == "reward" and len(places) > 1 and any(len(key) < depth for key in by_place):
             raise BadField(f"{names[ours]} is a single value, {names['response']} a list")
     for number in range(len(places)):
@@ -113,19 +114,19 @@ def samples_in(record: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[
 
 
 def _is_response_list(value: Any) -> bool:
-    """Whether a value is a list of responses, not the messages of a chat."""
+    """Return whether a value is a list of responses, not the messages of a chat."""
     return isinstance(value, list) and not (value and all(isinstance(element, Mapping) for element in value))
 
 
 def _spread_lists(values: dict[str, Values]) -> None:
-    """Give a place to each element of a list of responses, and of the corresponding lists."""
+    """Expand a list of responses, and the lists of corresponding values, to one value per sample."""
     lists = {place: value for place, value in values["response"].items() if _is_response_list(value)}
     _spread(values, "response", lists)
     for ours in _OF_SAMPLES:
         if ours in values:
             _spread(values, ours, lists)
     of_problem = [*values.get("prompt", {}).values(), *values.get("problem", {}).values()]
-    if any(map(_is_response_list, of_problem)):  # a list per column
+    if any(map(_is_response_list, of_problem)):  # columnar layout: prompts are a list too
         for ours in ("prompt", "gold", "problem", "task", "cluster"):
             if ours in values:
                 _spread(values, ours, lists)
@@ -144,15 +145,15 @@ def _spread(values: dict[str, Values], ours: str, lists: Values) -> None:
 
 
 def _gather_inner(by_place: Values, depth: int, ours: str, names: Mapping[str, str]) -> Values:
-    """Return values from lists deeper than the responses: golds stay a list, other fields must have one value."""
+    """Merge values from lists nested deeper than the responses. Only golds may have several values."""
     gathered: dict[tuple[int, ...], list[Any]] = {}
     for place, value in by_place.items():
         gathered.setdefault(place[:depth], []).append(value)
     if ours != "gold" and any(len(members) > 1 for members in gathered.values()):
-        raise BadField(f"{names[ours]} is a list for each {names['response']}")
+        raise BadField(f"{names[ours]} has several values for one {names['response']}")
     return {place: members if len(members) > 1 else members[0] for place, members in gathered.items()}
 
 
 def _place_in(by_place: Values, place: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the place of the value for ``place``: the same, or its nearest prefix."""
+    """Return ``place`` or its longest prefix that has a value; None if there is none."""
     return next((place[:end] for end in range(len(place), -1, -1) if place[:end] in by_place), None)

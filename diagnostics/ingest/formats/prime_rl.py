@@ -1,20 +1,20 @@
 """prime-rl: ``RUN/rollouts/step_{N}/{train,eval}/{all,effective}/traces.jsonl``.
 
-One line per episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one per agent. A trace is a
-graph of messages. In its last branch, messages before the model's first one are the prompt, the rest is the response.
-Traces of agents that are not trained, such as judges, are skipped; failed episodes and traces are faults. The score is
-prime-rl's reward, the weighted sum of the named rewards; --reward chooses one of them, or a metric. The gold answer is
-the task's ``answer``, the problem's id its ``idx`` or ``name``.
+Each line is an episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one per agent. A trace
+is a graph of messages. In its last branch, the messages before the model's first message are the prompt, the rest is
+the response. Traces of agents that are not trained, such as judges, are skipped. Failed episodes and traces are faults.
+The score is prime-rl's reward, the weighted sum of the named rewards; --reward chooses one of them, or a metric. The
+gold answer is the task's ``answer``, the problem's id its ``idx`` or ``name``.
 
-``train`` and ``eval`` are separate series, and so are ``all`` (all finished episodes) and ``effective`` (those used for
-training: no failed ones, no groups rejected by the curriculum), since they share samples. The step is the folder's; the
-sampled policy may be some steps older, as the run is asynchronous.
+``train`` and ``eval`` are separate series. So are ``all`` (all finished episodes) and ``effective`` (episodes used for
+training: no failed ones, no groups rejected by the curriculum), because they share samples. The step is the folder's.
+The run is asynchronous, so the sampled policy may be some steps older.
 
-Log-probabilities are the engine's. Entropies are the trainer's, from newer traces, or from
-``RUN/token_exports/step_{N}/rank_{R}.jsonl`` if that folder has ``STABLE``. Batch packing changes the order of samples,
-so exported sequences are matched by their tokens; those truncated to the trainer's length have no match. Both are of
-the sampled distribution, so they are used only if every call was at temperature 1 without truncation. Exports have
-neither text nor reward, so they are not samples.
+Log-probabilities are those of the inference engine. Entropies are the trainer's. They are in newer traces, or in
+``RUN/token_exports/step_{N}/rank_{R}.jsonl`` if that folder contains ``STABLE``. Batch packing changes the order of
+samples, so exported sequences are matched by their tokens. Sequences that the trainer truncated have no match. Both
+log-probabilities and entropies refer to the sampled distribution. So they are used only if every call was at
+temperature 1 without truncation. Exports have neither text nor reward, so they are not samples.
 
 Source: prime-rl 0.8.0 (559b447), ``FileMonitor.log_episodes`` and ``TokenExporter``; verifiers a60a606 and 0.4.1.dev86,
 ``Episode.to_record``.
@@ -67,7 +67,7 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """Return the step, and the run with kind and subset of its episodes."""
+    """Return the step, and as run the run's name with kind and subset of the episodes."""
     where = _where(path)
     return (
         FilePlace()
@@ -77,7 +77,7 @@ def place(path: Path) -> FilePlace:
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """Return temperature and top-p of the first call with them."""
+    """Return temperature and top-p of the first call that has them."""
     for record in records(path):
         if not isinstance(record, Fault):
             for trace in _objects(record[1].get("traces")):
@@ -90,7 +90,7 @@ def settings(path: Path) -> Mapping[str, Any]:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per trace; nothing for a file of exported tokens."""
+    """Yield one sample per trace. A file of exported tokens has no samples."""
     if first_record(path).keys() >= _EXPORTED:
         return
     where = _where(path)
@@ -167,7 +167,7 @@ def _reward(trace: Mapping[str, Any], name: str | None) -> float | None:
 
 
 def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the path from the root to the last message."""
+    """Return the messages from the root to the last message."""
     path: list[Mapping[str, Any]] = []
     index = len(nodes) - 1
     while index >= 0:
@@ -178,8 +178,8 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]], *, rewarded: bool) -> str:
-    """Return the model's messages; null ones are empty if the trace has a reward."""
-    reply = trace.get("root_reply")  # set if branches of sub-agents follow
+    """Return the model's messages as text. Null contents are empty if the trace has a reward."""
+    reply = trace.get("root_reply")  # set if branches of sub-agents come after the model's branch
     if isinstance(reply, str):
         return reply
     if not path and rewarded:
@@ -190,7 +190,7 @@ def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]], *, re
 
 
 def _conversation(path: Sequence[Mapping[str, Any]], name: str, *, null: str | None = None) -> str:
-    """Return the messages as one text, with ``null`` instead of null contents."""
+    """Return the messages as one text. Null contents become the text ``null``."""
     messages = [(message.get("role"), _content(message)) for message in (inner(node, "message") for node in path)]
     return join_chat(
         [{"role": role, "content": null if content is None else content} for role, content in messages], name
@@ -239,7 +239,7 @@ def _sampling(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_untruncated(sampling: Mapping[str, Any]) -> bool:
-    """Whether the response was sampled at temperature 1 without truncation."""
+    """Return whether the response was sampled at temperature 1 without top-k or top-p truncation."""
     return (
         sampling.get("temperature") == 1
         and sampling.get("top_p") in (None, 1)
@@ -249,7 +249,7 @@ def _is_untruncated(sampling: Mapping[str, Any]) -> bool:
 
 
 def _total(drawn: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Return the sum of the nodes' values over all sampled tokens; None if any is missing."""
+    """Return the sum of a value over all sampled tokens of the nodes; None if any is missing."""
     sums = [_sum(_list(node.get(name)), sum(map(bool, _list(node.get("mask"))))) for node in drawn]
     return _sum(sums, len(sums))
 
@@ -265,7 +265,7 @@ def _entropy(
 
 
 def _exported_entropies(where: _TracesPlace) -> dict[bytes, float]:
-    """Return entropy sums by hash of the tokens; empty until the trainer marked the step as complete."""
+    """Return entropy sums by hash of the tokens; empty until the trainer has marked the step as complete."""
     folder = where.run / "token_exports" / f"step_{where.step}"
     if where.kind != "train" or not (folder / "STABLE").is_file():
         return {}
@@ -292,7 +292,7 @@ def _digest(tokens: Sequence[Any]) -> bytes | None:
 
 
 def _sum(values: Sequence[Any], n: int) -> float | None:
-    """Return the sum of exactly ``n`` finite numbers, else None."""
+    """Return the sum of ``values`` if they are exactly ``n`` finite numbers, else None."""
     if len(values) != n or not n:
         return None
     try:

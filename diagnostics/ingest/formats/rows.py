@@ -1,7 +1,7 @@
 """Read records of JSON Lines, Parquet and CSV files.
 
-Lines of JSON Lines can be decoded to a class of their fields, which is faster than a ``dict``. Lines that do not match
-the class are decoded to a ``dict``.
+Lines of JSON Lines can be decoded to a msgspec class of their fields, which is faster than a ``dict``. Lines that do
+not match the class are decoded to a ``dict``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ NESTED = "JSON that is nested too deeply"
 LONG_NUMBER = "JSON with a number of thousands of digits"
 NOT_UTF8 = "not UTF-8 text"
 NOT_AN_OBJECT = "a JSON list, text or number, not an object with named fields"
-#: Records used to detect the format: the first may be broken, or an added header.
+#: Number of records used to detect the format. One is not enough: the first may be broken, or an added header.
 RECORDS_ASKED = 20
 ROWS_PER_BATCH = 1024
-#: Bytes decoded at once, up to the next end of a line. They fit into the processor's cache.
+#: Number of bytes decoded at once, rounded to the next end of a line. They fit into the processor cache.
 _BLOCK_BYTES = 1 << 18
 _NEWLINE, _OPEN, _CLOSE = b"\n{}"
 
-#: Errors of msgspec for a line that is not JSON, has other fields, is not UTF-8, or is nested too deeply.
+#: Errors of msgspec for a line that is not JSON, does not match the class, is not UTF-8, or is nested too deeply.
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
 
@@ -58,9 +58,10 @@ _TABULAR = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet":
 def records(
     path: Path, *, columns: Sequence[str] | None = None, rows_at_once: int = ROWS_PER_BATCH
 ) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
-    """Yield every record with its line or row, from 1. Raises ``ImportFileError`` for an unreadable file.
+    """Yield every record with its line or row number, from 1.
 
-    For Parquet, ``columns`` are the columns to read, with dots for fields of structs; ``rows_at_once`` the batch size.
+    For Parquet, ``columns`` are the columns to read, with dots for fields of structs, and ``rows_at_once`` is the batch
+    size. Raises ``ImportFileError`` for an unreadable file.
     """
     kind = _layout(path)
     if kind == "parquet":
@@ -75,7 +76,7 @@ def read_each(
     columns: Sequence[str] | None = None,
     rows_at_once: int = ROWS_PER_BATCH,
 ) -> Iterator[Recorded | Fault]:
-    """Yield the samples of every record, given its line and fields; a ``BadField`` becomes a fault.
+    """Yield the samples that ``read`` returns for each record. A ``BadField`` becomes a fault.
 
     Raises ``ImportFileError`` for an unreadable file.
     """
@@ -91,31 +92,34 @@ def read_each(
 
 
 def read_one_each(path: Path, sample_of: Callable[[int, dict[str, Any]], Recorded]) -> Iterator[Recorded | Fault]:
-    """Yield one sample per record, otherwise as ``read_each``."""
+    """Yield one sample per record. Otherwise like ``read_each``."""
     return read_each(path, lambda line, fields: (sample_of(line, fields),))
 
 
 def typed_records(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
-    """Yield records as ``records`` does, but lines of JSON Lines as ``kind``, a msgspec class, if their types match.
+    """Yield records like ``records``, but decode lines of JSON Lines to the msgspec class ``kind``.
 
-    Fields that ``kind`` lacks are skipped.
+    Lines whose types do not match are decoded to a ``dict``. Fields that ``kind`` lacks are skipped.
     """
     return _jsonl(path, kind) if _layout(path) == "jsonl" else records(path)
 
 
 def has_records(path: Path) -> bool:
-    """Whether the suffix is that of JSON Lines, Parquet or CSV, or of compressed JSON Lines or CSV."""
+    """Return whether the suffix is JSON Lines, Parquet or CSV, or compressed JSON Lines or CSV."""
     return _layout(path) is not None
 
 
 def _layout(path: Path) -> str | None:
-    """Return the layout of a file by its name; None for an unknown one, such as compressed Parquet."""
+    """Return the layout of a file by its suffix; None if unknown, such as compressed Parquet."""
     layout = _TABULAR.get(without_compression(path).suffix.lower())
     return None if layout == "parquet" and is_compressed(path) else layout
 
 
 def first_records(path: Path, at_most: int) -> Iterator[Mapping[str, Any]]:
-    """Yield the first readable records. Raises ``ImportFileError``, with the reason, if there are none."""
+    """Yield the first readable records.
+
+    Raises ``ImportFileError`` with the reason if no record is readable.
+    """
     n_read, first_fault = 0, None
     try:
         for record in records(path, rows_at_once=1):
@@ -142,7 +146,7 @@ def first_record(path: Path) -> Mapping[str, Any]:
 
 
 def _why_no_record(path: Path, first: Fault | None) -> str:
-    """Return why no record of a file is readable, given its first fault."""
+    """Return the reason why no record of a file is readable, given its first fault."""
     with open_dump(path) as content:
         start = content.read(4096)
     if first is None:
@@ -199,10 +203,10 @@ def _decode_record(number: int, record: Any, decoder: msgspec.json.Decoder[Any])
 
 
 def _count_lines(block: bytes) -> tuple[int, bool]:
-    """Return the number of lines of a block, and whether each is a whole object in valid UTF-8.
+    """Return the number of lines of a block, and whether each is one JSON object in valid UTF-8.
 
-    It is if every line begins with ``{`` and ends with ``}``: inside an object, a comma or bracket follows ``}``.
-    msgspec does not check this, nor the UTF-8 of skipped fields.
+    The test is that every line begins with ``{`` and ends with ``}``: a line break inside an object cannot follow
+    ``}``, because a comma or bracket comes first. msgspec does not check this, nor the UTF-8 of skipped fields.
     """
     lines = block.removesuffix(b"\n")
     characters = np.frombuffer(lines, dtype=np.uint8)
@@ -226,7 +230,7 @@ def _is_utf8(text: bytes) -> bool:
 def _decode_each(
     block: bytes, first: int, decoder: msgspec.json.Decoder[T]
 ) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
-    """Decode the lines of a block one by one; ``first`` is the number of its first line."""
+    """Decode the lines of a block individually. ``first`` is the number of its first line."""
     for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first):
         if not _is_utf8(line):
             yield Fault(number, NOT_UTF8)
@@ -241,7 +245,7 @@ def _decode_each(
 
 
 def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
-    """Return the fields of a line that does not match the class, or a fault."""
+    """Return the fields of a line that does not match the class as a ``dict``, or a fault."""
     value = parse_json(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
     if isinstance(value, str):
         return Fault(number, value)
@@ -249,7 +253,10 @@ def _unfit(number: int, line: bytes) -> tuple[int, dict[str, Any]] | Fault:
 
 
 def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
-    """Return the fault of the last line when the file had ``n_bytes``, which may be complete now, or None."""
+    """Return the fault that the last line had when the file was ``n_bytes`` long, or None.
+
+    The line may be complete now.
+    """
     if _layout(path) != "jsonl" or is_compressed(path):
         return None
     with path.open("rb") as content:
@@ -264,9 +271,9 @@ def fault_of_last_line(path: Path, n_bytes: int) -> str | None:
 
 
 def parse_json(text: bytes) -> tuple[Any] | str:
-    r"""Return the value of a JSON text in a tuple, or the fault as a text.
+    r"""Return the value of a JSON text in a tuple, or the reason why it is unreadable as a text.
 
-    Accepts NaN and lone surrogates, which Python writes although JSON lacks them.
+    Accepts NaN and lone surrogates: JSON forbids them, but Python writes them.
 
     >>> parse_json(rb'{"text": "a\ud800b", "score": NaN}')
     ({'text': 'a?b', 'score': nan},)
@@ -286,12 +293,15 @@ def parse_json(text: bytes) -> tuple[Any] | str:
         return NESTED
     except json.JSONDecodeError:
         return NOT_JSON
-    except ValueError:  # Python limits the length, as conversion takes quadratic time
+    except ValueError:  # Python limits the number of digits because the conversion takes quadratic time
         return LONG_NUMBER
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises ``ImportFileError`` for an unreadable file or another value."""
+    """Return the object in a JSON file.
+
+    Raises ``ImportFileError`` for an unreadable file, or a value that is not an object.
+    """
     try:
         document = parse_json(path.read_bytes())
     except OSError as error:
@@ -314,9 +324,9 @@ def parquet_parts(
     convert: Callable[[int, pyarrow.RecordBatch], Iterable[T]],
     rows_at_once: int = ROWS_PER_BATCH,
 ) -> Iterator[T]:
-    """Yield the results of ``convert`` for batches of a Parquet file, given the number of the first row.
+    """Yield the results of ``convert`` for each batch of a Parquet file and the number of its first row.
 
-    Reads the existing ``columns``. Raises ``ImportFileError`` for an unreadable file.
+    Missing ``columns`` are ignored. Raises ``ImportFileError`` for an unreadable file.
     """
     import pyarrow
     import pyarrow.parquet
@@ -329,15 +339,16 @@ def parquet_parts(
             for part in file.iter_batches(batch_size=rows_at_once, columns=columns):
                 yield from convert(first, part)
                 first += len(part)
-    except MemoryError as error:  # a dictionary-encoded text can expand to all rows
-        raise ImportFileError(f"{path}: {rows_at_once:,} of its rows exceed the memory; split it") from error
-    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:  # the latter for invalid dates, too
+    except MemoryError as error:  # decoding a dictionary can repeat a long text in every row
+        raise ImportFileError(f"{path}: {rows_at_once:,} of its rows exceed the memory; split the file") from error
+    # OverflowError and OSError: invalid dates
+    except (pyarrow.ArrowException, ValueError, OverflowError, OSError) as error:
         why = first_line(error)
         raise ImportFileError(f"{path}: not a readable Parquet file ({why}); copy it again") from error
 
 
 def rows_of(batch: pyarrow.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch as ``to_pylist`` does, but share dictionary-encoded texts."""
+    """Yield the rows of a batch like ``to_pylist``, but share texts that are dictionary-encoded."""
     columns = [_values(column) for column in batch.columns]
     return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
 
@@ -356,12 +367,13 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
     done = 0
     refuse_stand_in(path)
     try:
-        # invalid UTF-8 becomes lone surrogates, so that only its row is lost
+        # decode invalid UTF-8 to lone surrogates, so that only the affected row is unusable
         with io.TextIOWrapper(open_dump(path), encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
             if not all(_is_text(name) and "\0" not in name for name in reader.fieldnames or ()):
                 raise ImportFileError(f"{path}: {NOT_UTF8} in its header (UTF-16?); save it as UTF-8")
-            _require_once(path, [name for name in reader.fieldnames or () if name])  # spreadsheets have unnamed columns
+            # spreadsheets may have unnamed columns
+            _require_once(path, [name for name in reader.fieldnames or () if name])
             done = reader.line_num
             for fields in reader:
                 done = reader.line_num
@@ -371,7 +383,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]] | Fault]:
                     yield Fault(done, NOT_UTF8)
                 else:
                     yield done, fields
-    except csv.Error as error:  # the rest of the file may be inside a field
+    except csv.Error as error:  # stop: the rest of the file may be inside a quoted field
         raise ImportFileError(
             f"{path}: not a readable CSV file: line {done + 1}: {error} (an unclosed quote?)"
         ) from error
@@ -384,7 +396,7 @@ def _require_once(path: Path, names: Sequence[str]) -> None:
     duplicates = sorted(name for name, n in Counter(names).items() if n > 1)
     if duplicates:
         raise ImportFileError(
-            f"{path}: has several columns named {', '.join(duplicates)}; rename or remove all but one each"
+            f"{path}: has several columns named {', '.join(duplicates)}; rename the duplicates or remove them"
         )
 
 

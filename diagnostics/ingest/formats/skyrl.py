@@ -1,11 +1,11 @@
-"""SkyRL: ``EXPORT/dumped_evals/global_step_{N}_evals/{data_source}.jsonl``, with ``trainer.dump_eval_results``.
+"""SkyRL: ``EXPORT/dumped_evals/global_step_{N}_evals/{data_source}.jsonl``.
 
-Fields ``input_prompt``, ``output_response``, ``score``, ``stop_reason``, ``env_class``, ``env_extras`` and
-``data_source``. The step is in the folder's name; a folder ``eval_only`` has none. ``score`` may be a list by token:
-its last number is the score, as in SkyRL's pass@n. The gold answer is ``ground_truth`` in ``env_extras``, under
-``reward_spec`` (SkyRL's examples) or ``reward_model`` (data made for verl). Texts include special tokens; the end token
-is removed from the response. ``aggregated_results.jsonl`` in the same folder has averages and is not read. Problem ids
-are not recorded.
+``trainer.dump_eval_results`` writes these files. Fields are ``input_prompt``, ``output_response``, ``score``,
+``stop_reason``, ``env_class``, ``env_extras`` and ``data_source``. The step is in the folder's name; a folder
+``eval_only`` has none. ``score`` may be a list by token. Its last number is the score, as in SkyRL's pass@n. The gold
+answer is ``ground_truth`` in ``env_extras``, under ``reward_spec`` (SkyRL's examples) or ``reward_model`` (data for
+verl). Texts include special tokens; the end token is removed from the response. ``aggregated_results.jsonl`` in the
+same folder has averages and is not read. Problem ids are not recorded.
 
 Source: SkyRL 0.3.0 and 0.4.0, ``dump_per_dataset_eval_results``, tested with its files.
 """
@@ -38,7 +38,7 @@ def place(path: Path) -> FilePlace:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per line; nothing for the averages."""
+    """Yield one sample per line. The file of averages has no samples."""
     if path.name == _AVERAGES:
         return iter(())
     return read_one_each(path, lambda line, fields: _sample(line, fields, options.reward))

@@ -1,17 +1,19 @@
-"""slime and miles: ``DUMP/rollout_data/{rollout}.pt`` and ``eval_{rollout}.pt``, with ``--dump-details DUMP``.
+"""slime and miles: ``DUMP/rollout_data/{rollout}.pt`` and ``eval_{rollout}.pt``.
 
-``--save-debug-rollout-data`` writes the same under any name. The file is a pickle with ``rollout_id`` and ``samples``,
-each a ``Sample`` as a dict: ``prompt``, ``response``, ``label`` (the gold answer), ``reward``, ``status``,
-``response_length``, ``loss_mask`` and ``rollout_log_probs``. Files with objects of miles require miles.
+``--dump-details DUMP`` writes these files; ``--save-debug-rollout-data`` writes the same content under any name. Each
+file is a pickle with ``rollout_id`` and ``samples``. A sample is a ``Sample`` as a dict: ``prompt``, ``response``,
+``label`` (the gold answer), ``reward``, ``status``, ``response_length``, ``loss_mask`` and ``rollout_log_probs``. Files
+with objects of miles can only be read if miles is installed. The reward is a number, or several by name, of which
+--reward chooses one. Samples are used if their status is completed or truncated; aborted and failed ones are faults.
 
-The reward is a number, or several by name, of which --reward chooses one. Responses have the status completed or
-truncated; aborted and failed ones are faults. ``n_tokens`` and ``logp_sum`` are over the model's tokens, without those
-of tools (``loss_mask``). The log-probabilities are at the sampling temperature, which is not recorded: slime's default
-1 is assumed. The end token is removed from the response.
+``n_tokens`` and ``logp_sum`` are over the model's tokens (``loss_mask``), without tokens of tools. The
+log-probabilities are at the sampling temperature, which is not recorded: slime's default 1 is assumed. The end token is
+removed from the response.
 
-The step is the rollout's number. Rollout N was sampled after N updates, ``eval_N`` after N + 1, except ``eval_0``,
-which is of the base. With an evaluation after every rollout, ``eval_0`` is overwritten, so that samples of the base are
-lost. Training and evaluation are separate series. The data set of an evaluation is not recorded.
+The step is the rollout's number. Rollout N was sampled after N updates. ``eval_N`` was sampled after N + 1 updates,
+except ``eval_0``, which is of the base. With an evaluation after every rollout, ``eval_0`` is overwritten, so that
+samples of the base are lost. Training and evaluation are separate series. The data set of an evaluation is not
+recorded.
 
 Source: slime 0.3.1 (624b824) and miles 31f1ca9, ``save_debug_rollout_data``, tested with files of slime.
 """
@@ -45,7 +47,7 @@ _ENDED = frozenset({"completed", "truncated"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a file is a rollout dump, by the first key of the pickle, without loading it."""
+    """Return whether a file is a rollout dump. Only the first key of the pickle is read, without loading it."""
     try:
         with zipfile.ZipFile(path) as archive:
             name = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
@@ -58,7 +60,7 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """Return the rollout's number as step, and the run with train or eval."""
+    """Return the rollout's number as step, and the run with ``train`` or ``eval``."""
     folder = path.absolute().parent
     name = folder.parent.name if folder.name == "rollout_data" else folder.name
     stem = path.stem.removeprefix("eval_")
@@ -66,11 +68,14 @@ def place(path: Path) -> FilePlace:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield every sample of the file. Raises ``ImportFileError`` if one of several rewards must be chosen."""
+    """Yield every sample of the file.
+
+    Raises ``ImportFileError`` if there are several rewards and the user chose none.
+    """
     dump = _load_pickle(path)
     samples = dump.get("samples") if isinstance(dump, Mapping) else None
     if not isinstance(samples, list):
-        raise ImportFileError(f"{path}: a .pt file without samples (a checkpoint?)")
+        raise ImportFileError(f"{path}: this .pt file has no samples; it may be a checkpoint")
     step = parse_step_name(str(dump.get("rollout_id")), "")
     reward_name = options.reward or _reward_name(path, samples)
     for line, fields in enumerate(samples, start=1):
@@ -88,15 +93,15 @@ def _load_pickle(path: Path) -> Any:
 
     try:
         return torch.load(path, map_location="cpu", weights_only=False)
-    except Exception as error:  # a pickle can raise anything
+    except Exception as error:  # unpickling can raise any exception
         first = first_line(error)
         raise ImportFileError(
-            f"{path}: not a readable .pt file ({first}); truncated, or is a package missing?"
+            f"{path}: not a readable .pt file ({first}); copy it again, or install the missing package"
         ) from error
 
 
 def _reward_name(path: Path, samples: list[Any]) -> str | None:
-    """Return the name of the only named reward; None if the reward is a number."""
+    """Return the name of the only named reward; None if the reward is a plain number."""
     rewards = (inner(sample, "reward") for sample in samples)
     names = list(next((reward for reward in rewards if reward), {}))
     if len(names) > 1:
@@ -130,7 +135,7 @@ def _sample(line: int, step: int | None, fields: Mapping[str, Any], reward_name:
 
 
 def _logp_sum(logps: Any, mask: Any, n_tokens: int | None) -> float | None:
-    """Return the sum over the model's tokens; None if a number is missing."""
+    """Return the sum of log-probabilities over the model's tokens; None if a number is missing."""
     if isinstance(logps, list) and isinstance(mask, list) and len(mask) == len(logps) and any(mask):
         logps = [logp for logp, is_own in zip(logps, mask, strict=True) if is_own]
     if not isinstance(logps, list) or len(logps) != n_tokens:

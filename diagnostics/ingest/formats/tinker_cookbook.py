@@ -1,12 +1,11 @@
-"""tinker-cookbook: ``trajectories.jsonl`` of its benchmarks, in ``{save_dir}/{benchmark}/`` or an evaluation store.
+"""tinker-cookbook: ``trajectories.jsonl``, in ``{save_dir}/{benchmark}/`` or an evaluation store.
 
-A row has the turns of an example as texts, ``metrics``, ``reward`` and ``logs``. The first turn is the prompt as the
-model saw it, followed by turns of the model and the environment. The score is the metric ``correct``, else the reward;
---reward chooses another metric. The gold is the log's ``expected``. Examples that ended in an error are faults. In an
-evaluation store, ``runs/{run}/metadata.json`` has the checkpoint and the sampling settings; a run without a checkpoint
-is the base, step 0. Otherwise the step is in the name of a folder above.
-
-The training loop's ``*_rollout_summaries.jsonl`` have rewards and lengths but no texts: they are reported, not read.
+Each row has the turns of an example as texts, ``metrics``, ``reward`` and ``logs``. The first turn is the rendered
+prompt; turns of the model and the environment follow. The score is the metric ``correct``, else the reward; --reward
+chooses another metric. The gold answer is ``expected`` in ``logs``. Examples that ended in an error are faults. In an
+evaluation store, ``runs/{run}/metadata.json`` has the checkpoint and the sampling settings. A run without a checkpoint
+is the base, step 0. Otherwise the step is in the name of a folder above. ``*_rollout_summaries.jsonl`` of the training
+loop have rewards and lengths but no texts, so each of their rows is a fault.
 
 Source: thinking-machines-lab/tinker-cookbook 9dfcc3a, ``StoredTrajectory``, ``EvalStore``,
 ``serialize_rollout_summaries``.
@@ -36,7 +35,7 @@ from oversharp.diagnostics.series.folders import run_and_step
 _KNOWN_BY = frozenset({"benchmark", "example_id", "turns", "reward"})
 _SUMMARY = frozenset({"group_idx", "traj_idx", "total_reward", "steps"})
 NO_TEXTS = "a rollout summary, which has no texts; import trajectories.jsonl of an evaluation"
-#: The number at the end of a checkpoint's name: ``step500``, ``000040``.
+#: Regular expression of the step at the end of a checkpoint's name: ``step500``, ``000040``.
 _NUMBER = re.compile(r"(?:\A|[a-z_-])(\d{1,9})\Z")
 
 
@@ -46,7 +45,7 @@ def recognises(path: Path, record: Mapping[str, Any]) -> bool:
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step of the checkpoint in the store's metadata, else of a folder above."""
+    """Return run and step of the checkpoint in the store's metadata, else from a folder above."""
     metadata = _metadata(path)
     if metadata and metadata.get("checkpoint_path") is None and metadata.get("checkpoint_name") is None:
         return FilePlace(step=0)
@@ -88,7 +87,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
     turns = [turn for turn in listed if isinstance(turn, dict)] if isinstance(listed, list) else []
     contents: list[Any] = [turn.get("content") for turn in turns] or [None]
     prompt, answers = contents[0], contents[1:]
-    if reward is not None:  # a null answer with a score is an empty answer
+    if reward is not None:  # a null answer with a score counts as empty
         answers = ["" if answer is None else answer for answer in answers] or [""]
     if not isinstance(prompt, str) or not answers or not all(isinstance(answer, str) for answer in answers):
         raise BadField("no turns of prompt and answer")
@@ -108,14 +107,14 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 
 
 def _n_tokens(turns: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of tokens of all turns of the model; None if any is unknown."""
+    """Return the number of tokens of all turns of the model; None if any is missing."""
     counts = [get_whole(turn, "token_count") for turn in turns if turn.get("role") == "assistant"]
     counted = [count for count in counts if count]
     return sum(counted) if counted and len(counted) == len(counts) and sum(counted) < 2**31 else None
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
-    """Return the metadata of the run that contains the benchmark's folder; empty without it."""
+    """Return the metadata of the run that contains the benchmark's folder; empty without metadata."""
     try:
         document = parse_json((path.absolute().parent.parent / "metadata.json").read_bytes())
     except OSError:

@@ -1,14 +1,12 @@
 """TRL: ``OUTPUT_DIR/completions/completions_{step}.parquet``, with ``log_completions`` of GRPO.
 
-Columns ``step``, ``prompt``, ``completion``, one per reward function, extras from ``log_extra``, and ``advantage``.
-Prompts and completions are text or chat messages, which become one text.
-
-The file does not mark the score: extras are columns too, and the weights of TRL's sum are not recorded. The only column
-of numbers is the score; --reward chooses among several. Where a reward function returned None there is no score. The
-gold answer is the column ``solution`` and the final answer ``answer_parsed``, both logged by TRL's ``accuracy_reward``.
-
-A file has the last batch before logging, of training or evaluation, which have the same file name. Problems have no id.
-With logging_steps above 1 the batches in between are not recorded.
+Columns are ``step``, ``prompt``, ``completion``, one per reward function, extras from ``log_extra``, and ``advantage``.
+Prompts and completions are texts or chat messages, which become one text. The file does not mark which columns are
+rewards, and does not record the weights of TRL's sum. If there is a single numeric column, it is the score; --reward
+chooses among several. If a reward function returned None, the sample has no score. The gold answer is the column
+``solution`` and the final answer ``answer_parsed``; TRL's ``accuracy_reward`` logs both. A file has the last batch
+before logging, of training or of evaluation, which have the same file name. Problems have no id. With logging_steps
+above 1, the other batches are not recorded.
 
 Source: TRL 1.16.0, ``GRPOTrainer.log``, tested with its files; since TRL 0.28.
 """
@@ -41,7 +39,10 @@ def place(path: Path) -> FilePlace:
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per row. Raises ``ImportFileError`` if the score must be chosen among several columns."""
+    """Yield one sample per row.
+
+    Raises ``ImportFileError`` if several columns may be the score and the user chose none.
+    """
     reward_name = _reward_column(path, options.reward)
     yield from read_one_each(path, lambda line, fields: _sample(line, fields, reward_name))
 
@@ -60,7 +61,7 @@ def _sample(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Re
 
 
 def _reward_column(path: Path, chosen: str | None) -> str | None:
-    """Return the column of the score; None if the file has no column of numbers."""
+    """Return the column of the score; None if no column is numeric."""
     from pyarrow import ArrowException, parquet, types
 
     try:
@@ -79,14 +80,14 @@ def _reward_column(path: Path, chosen: str | None) -> str | None:
         return chosen
     if len(numeric) > 1:
         raise ImportFileError(
-            f"{path}: has several columns of numbers; pass --reward with one of {_join_names(numeric)} "
+            f"{path}: has several numeric columns; pass --reward with one of {_join_names(numeric)} "
             "(TRL's weighted sum is not recorded)"
         )
     return numeric[0] if numeric else None
 
 
 def _join_names(names: list[str]) -> str:
-    return ", ".join(names) or "nothing: no column has numbers"
+    return ", ".join(names) or "nothing: no column is numeric"
 
 
 IMPORTER = Importer(

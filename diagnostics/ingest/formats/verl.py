@@ -1,13 +1,13 @@
 """verl: ``{global_step}.jsonl`` in ``trainer.validation_data_dir`` or ``trainer.rollout_data_dir``.
 
-Fields ``input``, ``output``, ``gts`` (the gold answer), ``score`` and ``step``; a reward function may add ``acc`` and
-``pred``. The reward is ``acc`` if present, since ``score`` may include shaping, or the field chosen by --reward. The
-step is the field, else the file's name.
+Fields are ``input``, ``output``, ``gts`` (the gold answer), ``score`` and ``step``; a reward function may add ``acc``
+and ``pred``. The reward is ``acc`` if present, since ``score`` may include shaping. --reward chooses another field. The
+step is the field, else the number in the file's name. A validation dump has the same problems at every step, as an
+audit needs. A rollout dump has other training problems at every step.
 
-A validation dump has the same problems at every step, as an audit needs; a rollout dump has other training problems at
-every step. Neither has problem ids: ``uid``, which the new trainer adds as ``{sample}_{rollout}_{output}``, changes at
-every validation. It marks outputs that are turns of the same rollout; these become one sample, with the prompt of the
-first and the response of the last.
+Neither dump has problem ids. The new trainer adds ``uid``, ``{sample}_{rollout}_{output}``, which changes at every
+validation. Outputs with the same sample and rollout are turns of one rollout. They become one sample, with the prompt
+of the first turn and the response of the last.
 
 Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``, tested with
 dumps of both in verl 0.9.1.
@@ -41,7 +41,7 @@ _KNOWN_BY = frozenset({"input", "output", "score"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has its fields, with ``gts``, a step, or a step in the file's name."""
+    """Return whether a record has verl's fields, with ``gts``, a step, or a step in the file's name."""
     return record.keys() >= _KNOWN_BY and ("gts" in record or "step" in record or place(path).step is not None)
 
 
@@ -65,7 +65,7 @@ class _Line(Struct, gc=False):
 
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
-    """Yield one sample per rollout, which may have several lines."""
+    """Yield one sample per rollout. A rollout of several turns has several lines."""
     pending: Recorded | Fault | None = None
     pending_rollout: str | None = None
     for record in typed_records(path, _Line) if options.reward is None else records(path):
@@ -123,7 +123,7 @@ def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recor
 
 
 def _rollout(uid: object) -> tuple[str | None, bool]:
-    """Return the id of a line's rollout, or None, and whether the line is a later turn of it."""
+    """Return the id of a line's rollout, or None, and whether the line is a later turn of that rollout."""
     parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
     if len(parts) < 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
         return None, False

@@ -49,7 +49,7 @@ DAMAGED = {
         gzip.compress(GOOD.encode())[:20],
         "not a readable .gz file (Compressed file ended before the end-of-stream marker was reached); copy it again",
     ),
-    "40.parquet.gz": (gzip.compress(b"PAR1"), "is compressed; unpack it first"),
+    "40.parquet.gz": (gzip.compress(b"PAR1"), "this format cannot be read compressed; unpack the file first"),
 }
 
 

@@ -108,7 +108,7 @@ def test_a_perturbed_copy_is_a_related_problem_with_its_own_score(tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"reference_index": 0}, "a request that scores a reference: a task that compares likelihoods?"),
+        ({"reference_index": 0}, "generates no text; tasks that compare likelihoods cannot be imported"),
         ({"result": {"success": False, "completions": []}}, "the request failed"),
         ({"request": {"prompt": ""}}, "no prompt"),
         ({"instance": None}, "no instance"),

@@ -150,7 +150,7 @@ def test_a_member_that_unpacks_to_more_than_is_read_is_said_to(tmp_path: Path, m
 def test_a_log_of_a_newer_format_is_said_to_be(tmp_path: Path) -> None:
     parts = members(LOGS[0])
     parts["header.json"]["version"] = 3
-    with pytest.raises(ImportFileError, match=r"log format 3 of a newer inspect; supported up to 2"):
+    with pytest.raises(ImportFileError, match=r"log format 3 is not supported, only up to 2"):
         read(archived(tmp_path / "log.eval", parts))
 
 
@@ -275,7 +275,7 @@ def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> N
 
     items = read(edited(tmp_path / "log.eval", change))
     assert [one.gold if isinstance(one, Recorded) else one.why for one in items[:4]] == [
-        None, "no output", "its input has more than text", "the sample was declared invalid"]  # fmt: skip
+        None, "no output", "its input contains more than text", "the sample was declared invalid"]  # fmt: skip
     assert isinstance(items[4], Recorded)
     assert items[4].reward is None
     assert len(items) == 12

@@ -97,8 +97,8 @@ def test_one_element_of_a_list_is_named_by_its_index(tmp_path: Path, path: str, 
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"oks": [1]}, "oks and texts are lists of unequal length"),
-        ({"oks": [1, 0, 1]}, "oks and texts are lists of unequal length"),
+        ({"oks": [1]}, "oks and texts are lists of different lengths"),
+        ({"oks": [1, 0, 1]}, "oks and texts are lists of different lengths"),
         ({"texts": []}, "texts is an empty list"),
         ({"oks": 1}, "oks is a single value, texts a list"),
         ({"oks": [[1, 0], ["no"]]}, "oks is text, not a number"),
@@ -117,7 +117,7 @@ def test_a_list_inside_each_response_is_no_reward(tmp_path: Path) -> None:
     record = {"q": "2+2?", "runs": [{"t": "4", "parts": [{"s": 1}, {"s": 0}]}]}
     path = write_lines(tmp_path / "any.jsonl", record)
     fields = {"prompt": "q", "response": "runs.t", "reward": "runs.parts.s"}
-    assert read(path, fields=fields) == [Fault(1, "runs.parts.s is a list for each runs.t")]
+    assert read(path, fields=fields) == [Fault(1, "runs.parts.s has several values for one runs.t")]
 
 
 # ---------------------------------------------------------------- containers
@@ -194,7 +194,7 @@ def test_a_record_that_would_fill_the_memory_is_not_unpacked(
     monkeypatch.setattr(opening, "MOST_BYTES", 1000)
     path = tmp_path / f"any.jsonl{suffix}"
     path.write_bytes(PACKERS[suffix](text))
-    with pytest.raises(ImportFileError, match=r"a record or JSON document in it unpacks to more than 512 MiB"):
+    with pytest.raises(ImportFileError, match=r"a record or JSON document in it exceeds 512 MiB unpacked"):
         read(path, fields=FLAT)
 
 
@@ -235,8 +235,8 @@ def test_of_a_chat_the_last_turn_of_the_assistant_is_the_response(
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
-        (ASKED, "messages is prompt and response, but not a chat with a turn of the assistant"),
-        ([{"role": "assistant", "content": "4"}], "messages has no message before the last turn of the assistant"),
+        (ASKED, "messages is mapped to prompt and response, but is not a chat with an assistant message"),
+        ([{"role": "assistant", "content": "4"}], "messages has no message before the last assistant message"),
     ],
 )
 def test_a_chat_without_question_or_answer_is_a_fault(tmp_path: Path, messages: list[dict[str, Any]], why: str) -> None:
@@ -292,7 +292,7 @@ def test_true_and_false_say_whether_a_response_was_truncated(
 
 def test_true_under_a_name_that_does_not_say_what_is_a_fault(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "any.jsonl", {"q": "1", "a": "1", "flag": True})
-    why = "flag is true or false, but it is unclear of what; rename it to truncated or finished"
+    why = "flag is true or false, but its meaning is unknown; rename the field to truncated or finished"
     assert read(path, fields={"prompt": "q", "response": "a", "finish_reason": "flag"}) == [Fault(1, why)]
 
 

@@ -134,7 +134,7 @@ def test_a_task_that_compares_likelihoods_is_a_fault(tmp_path: Path) -> None:
         rows[1]["model_response"]["text"] = []
 
     items = read(changed_copy(ONCE, tmp_path, empty))
-    assert items[1] == Fault(2, "no generated text: a task that compares likelihoods?")
+    assert items[1] == Fault(2, "generates no text; tasks that compare likelihoods cannot be imported")
     assert [type(one) for one in items] == [Recorded, Fault, Recorded]
 
 

@@ -128,7 +128,7 @@ def test_a_task_that_compares_likelihoods_is_a_fault_and_in_a_mixed_one_the_text
     two = {**ROW, "doc_id": 2, "resps": [["a"], ["b"]], "arguments": {
         f"gen_args_{n}": {"arg_0": f"question {n}", "arg_1": {}} for n in range(2)}}  # fmt: skip
     items = read(written(tmp_path, choice, mixed, two))
-    assert items[0] == Fault(1, "no generated text: a task that compares likelihoods?")
+    assert items[0] == Fault(1, "generates no text; tasks that compare likelihoods cannot be imported")
     found = [(one.response, one.problem, one.prompt) for one in items[1:]]
     assert found == [("24", "1", "2 3 5 = 1 :"), ("a", "2.0", "question 0"), ("b", "2.1", "question 1")]
 

@@ -54,7 +54,7 @@ def test_other_archives_are_not_taken_for_dumps(tmp_path: Path) -> None:
     (tmp_path / "text.pt").write_text("rollout_id")
     trained = dump(tmp_path / "train_data" / "7.pt", SAMPLE)
     assert not any(slime.recognises(path, {}) for path in (tmp_path / "7.pt", tmp_path / "text.pt", trained, tmp_path))
-    with pytest.raises(ImportFileError, match=r"7.pt: a .pt file without samples \(a checkpoint"):
+    with pytest.raises(ImportFileError, match=r"7.pt: this .pt file has no samples; it may be a checkpoint"):
         read(tmp_path / "7.pt")
 
 
