@@ -1,1 +1,1 @@
-"""Outputs of a store, one file per kind; ``export`` selects and writes them."""
+"""Export the contents of a store. Each module writes one kind of output; ``export`` selects and writes them."""

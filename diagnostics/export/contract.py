@@ -1,4 +1,7 @@
-"""Kinds of output, their formats, and the record of an export. Light: the command's help imports it."""
+"""Kinds of output, their formats, and the result of an export.
+
+The command's help imports this module, so it has no heavy imports.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ FolderWhat = Literal["samples", "every_eval_ever", "plots"]
 What = TableWhat | FolderWhat
 TableFormat = Literal["csv", "parquet", "markdown", "latex"]
 Format = TableFormat | PictureFormat
-#: Formats of a named figure: a picture, or a table of its numbers for a paper.
+#: Formats of a single figure (--figure): a picture, or its numbers as a LaTeX table.
 FigureFormat = PictureFormat | Literal["latex"]
-#: Values of --what: one kind of output, or all.
+#: Values of --what: a kind of output, or all.
 RequestedWhat = What | Literal["all"]
 
 TABLES: tuple[TableWhat, ...] = get_args(TableWhat)
 FOLDERS: tuple[FolderWhat, ...] = get_args(FolderWhat)
 EVERYTHING: tuple[What, ...] = (*TABLES, *FOLDERS)
 TABLE_FORMATS: tuple[TableFormat, ...] = get_args(TableFormat)
-#: Default formats of tables; LaTeX is for a paper, and contains only pass@k.
+#: Default formats of tables. LaTeX is excluded because it only has pass@k, for a paper.
 DEFAULT_TABLE_FORMATS: tuple[TableFormat, ...] = ("csv", "parquet", "markdown")
-#: Default outputs: small and quick. Samples may be larger than everything else together.
+#: Default outputs: the small ones. Samples may be larger than all other outputs together.
 DEFAULT_WHAT: tuple[What, ...] = TABLES
 
 
@@ -34,7 +37,7 @@ DEFAULT_WHAT: tuple[What, ...] = TABLES
 class Exported:
     """One written file or folder, with the number of its rows, samples or pictures.
 
-    ``files`` are those of named figures, whose folder may contain others.
+    ``files`` lists the files of the requested figures, because their folder may contain others.
     """
 
     what: What
@@ -49,7 +52,7 @@ class Exported:
 class ExportResult:
     """Exported series and written outputs, in the requested order.
 
-    ``push`` is the command that publishes the samples, None if no repository was given.
+    ``push`` is the shell command that uploads the samples; None if no repository was given.
     """
 
     series: tuple[str, ...]

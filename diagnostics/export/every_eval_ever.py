@@ -1,10 +1,9 @@
-"""Export every sample in the shared schema Every Eval Ever, version 0.3.0, one evaluation per checkpoint.
+"""Export all samples in the shared schema Every Eval Ever 0.3.0, with one evaluation per checkpoint.
 
-The schema (https://github.com/evaleval/every_eval_ever) has two files with one UUID per evaluation: its results, and a
-line per response. Both depend only on the store, so the same store gives the same bytes.
-
-Values without a field in the schema, such as the checkpoint's step, are text in ``metadata``; samples of a problem
-share its ``sample_id`` and differ in ``metadata.sample_index``.
+The schema (https://github.com/evaleval/every_eval_ever) has two files per evaluation, with the same UUID: its results,
+and a line per response. Both depend only on the store, so the same store gives the same bytes. Values without a field
+in the schema, such as the checkpoint's step, are texts in ``metadata``. Samples of a problem have the same
+``sample_id`` and differ in ``metadata.sample_index``.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.store import Store
 
 SCHEMA_VERSION = "0.3.0"
-#: Model author: the store does not know it, and the schema's folders need a name.
+#: Model author. The schema's folder names need one, and the store does not have it.
 DEVELOPER = "local"
-#: Findings that an evaluation reports; each response counts towards one of them.
+#: Measures that an evaluation reports. Each response belongs to one of them: sampled or greedy.
 _OF_SAMPLES, _OF_GREEDY = "pass_at_k", "greedy_accuracy"
 
 _EVALUATIONS = """
@@ -65,9 +64,9 @@ ORDER BY step, measure DESC, k
 def write_evaluations(
     store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
 ) -> int:
-    """Write ``folder/data/TASK/local/SERIES-step-N/``, two files per checkpoint. Return the number of records.
+    """Write ``folder/data/TASK/local/SERIES-step-N/``, two files per checkpoint; return the number of records.
 
-    ``planned`` has the ``parts`` of every series; ``advance`` is called with the number of samples read.
+    ``planned`` has the ``parts`` of every series. ``advance`` is called with the number of samples read.
     """
     names = slugs(planned)
     n_written = 0
@@ -105,7 +104,7 @@ def _aggregate(
     model_id: str,
     collection: str,
 ) -> dict[str, Any]:
-    """Return the results of one checkpoint, without the reference to its responses."""
+    """Return the results of one checkpoint, without the reference to the file of responses."""
     details = {
         "series": series,
         "checkpoint": about["checkpoint"],
@@ -197,7 +196,7 @@ def _records(
     about: Mapping[str, Any],
     advance: Callable[[int], None],
 ) -> Iterator[dict[str, Any]]:
-    """Yield a record per response, in the order of the problem file."""
+    """Yield a record per response, in the order of the problem set."""
     shared = {"schema_version": SCHEMA_VERSION, "evaluation_id": aggregate["evaluation_id"]}
     shared["model_id"] = aggregate["model_info"]["id"]
     results = {result["evaluation_result_id"] for result in aggregate["evaluation_results"]}
@@ -209,10 +208,10 @@ def _records(
 
 
 def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: str) -> dict[str, Any]:
-    """Return the fields of one response that vary between records.
+    """Return the fields of one response that differ between records.
 
-    ``sample`` is a row of ``samples.SCHEMA``. ``results`` are the ids of the evaluation's results: a response counts
-    towards one of them.
+    ``sample`` is a row of ``samples.SCHEMA``. ``results`` are the ids of the evaluation's results, of which the
+    response belongs to one.
     """
     result_id = _result_id(_OF_GREEDY, None) if sample["greedy"] else _result_id(_OF_SAMPLES, 1)
     answer = {
@@ -247,7 +246,7 @@ def _result_id(measure: str, k: int | None) -> str:
 
 
 def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int, str]:
-    """Write a line per record. Return their number and the file's SHA-256."""
+    """Write a line per record; return the number of records and the file's SHA-256."""
     digest, n_rows = sha256(), 0
     with path.open("wb") as file:
         for record in records:
@@ -259,12 +258,12 @@ def _write_lines(path: Path, records: Iterator[Mapping[str, Any]]) -> tuple[int,
 
 
 def _uuid(*identity: str) -> UUID:
-    """Return a version 4 UUID that is the same for the same evaluation."""
+    """Return a version 4 UUID that depends only on ``parts``."""
     return UUID(bytes=sha256("\n".join(identity).encode()).digest()[:16], version=4)
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the known, non-empty values as text, which the schema requires of free fields."""
+    """Return the values that are known and not empty, as text. The schema requires text in free fields."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in values.items()
@@ -273,7 +272,7 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as plain Python values, with None for NULL."""
+    """Return the rows with plain Python values; NULL becomes None."""
     whole = {name: "Int64" for name in ("k", "n", "seed", "top_k", "max_tokens") if name in frame}
     return [
         {name: None if pd.isna(value) else value for name, value in row.items()}

@@ -49,7 +49,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 class PlotWriter(Protocol):
-    """Function that writes figures of a store's series into a folder."""
+    """Function that writes figures of the series in a store into a folder."""
 
     def __call__(
         self,
@@ -62,15 +62,15 @@ class PlotWriter(Protocol):
         figures: Sequence[str],
         replace: bool,
     ) -> tuple[str, ...]:
-        """Write the figures named in ``figures``, or all, in each of ``formats``. Return the file names.
+        """Write the figures listed in ``figures``, or all, in each of ``formats``; return the file names.
 
         Raises ``ConfigError`` if a file exists, unless ``replace``.
         """
 
 
-#: Marks an exported folder: only such a folder may be replaced.
+#: Marker file of an exported folder. Only folders with this file may be replaced.
 MARKER = "oversharp-export.json"
-#: Exists in a folder during an export, and lists the names that a killed export may leave there.
+#: File in a folder during an export. It lists the names that a killed export may leave behind.
 UNFINISHED = ".oversharp-export-unfinished.json"
 
 
@@ -88,7 +88,8 @@ def export(
     write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
-    """Write outputs of a store into the folder ``out`` (default: ``export`` next to the store), each atomically.
+    """Write outputs of a store into the folder ``out`` (default: ``export`` next to the store). Each output is written
+    atomically.
 
     Args:
         what: Kinds of output. ``findings`` and ``verdicts`` are files, in each of the table ``formats``. ``samples`` is
@@ -159,7 +160,7 @@ class _ExportJob:
     progress: ProgressSink
 
     def targets(self, wanted: Sequence[What]) -> list[Path]:
-        """Return every file and folder that ``write`` creates."""
+        """Return all files and folders that ``write`` creates."""
         files = [self._file(name, form) for name in TABLES if name in wanted for form in self.table_formats]
         return files + [self.folder / name for name in FOLDERS if name in wanted]
 
@@ -208,7 +209,9 @@ class _ExportJob:
         ]
 
     def _no_data(self, what: str) -> StoreError:
-        return StoreError(f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` to its end")
+        return StoreError(
+            f"{self.store.path}: no {what} of {', '.join(self.series)}; run `oversharp audit` until it finishes"
+        )
 
     def _samples(self, folder: Path) -> int:
         from oversharp.diagnostics.export.samples import write_samples
@@ -240,7 +243,10 @@ class _ExportJob:
 
 
 def _check_names(names: Sequence[_Name], known: Sequence[_Name], flag: str) -> tuple[_Name, ...]:
-    """Return the names, each once, in order. Raise ``ConfigError`` for an unknown name, with the nearest known one."""
+    """Return the distinct names in order.
+
+    Raises ``ConfigError`` for an unknown name, with the nearest known name.
+    """
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1)
@@ -252,10 +258,10 @@ def _check_names(names: Sequence[_Name], known: Sequence[_Name], flag: str) -> t
 
 
 def _choose_pushed(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...]:
-    """Return the outputs to write for a dataset of this name.
+    """Return the outputs to write for the dataset ``repository``.
 
-    Raises ``ConfigError`` for a name that the hub rejects or that lacks the owner: pushing would work without the
-    owner, but loading the dataset as its card describes would not.
+    Raises ``ConfigError`` for a name that the hub rejects or that lacks the owner. Without the owner, uploading would
+    work, but the code in the dataset card could not load the dataset.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
@@ -275,7 +281,7 @@ def _choose_pushed(repository: str, wanted: tuple[What, ...]) -> tuple[What, ...
 
 
 def _push_command(repository: str, folder: Path) -> str:
-    """Return the upload command of the hub's client, which asks for the token.
+    """Return the upload command of the hub's client, which asks for the token itself.
 
     >>> _push_command("me/grpo-samples", Path("out/my run/samples"))
     "hf upload me/grpo-samples 'out/my run/samples' . --repo-type dataset --private"
@@ -286,7 +292,7 @@ def _push_command(repository: str, folder: Path) -> str:
 def _choose_formats(
     named: Sequence[Format], wanted: Sequence[What], figures: Sequence[str]
 ) -> tuple[tuple[TableFormat, ...], tuple[FigureFormat, ...]]:
-    """Return the formats of tables and of pictures; LaTeX is both for named figures.
+    """Return the formats of tables and of pictures. LaTeX counts as both if figures are requested by name.
 
     Raises ``ConfigError`` for a format that fits none of the ``wanted`` outputs.
     """
@@ -306,7 +312,10 @@ def _choose_formats(
 
 
 def _choose_series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the named audited series, or all. Raise ``StoreError`` for a series that the store lacks."""
+    """Return the requested audited series, or all.
+
+    Raises ``StoreError`` for a series that the store lacks.
+    """
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
         raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
@@ -317,7 +326,7 @@ def _choose_series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]
 
 
 def _left_unfinished(folder: Path) -> set[str]:
-    """Return the names in ``folder`` that interrupted exports may have written."""
+    """Return the names in ``folder`` that an interrupted export may have left."""
     try:
         names = json.loads((folder / UNFINISHED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -327,9 +336,10 @@ def _left_unfinished(folder: Path) -> set[str]:
 
 @contextmanager
 def _list_unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
-    """List ``names`` in a file of ``folder`` during the block; afterwards only those not added to the yielded set.
+    """Write ``names`` to a file in ``folder``; at the end, keep only names that the block did not mark as finished.
 
-    An error before anything is written leaves no folder. Raises ``StoreError`` if the folder cannot be written.
+    The block adds finished names to the yielded set. If an error occurs before anything is written, the folder is
+    removed. Raises ``StoreError`` if the folder cannot be written.
     """
     mark, is_new, finished = folder / UNFINISHED, not folder.exists(), set[str]()
     try:
@@ -352,10 +362,10 @@ def _list_unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
 
 
 def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
-    """Raise ``ConfigError`` if ``target`` must not be overwritten. ``is_left``: a killed export wrote it."""
+    """Raise ``ConfigError`` if ``target`` must not be overwritten. ``is_left``: a killed export left it."""
     folder = target.parent
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out {folder}: is a file; name a directory")
+        raise ConfigError(f"--out {folder}: is a file; pass a directory")
     if not target.exists() or is_left:
         return
     if not replace:
@@ -366,7 +376,7 @@ def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
 
 @contextmanager
 def _landing(target: Path) -> Iterator[Path]:
-    """Yield a temporary path next to ``target`` that replaces it at the end. After an error nothing is left."""
+    """Yield a temporary path next to ``target``, and rename it to ``target`` at the end. Remove it after an error."""
     landing, before = target.with_name(f".{target.name}.partial"), target.with_name(f".{target.name}.before")
     try:
         _remove(landing)
@@ -374,7 +384,8 @@ def _landing(target: Path) -> Iterator[Path]:
         try:
             yield landing
             if target.is_dir():
-                target.replace(before)  # removing it in place would, if killed, leave a folder without its marker
+                # deleting it in place could leave a folder without its marker if the process is killed
+                target.replace(before)
             landing.replace(target)
         finally:
             _remove(landing)

@@ -1,6 +1,6 @@
 """Export the graded samples as a folder for ``datasets.load_dataset``: Parquet files and a dataset card.
 
-Texts are read and written in parts of bounded size, so that a store may be larger than memory.
+Texts are processed in parts of bounded size, so a store may be larger than memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.diagnostics.records.names import slugs
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.views import meaning_of
 
-#: Sources of the columns that ``graded_samples`` lacks.
+#: Tables with the columns that the view ``graded_samples`` lacks.
 COLUMN_RELATIONS = {
     "source_id": "problems",
     "prompt": "problems",
@@ -29,7 +29,7 @@ COLUMN_RELATIONS = {
     "verifier": "problems",
     "settings_id": "settings",
 }
-#: The hub's size categories, by the first number that exceeds them.
+#: Size categories of the hub, with the smallest number above each.
 _SIZE_NAMES = (
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -46,7 +46,7 @@ JOIN settings AS s USING (settings_id)
 WHERE list_contains($series::VARCHAR[], a.series)
 ORDER BY a.series
 """
-#: Bytes of text read at a time.
+#: Number of bytes of text read at a time.
 PART_BYTES = 32 << 20
 
 SCHEMA = pa.schema(
@@ -76,9 +76,9 @@ SCHEMA = pa.schema(
         ("settings_id", pa.string()),
     ]
 )
-_COLUMN_BYTES = 256  # of a row, without its texts
+_COLUMN_BYTES = 256  # estimated size of a row without its texts
 
-# in the order of the problem file
+# the rows are in the order of the problem set
 _SIZES = """
 SELECT
     w.step,
@@ -115,9 +115,10 @@ ORDER BY list_position($problem_ids::VARCHAR[], g.problem_id), g.greedy DESC, g.
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFile:
-    """Samples of one step with about ``PART_BYTES`` of text at most: those of some problems within a range of indices.
+    """Samples of one step with at most about ``PART_BYTES`` of text.
 
-    ``n`` is their number, estimated for a part of a problem. ``end_index`` is exclusive.
+    They are the samples of ``problem_ids`` with an index from ``first_index`` to ``end_index`` (exclusive). ``n`` is
+    their number, estimated if a problem is split.
     """
 
     step: int
@@ -128,7 +129,7 @@ class SampleFile:
 
 
 def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[SampleFile]:
-    """Split all samples of ``series`` into parts, in step order and in the order of the problem file."""
+    """Split all samples of ``series`` into parts, by step and in the order of the problem set."""
     sizes = store.frame(_SIZES, series=series, column_bytes=_COLUMN_BYTES)
     files: list[SampleFile] = []
     for step, rows in sizes.groupby("step", sort=True):
@@ -145,7 +146,7 @@ def parts(store: Store, series: str, *, part_bytes: int = PART_BYTES) -> list[Sa
 
 
 def _split(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
-    """Split these rows of ``_SIZES`` into at most ``wanted`` parts. Only a single row gives several."""
+    """Split these rows of ``_SIZES`` into at most ``wanted`` parts. Only a single problem is split."""
     end = max(problem.n_indices for problem in problems)
     n_cuts = min(end, wanted)
     edges = [end * cut // n_cuts for cut in range(n_cuts + 1)]
@@ -158,7 +159,7 @@ def _split(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
 
 
 def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
-    """Return the graded samples of a part, columns as in ``SCHEMA``, by problem, greedy first, then by index."""
+    """Return the graded samples of a part with the columns of ``SCHEMA``, sorted by problem, greedy first, index."""
     frame = store.frame(
         _SAMPLES,
         series=series,
@@ -178,9 +179,9 @@ def write_samples(
     *,
     name: str | None = None,
 ) -> int:
-    """Write ``data/SERIES/step_N.parquet`` for every step, and the card, into ``folder``. Return the number of samples.
+    """Write ``data/SERIES/step_N.parquet`` for every step, and the card, into ``folder``; return the number of samples.
 
-    ``planned`` has the ``parts`` of every series; ``advance`` is called with the number of samples read. ``name`` is
+    ``planned`` has the ``parts`` of every series. ``advance`` is called with the number of samples read. ``name`` is
     the dataset's name on the hub.
     """
     names = slugs(planned)
@@ -203,10 +204,10 @@ def write_samples(
 def dataset_card(
     store: Store, series: Sequence[str], schema: pa.Schema, n_samples: int, *, name: str | None = None
 ) -> str:
-    """Return the ``README.md`` of the exported folder: metadata for ``datasets`` and the hub, text for readers.
+    """Return the ``README.md`` of the exported folder, with metadata for ``datasets`` and the hub.
 
-    ``name`` is the dataset's name on the hub; without it, the code example loads from the folder. No licence is
-    given: only the owners of problems and models know theirs.
+    ``name`` is the dataset's name on the hub. Without it, the code example loads from the folder. No licence is stated,
+    because only the owners of problems and models know it.
 
     Source: the Hugging Face hub's guide to dataset cards, for the metadata fields.
     """
@@ -258,7 +259,7 @@ def _load_code(name: str | None) -> str:
 
 
 def _card_metadata(series: Sequence[str], n_samples: int) -> list[str]:
-    """Return YAML metadata with values as JSON, which is valid YAML for any series name."""
+    """Return YAML metadata. Values are written as JSON, which is valid YAML for any series name."""
     samples = {"config_name": "default", "data_files": [{"split": "samples", "path": "data/*/*.parquet"}]}
     fields = {
         "pretty_name": f"Graded responses of {', '.join(series)}",
@@ -271,7 +272,7 @@ def _card_metadata(series: Sequence[str], n_samples: int) -> list[str]:
 
 
 def _verdict_lines(store: Store, series: Sequence[str]) -> list[str]:
-    """Return the verdict's sentence on each series that has one."""
+    """Return the verdict sentence of each series that has a verdict."""
     verdicts = {name: store.verdict(name) for name in series}
     lines = [f"- {escape_controls(name)}: {v.sentence}" for name, v in verdicts.items() if v is not None]
     return ["Verdicts by oversharp:", "", *lines, ""] if lines else []

@@ -1,4 +1,4 @@
-"""Export findings and verdicts: CSV and Parquet with all columns, Markdown to read, LaTeX for a paper."""
+"""Export findings and verdicts: CSV and Parquet with all columns, Markdown for reading, LaTeX for a paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Writer = Callable[[pd.DataFrame], str]
 _BELOW, _ABOVE = r"$^{\downarrow}$", r"$^{\uparrow}$"
 _UNTESTED = r"$^{\dagger}$"
 _BOOKTABS = r"% needs \usepackage{booktabs}"
-_DIGITS = 4  # of a number in Markdown; CSV and Parquet are exact
+_DIGITS = 4  # digits of a number in Markdown; CSV and Parquet are exact
 _FINDINGS = """
 SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
        why_no_interval
@@ -46,7 +46,7 @@ def findings(store: Store, series: Sequence[str]) -> pd.DataFrame:
 
 
 def verdicts(store: Store, series: Sequence[str]) -> pd.DataFrame:
-    """Return the verdicts on ``series``, in order. ``document`` is the whole verdict as JSON text."""
+    """Return the verdicts of ``series``, in order. The column ``document`` is the whole verdict as JSON text."""
     return store.frame(_VERDICTS, series=list(series)).astype({"k_most": "Int64"})
 
 
@@ -64,7 +64,7 @@ def write_table(frame: pd.DataFrame, path: Path, form: Literal["csv", "parquet"]
 def findings_markdown(frame: pd.DataFrame) -> str:
     """Return a section per measure with a table per series: a row per step and scope, a column per k.
 
-    Intervals are in brackets. An unknown value is a dash, with its reason below the table.
+    Intervals are in brackets. An unknown value is a dash; its reason is below the table.
     """
     titles = {measure.name: measure.title for measure in all_measures().values()}
     paragraphs = ["# Findings", "95 % intervals in brackets; – is unknown."]
@@ -77,7 +77,7 @@ def findings_markdown(frame: pd.DataFrame) -> str:
 
 
 def verdicts_markdown(frame: pd.DataFrame) -> str:
-    """Return the verdict's sentence on every series, then a table of its numbers."""
+    """Return the verdict sentence of every series, followed by a table of the numbers."""
     sentences = [f"- **{_cell(row.series)}**: {_cell(row.sentence)}" for row in frame.itertuples()]
     columns = ("series", "label", "p_exact", "p_population", "p_minority", "k_most")
     body = [[_number(value) for value in row] for row in _add_titles(frame)[list(columns)].itertuples(index=False)]
@@ -87,7 +87,8 @@ def verdicts_markdown(frame: pd.DataFrame) -> str:
 def findings_latex(frame: pd.DataFrame) -> str:
     """Return pass@k in percent as LaTeX (booktabs): a table per series, a row per step, a column per k.
 
-    An arrow marks values whose simultaneous band is below or above the base; a dagger marks values of k without a test.
+    An arrow marks values whose simultaneous confidence band is entirely below or above the base. A dagger marks values
+    of k without a test.
     """
     whole = frame[frame["scope"] == "all"]
     values, bands = (whole[whole["measure"] == name] for name in ("pass_at_k", "pass_at_k_band"))
@@ -115,7 +116,7 @@ def findings_latex(frame: pd.DataFrame) -> str:
 
 
 def n_rows(frame: pd.DataFrame, what: TableWhat, form: TableFormat) -> int:
-    """Return the number of rows of a table in a format: LaTeX of the findings has one per series and step."""
+    """Return the number of rows of a table in a format. LaTeX findings have one row per series and step."""
     if what == "findings" and form == "latex":
         shown = frame[(frame["measure"] == "pass_at_k") & (frame["scope"] == "all")]
         return len(shown[["series", "step"]].drop_duplicates())
@@ -129,7 +130,7 @@ def _latex_cell(value: float, below: bool | None, above: bool | None) -> str:
 
 
 def verdicts_latex(frame: pd.DataFrame) -> str:
-    """Return a LaTeX row per series with the label's name and the p values (booktabs)."""
+    """Return a LaTeX table (booktabs): a row per series with the name of the label and the p values."""
     shown = _add_titles(frame)[["series", "label", "p_exact", "p_population"]]
     columns = ["series", "label", "p, these problems", "p, population"]
     body = [[_number(value) for value in row] for row in shown.itertuples(index=False)]
@@ -137,12 +138,12 @@ def verdicts_latex(frame: pd.DataFrame) -> str:
 
 
 def _add_titles(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdicts with headings as in the report."""
+    """Return the verdicts with the headings used in the report."""
     return frame.assign(label=frame["label"].map({label: TITLES[heading] for label, heading in HEADINGS.items()}))
 
 
 def _findings_table(rows: pd.DataFrame) -> str:
-    """Return a table with one row per step and scope and one column per k; empty columns are left out."""
+    """Return a table with one row per step and scope and one column per k, without empty columns."""
     ks = sorted(rows["k"].dropna().unique())
     has_scopes = set(rows["scope"]) != {"all"}
     cells = {
@@ -159,7 +160,7 @@ def _findings_table(rows: pd.DataFrame) -> str:
 
 
 def _notes(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield the reasons for unknown values and missing intervals, each once."""
+    """Yield the distinct reasons for unknown values and missing intervals."""
     unknown = rows[rows["value"].isna()]
     for why, own in unknown.groupby("why", sort=True):
         steps = ", ".join(str(step) for step in sorted(own["step"].unique()))
@@ -195,7 +196,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-#: Function that reads each table, and the functions that write it as text.
+#: For each table, the function that reads it and the functions that write it as text.
 READ_TABLES: dict[TableWhat, tuple[_Reader, dict[TableFormat, _Writer]]] = {
     "findings": (findings, {"markdown": findings_markdown, "latex": findings_latex}),
     "verdicts": (verdicts, {"markdown": verdicts_markdown, "latex": verdicts_latex}),

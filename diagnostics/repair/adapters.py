@@ -1,7 +1,8 @@
 """Mix LoRA adapters by scaling and concatenating their factors.
 
-The weight change is B·A times a scale, so a fraction of it is the adapter with a smaller B. A sum of such changes is
-exactly an adapter with concatenated factors, at the sum of the ranks; reducing the rank would lose a part of it.
+An adapter changes the weights by B·A times a scale. So a fraction of the change is the adapter with a smaller B. A sum
+of changes is exactly an adapter with concatenated factors, whose rank is the sum of the ranks. Reducing that rank would
+lose a part of the sum.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from oversharp.diagnostics.series.weights import StoredTensor, stored_tensors, t
 
 FILE = "adapter_model.safetensors"
 
-#: First and second factors, as named by peft.
+#: Names that peft gives to the first (A) and second (B) factors.
 _FIRST = (".lora_A.weight", ".lora_embedding_A")
 _SECOND = (".lora_B.weight", ".lora_embedding_B")
-#: Entries of adapter_config.json with which scaling the factors does not scale the weight change.
+#: Entries of adapter_config.json with which scaling B does not scale the weight change.
 _UNSUPPORTED = {
     "use_dora": "DoRA, which normalises the weights",
-    "modules_to_save": "whole modules besides its factors (modules_to_save)",
-    "trainable_token_indices": "rows of the embeddings besides its factors (trainable_token_indices)",
+    "modules_to_save": "whole modules in addition to its factors (modules_to_save)",
+    "trainable_token_indices": "rows of the embeddings in addition to its factors (trainable_token_indices)",
     "lora_bias": "trained biases (lora_bias)",
     "alora_invocation_tokens": "activation by tokens (aLoRA)",
     "arrow_config": "routing between adapters (Arrow)",
     "use_qalora": "QALoRA, which pools its input",
     "use_bdlora": "block-diagonal factors (BD-LoRA)",
-    "kasa_config": "singular values besides its factors (KaSA)",
+    "kasa_config": "singular values in addition to its factors (KaSA)",
     "monteclora_config": "random factors (MonteCLoRA)",
     "velora_config": "compressed activations (VeLoRA)",
 }
-#: Initialisations that leave the adapter's model unchanged; others move base weights into the factors.
+#: Initialisations that leave the base weights unchanged. Others move base weights into the factors.
 _PLAIN_INITS = (None, True, False, "gaussian", "eva")
-#: Settings that all adapters of an average must share.
+#: Settings that must be equal in all adapters of an average.
 _SHARED = ("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "target_modules")
 _MERGE = "merge the adapters into their model (merge_and_unload of peft) and repair full models"
 
@@ -65,7 +66,7 @@ class _Part:
 
 
 class Adapters:
-    """The adapters of a repair. An untrained adapter as base is left out of the sum.
+    """The adapters of a repair. If the base is an untrained adapter, it is not part of the sum.
 
     Raises ``CheckpointError`` for adapters that are not plain LoRA, for pickles, and for a sum of adapters with
     different ranks, scales or targets.
@@ -86,11 +87,11 @@ class Adapters:
             _refuse_different_shape(part, self._parts[-1])
 
     def plan_files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
-        """Plan the weight file of this point. ``rounding`` is unused: factors keep precision."""
+        """Plan the weight file of this point. ``rounding`` is unused, because factors keep their precision."""
         return {FILE: [self._plan(name, lambda_, float32) for name in self._parts[-1].tensors]}
 
     def make_config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
-        """Return the adapter_config.json of ``checkpoint``, with the ranks of the sum if ``computed``."""
+        """Return the adapter_config.json of ``checkpoint``. If ``computed``, its ranks are those of the sum."""
         config = load_object(checkpoint.path / ADAPTER_CONFIG)
         config["base_model_name_or_path"] = _portable_model_name(checkpoint, config)
         n = len(self._parts) if computed else 1
@@ -101,7 +102,7 @@ class Adapters:
         return config
 
     def hash_folder(self, folder: Path) -> str:
-        """Return the hash of the adapter written into ``folder``, including its model."""
+        """Return the hash of the adapter in ``folder``, including its model."""
         files = weight_files(folder, adapter=True)
         return adapter_hash(files, load_object(folder / ADAPTER_CONFIG), self._model_hash)
 
@@ -124,20 +125,22 @@ class Adapters:
         )
 
     def _scale(self) -> float:
-        """Return the scale of B: for n parts rsLoRA's α/√r grows by √n, LoRA's α/r does not."""
+        """Return the factor of B that preserves its scale: with n parts, rsLoRA's α/√r grows by √n, LoRA's α/r does
+        not.
+        """
         return 1 / math.sqrt(len(self._parts)) if self._parts[-1].config.get("use_rslora") else 1.0
 
 
 def _portable_model_name(checkpoint: Checkpoint, config: Mapping[str, Any]) -> str:
-    """Return a name of the adapter's model for any folder: its hub name or absolute path."""
+    """Return a name of the adapter's model that is valid in any folder: its hub name or absolute path."""
     named = str(config.get("base_model_name_or_path") or ".")
     under = checkpoint.base_path
-    assert under is not None  # find_series requires it of adapters
+    assert under is not None  # find_series sets base_path for all adapters
     return named if not Path(named).exists() and locate_model(named) else str(under)
 
 
 def _concatenate_first(own: Sequence[StoredTensor]) -> PlannedTensor:
-    """Plan the unchanged first factors as one tensor."""
+    """Plan one tensor with all first factors (A), unchanged."""
 
     def chunks() -> Iterator[bytes]:
         for tensor in own:
@@ -171,14 +174,15 @@ def _load_part(checkpoint: Checkpoint, *, is_base: bool) -> _Part:
     files = weight_files(checkpoint.path, adapter=True)
     if files[0].suffix != ".safetensors":
         raise CheckpointError(
-            f"{checkpoint.label}: {files[0].name} is a pickle, which is not loaded; save the adapter as safetensors "
+            f"{checkpoint.label}: {files[0].name} is a pickle, which oversharp does not load; save the adapter as "
+            "safetensors "
             "(PeftModel.from_pretrained, save_pretrained)"
         )
     feature = _find_unsupported(config)
     tensors = {tensor.name: tensor for tensor in stored_tensors(files)}
     if feature is None:
         others = [
-            f"{tensor.name} ({tensor.dtype}) besides its factors"
+            f"{tensor.name} ({tensor.dtype}) in addition to its factors"
             for tensor in tensors.values()
             if not (tensor.name.endswith((*_FIRST, *_SECOND)) and is_whole(tensor))
         ]
@@ -202,7 +206,7 @@ def _find_unsupported(config: Mapping[str, Any]) -> str | None:
 
 
 def _refuse_different_shape(first: _Part, last: _Part) -> None:
-    """Raise ``CheckpointError`` unless modules, ranks and scales are equal."""
+    """Raise ``CheckpointError`` unless all adapters have equal modules, ranks and scales."""
     labels = f"{first.checkpoint.label} and {last.checkpoint.label}"
     for name in _SHARED:
         ours, theirs = (_comparable(part.config.get(name)) for part in (first, last))

@@ -18,7 +18,7 @@ from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.series.layouts import REPAIR_RECORD
 from oversharp.diagnostics.series.tokenizers import find_tokenizer
 
-#: Prefix of folders that are being written; audits skip them.
+#: Name prefix of folders that are still being written. Audits skip them.
 _UNFINISHED = "tmp-"
 
 _MODEL_FILES = ("config.json", "generation_config.json", "*.py")
@@ -31,9 +31,9 @@ _TOKENIZER_FILES = (
 
 @contextmanager
 def lock_output(out: Path, record: dict[str, Any]) -> Iterator[None]:
-    """Lock the folder ``out`` for the repair of ``record``, and remove leftovers of a killed call.
+    """Lock the folder ``out`` for the repair of ``record``, and delete leftovers of a killed call.
 
-    Raises ``ConfigError`` if it contains other files or the repair of other weights, or another call is writing.
+    Raises ``ConfigError`` if it contains other files or a repair of other weights, or another call is writing.
     """
     require_ours(out, record)
     try:
@@ -45,7 +45,7 @@ def lock_output(out: Path, record: dict[str, Any]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"--out {out}: another repair is writing here; wait for it") from None
+            raise ConfigError(f"--out {out}: another repair is writing here; wait until it ends") from None
         if lock.tell() == 0:
             lock.write(json.dumps(record, indent=2) + "\n")
             lock.flush()
@@ -55,7 +55,7 @@ def lock_output(out: Path, record: dict[str, Any]) -> Iterator[None]:
 
 
 def require_ours(out: Path, record: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` unless ``out`` is missing, empty, or a repair of these weights."""
+    """Raise ``ConfigError`` unless ``out`` is missing, empty, or contains a repair of these weights."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: is a file; choose another --out")
     if not out.is_dir() or not any(out.iterdir()):
@@ -65,7 +65,7 @@ def require_ours(out: Path, record: dict[str, Any]) -> None:
         first = min(path.name for path in out.iterdir())
         raise ConfigError(f"--out {out}: contains other files ({first}); choose a new folder")
     text = file.read_text(encoding="utf-8")
-    if not text:  # killed between creating and writing it
+    if not text:  # a call was killed between creating and writing the file
         return
     try:
         existing = json.loads(text).get("made_of", {})
@@ -77,10 +77,10 @@ def require_ours(out: Path, record: dict[str, Any]) -> None:
 
 
 def refuse_inside(out: Path, places: Sequence[Path]) -> None:
-    """Raise ``ConfigError`` if ``out`` is in a series, whose next audit would include it."""
+    """Raise ``ConfigError`` if ``out`` is inside a series, because the next audit of that series would include it."""
     for place in places:
         if out.resolve().is_relative_to(place.resolve()):
-            raise ConfigError(f"--out {out}: is inside {place}, which is a series itself; choose a folder next to it")
+            raise ConfigError(f"--out {out}: is inside {place}, which is a series; choose a folder next to it")
 
 
 def require_space(out: Path, n_bytes: int) -> None:
@@ -104,13 +104,13 @@ def _existing(path: Path) -> Path:
 
 @contextmanager
 def atomic_folder(final: Path) -> Iterator[Path]:
-    """Yield a temporary folder, renamed to ``final`` when complete, removed on errors."""
+    """Yield a temporary folder. Rename it to ``final`` at the end, or delete it after an error."""
     temporary = final.with_name(f"{_UNFINISHED}{final.name}")
     temporary.mkdir()
     try:
         yield temporary
         if not temporary.is_dir():
-            return  # the caller removed it
+            return  # the caller deleted the folder
         for entry in (*temporary.rglob("*"), temporary):
             _flush(entry)
         temporary.rename(final)
@@ -136,7 +136,7 @@ def _flush(path: Path) -> None:
 
 
 def link(file: Path, target: Path) -> None:
-    """Hard-link the file, which takes no space; copy it if the file system does not support that."""
+    """Hard-link the file, which needs no space; copy it if the file system does not support links."""
     source = file.resolve()
     try:
         os.link(source, target)
@@ -145,7 +145,7 @@ def link(file: Path, target: Path) -> None:
 
 
 def copy_small_files(checkpoint: Checkpoint, folder: Path) -> None:
-    """Copy tokenizer and chat template, and a full model's configurations and code."""
+    """Copy tokenizer and chat template. For a full model also copy configurations and code."""
     vocabulary = find_tokenizer(checkpoint)
     _copy(checkpoint.path, _MODEL_FILES if checkpoint.kind == "full" else ("generation_config.json",), folder)
     if vocabulary is not None:
@@ -158,4 +158,4 @@ def _copy(source: Path, patterns: Sequence[str], folder: Path) -> None:
             if file.is_file():
                 target = folder / file.relative_to(source)
                 target.parent.mkdir(exist_ok=True)
-                shutil.copyfile(file, target)  # without permissions: the source may be read-only
+                shutil.copyfile(file, target)  # do not copy permissions, because the source may be read-only

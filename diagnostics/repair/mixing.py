@@ -1,4 +1,4 @@
-"""Compute base + Σ w·(checkpoint − base), number by number, in bounded memory."""
+"""Compute base + Σ w·(checkpoint − base) elementwise, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Numbers of a tensor in memory at a time.
+#: Number of elements of a tensor in memory at a time.
 _AT_A_TIME = 1 << 20
 
 
 @dataclass(kw_only=True)
 class Rounding:
-    """Sums over all mixed numbers that give the position of the rounded weights on the line."""
+    """Sums over all mixed elements, from which the position of the rounded weights on the line is computed."""
 
     along: float = 0.0  # Σ (rounded − base)·(exact − base)
     square: float = 0.0  # Σ (exact − base)²
 
     def rounded_lambda(self, lambda_: float) -> float | None:
-        """Return the λ of the point nearest to the rounded weights, None if all sources are equal."""
+        """λ of the point on the line nearest to the rounded weights; None if all sources are equal."""
         return lambda_ * self.along / self.square if self.square else None
 
 
 def mix(
     base: StoredTensor, others: Sequence[StoredTensor], weight: float, dtype: str, rounding: Rounding
 ) -> Iterator[bytes]:
-    """Yield base + weight · Σ (other − base), computed in float32, as bytes of ``dtype``.
+    """Yield base + weight · Σ (other − base) as bytes of ``dtype``.
 
-    Float64 is computed in float64. Numbers that are equal in all sources stay bit-identical. All tensors have the same
-    shape. Raises ``CheckpointError`` for NaN and infinite numbers, in a source or in the result.
+    The sum is computed in float32, or in float64 if the tensors are float64. Elements that are equal in all sources
+    stay bit-identical. All tensors must have the same shape. Raises ``CheckpointError`` for NaN and infinite numbers,
+    in a source or in the result.
     """
     sources = (base, *others)
     raws = [tensor_bytes(tensor, at_a_time=_AT_A_TIME * FLOAT_BYTES[tensor.dtype]) for tensor in sources]
@@ -68,13 +69,16 @@ def _mix_numbers(
 
 
 def scale(tensor: StoredTensor, weight: float, dtype: str) -> Iterator[bytes]:
-    """Yield the bytes of weight · tensor, computed as in ``mix``."""
+    """Yield the bytes of weight · tensor, computed like ``mix``."""
     for raw in tensor_bytes(tensor, at_a_time=_AT_A_TIME * FLOAT_BYTES[tensor.dtype]):
         yield stored_bytes(scale_numbers(_widen(raw, tensor.dtype), weight, dtype, tensor.name), dtype)
 
 
 def scale_numbers(number_N: NDArray[Any], weight: float, dtype: str, name: str) -> NDArray[Any]:
-    """Return weight · number, rounded to ``dtype``. Raises ``CheckpointError`` for NaN and infinite numbers."""
+    """Return weight · number, rounded to ``dtype``.
+
+    Raises ``CheckpointError`` for NaN and infinite numbers.
+    """
     import numpy as np
 
     scaled_N = rounded(number_N * number_N.dtype.type(weight), dtype)
@@ -97,7 +101,7 @@ def _widen(raw: bytes, dtype: str) -> NDArray[Any]:
 
 def _not_finite(name: str, dtype: str, sources_are_finite: bool) -> CheckpointError:
     if sources_are_finite:
-        return CheckpointError(f"{name}: exceeds the range of {dtype}; drop the largest of --lambdas")
+        return CheckpointError(f"{name}: exceeds the range of {dtype}; leave out the largest of --lambdas")
     return CheckpointError(
         f"{name} contains NaN or infinite numbers: training diverged or a file is damaged; choose another --checkpoint"
     )

@@ -1,4 +1,4 @@
-"""Mix full models: match tensors, and refuse models that cannot be mixed."""
+"""Mix full models. Match their tensors, and refuse models that cannot be mixed."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from oversharp.diagnostics.series.weights import (
 
 Tensors = Mapping[str, StoredTensor]
 
-#: Settings that affect the computation and that tensor shapes do not determine.
+#: Settings that change the computation although the tensor shapes stay the same.
 _ARCHITECTURE = (
     "model_type", "num_hidden_layers", "n_layer", "num_attention_heads", "n_head", "num_key_value_heads", "head_dim",
 )  # fmt: skip
-#: Names of the matrix shared by embeddings and output head, which may be stored under either name or both.
+#: Names of the matrix that embeddings and output head share. It may be stored under one name or both.
 _TIED = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight", "lm_head.weight")
-#: Buffers that are computed from the configuration, and stored only by some libraries.
+#: Buffers that are computed from the configuration. Only some libraries store them.
 _CONSTANTS = ("inv_freq",)
 
 
 class Models:
-    """The full models of a repair, matched tensor by tensor.
+    """The full models of a repair, with matched tensors.
 
-    ``base_only`` are tensors that the checkpoint lacks, such as heads that its trainer does not save. Raises
+    ``base_only`` lists tensors that the checkpoint lacks, such as heads that its trainer does not save. Raises
     ``CheckpointError`` for pickled or quantised weights, and for models of different shapes or architectures.
     """
 
@@ -58,18 +58,18 @@ class Models:
         self.base_only = tuple(sorted(name for name in lacking if not _is_tied(name)))
 
     def make_config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
-        """Return the config.json of ``checkpoint``, with the result's dtype if ``computed``."""
+        """Return the config.json of ``checkpoint``. If ``computed``, its dtype is that of the result."""
         config = _load_config(checkpoint)
         if computed and float32:
             config |= {name: "float32" for name in ("dtype", "torch_dtype") if name in config} or {"dtype": "float32"}
         return config
 
     def hash_folder(self, folder: Path) -> str:
-        """Return the hash of the weights written into ``folder``."""
+        """Return the hash of the weights in ``folder``."""
         return weights_hash(weight_files(folder))
 
     def plan_files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
-        """Plan the weight files of this point, with the checkpoint's file names."""
+        """Plan the weight files of this point. They have the checkpoint's file names."""
         planned: dict[str, list[PlannedTensor]] = {}
         for name, tensor in self._others[-1].items():
             plan = self._plan(tensor, self._matched[name], lambda_, float32, rounding)
@@ -92,7 +92,7 @@ class Models:
         )
 
     def _match(self, own: StoredTensor) -> tuple[StoredTensor, ...]:
-        """Return the tensors that are mixed into this tensor, empty if it is copied."""
+        """Return the tensors that are mixed into this tensor; empty if it is copied unchanged."""
         if own.dtype not in FLOAT_BYTES:
             return ()
         counterparts = [_counterpart(own.name, tensors) for tensors in (self._base, *self._others)]
@@ -102,9 +102,9 @@ class Models:
                 return ()
             if counterpart is None:
                 raise CheckpointError(
-                    f"{model.label}: has no tensor {own.name}, which {last.label} has; the architectures differ, or "
-                    "other libraries wrote them: then load and save the first with the library of the second "
-                    "(from_pretrained, save_pretrained)"
+                    f"{model.label}: has no tensor {own.name}, but {last.label} has it; the architectures differ, or "
+                    "different libraries wrote the models. In the second case load and save the first model with "
+                    "the library of the second (from_pretrained, save_pretrained)"
                 )
             if counterpart.shape != own.shape or not is_whole(counterpart):
                 raise CheckpointError(
@@ -127,7 +127,7 @@ def _is_tied(name: str) -> bool:
 
 
 def _counterpart(name: str, tensors: Tensors) -> StoredTensor | None:
-    """Return the tensor of this name, or a tied matrix that is stored under its other name."""
+    """Return the tensor of this name, or a tied matrix stored under its other name."""
     if name in tensors or not _is_tied(name):
         return tensors.get(name)
     tied = [tensor for other, tensor in tensors.items() if _is_tied(other)]
@@ -141,7 +141,8 @@ def _refuse_codes_and_pickles(checkpoint: Checkpoint) -> None:
     pickles = [file for file in weight_files(checkpoint.path) if file.suffix != ".safetensors"]
     if pickles:
         raise CheckpointError(
-            f"{checkpoint.label}: {pickles[0].name} is a pickle, which is not loaded; save the model as safetensors "
+            f"{checkpoint.label}: {pickles[0].name} is a pickle, which oversharp does not load; save the model as "
+            "safetensors "
             "(from_pretrained, save_pretrained)"
         )
     config = _load_config(checkpoint)
@@ -159,7 +160,10 @@ def _load_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def load_object(path: Path) -> dict[str, Any]:
-    """Load a JSON object. Raises ``CheckpointError`` for an unreadable file or other JSON."""
+    """Load a JSON object.
+
+    Raises ``CheckpointError`` for an unreadable file or another JSON value.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -189,11 +193,11 @@ def _architecture(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_lost_head(sources: Sources, base: Tensors, own: Tensors) -> None:
-    """Raise ``CheckpointError`` if only the base has a separate output head."""
+    """Raise ``CheckpointError`` if the base has a separate output head and the checkpoint does not."""
     base_tied, own_tied = ([tensor for name, tensor in tensors.items() if _is_tied(name)] for tensors in (base, own))
     if len(own_tied) == 1 and len(base_tied) == 2 and not _same(*base_tied):
         raise CheckpointError(
-            f"{sources.base.label} has a separate output head, {sources.last.label} ties it to the embeddings: the "
+            f"{sources.base.label} has a separate output head, but {sources.last.label} ties it to the embeddings: the "
             "architectures differ; pass the model that this run started from with --base"
         )
 

@@ -1,4 +1,4 @@
-"""Points between base and checkpoint: requested λ, written folders, results."""
+"""Points on the line from base to checkpoint: requested λ, written folders, results."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Largest λ; no benefit of further extrapolation is known.
+#: Largest λ. No benefit of extrapolating further is known.
 LARGEST = 1.5
-#: Step of the checkpoint itself; the step of λ is λ in hundredths.
+#: Step number of the checkpoint (λ = 1). The step number of a point is λ in hundredths.
 WHOLE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairedPoint:
-    """One written checkpoint of the series.
+    """One written point of the series.
 
-    ``step`` is λ in hundredths: 0 the base, 100 the checkpoint. ``rounded_lambda`` is the λ of the point on the line
-    nearest to the rounded weights; None without rounding, or if it was not measured. ``weights_hash`` identifies the
-    weights, as in a store. ``found``: an earlier call wrote it.
+    ``step`` is λ in hundredths: 0 is the base, 100 the checkpoint. ``rounded_lambda`` is the λ of the point on the line
+    nearest to the rounded weights. It is None without rounding, or if it was not measured. ``weights_hash`` identifies
+    the weights, as in a store. ``found``: an earlier call wrote the point.
     """
 
     step: int
@@ -38,9 +38,9 @@ class RepairedPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairResult:
-    """The series in ``out``: its ends, its points in order, and those left out (label → reason).
+    """The series in ``out``: its ends, its points in order, and skipped points (label → reason).
 
-    ``checkpoints`` are the labels of the end of the line, which is their mean.
+    ``checkpoints`` has the labels of the checkpoints whose mean is the end of the line.
     """
 
     out: Path
@@ -53,7 +53,9 @@ class RepairResult:
 
 
 def parse_lambdas(lambdas: Sequence[float]) -> tuple[int, ...]:
-    """Return the steps of these λ, ascending. Raises ``ConfigError`` if a λ is out of range, repeated or too fine.
+    """Return the steps of these λ, ascending.
+
+    Raises ``ConfigError`` if a λ is out of range, repeated, or not a multiple of 0.01.
 
     >>> parse_lambdas([0.5, 0.25, 1.2])
     (25, 50, 120)
@@ -74,7 +76,7 @@ def parse_lambdas(lambdas: Sequence[float]) -> tuple[int, ...]:
 
 
 def written_steps(out: Path) -> set[int]:
-    """Return the steps with a folder in ``out``, which must be a repair."""
+    """Return the steps that have a folder in ``out``. ``out`` must be a repair."""
     matches = [re.fullmatch(r"checkpoint-(\d+)", folder.name) for folder in out.glob("checkpoint-*")]
     return {int(match[1]) for match in matches if match}
 

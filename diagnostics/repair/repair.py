@@ -57,9 +57,10 @@ def repair(
     float32: bool,
     progress: ProgressSink | None = None,
 ) -> RepairResult:
-    """Write the points into ``out``; points of an earlier call are kept.
+    """Write the points into ``out``, and keep points of an earlier call.
 
-    Raises ``ConfigError`` for invalid settings or ``out``, ``CheckpointError`` for weights that cannot be mixed.
+    Raises ``ConfigError`` for invalid settings or an invalid ``out``, ``CheckpointError`` for weights that cannot be
+    mixed.
     """
     wanted = parse_lambdas(lambdas)
     passed = [Path(path).expanduser() for path in paths]
@@ -84,7 +85,7 @@ def repair(
 
 
 def _make_record(sources: Sources, float32: bool) -> dict[str, Any]:
-    """Return the record of the sources, identified by hashes, because a series may move."""
+    """Return the record of the sources. Hashes identify them, because a series may be moved."""
     return {
         "made_by": f"oversharp {version()}",
         "made_of": {
@@ -98,7 +99,7 @@ def _make_record(sources: Sources, float32: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Interpolation:
-    """Line from base to checkpoint, with points written into ``out``."""
+    """Line from base to checkpoint. Its points are written into ``out``."""
 
     sources: Sources
     out: Path
@@ -107,18 +108,21 @@ class _Interpolation:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Steps of the ends in the series, without a full model under adapters."""
+        """Steps of the ends that the series contains. With adapters, a base that is a full model is not included."""
         under_adapters = self.sources.are_adapters and self.sources.base.kind == "full"
         return (WHOLE,) if under_adapters else (0, WHOLE)
 
     def find_source(self, step: int) -> Checkpoint | None:
-        """Return the source that equals this point, None for a computed point."""
+        """Return the source that equals this point; None for a computed point."""
         if step == 0:
             return self.sources.base
         return self.sources.last if step == WHOLE and len(self.sources.checkpoints) == 1 else None
 
     def is_written(self, step: int) -> bool:
-        """Return whether an earlier call wrote this point. Raises ``ConfigError`` if it is damaged."""
+        """Return whether an earlier call wrote this point.
+
+        Raises ``ConfigError`` if the point is damaged.
+        """
         folder = self.out / folder_name(step)
         if not folder.is_dir():
             return False
@@ -141,7 +145,7 @@ class _Interpolation:
         return sum(tensor.n_bytes for tensors in planned.values() for tensor in tensors)
 
     def write(self, steps: Sequence[int], progress: ProgressSink) -> tuple[tuple[RepairedPoint, ...], dict[str, str]]:
-        """Write the missing points, the ends first; skip a point whose weights equal another's."""
+        """Write the missing points, the ends first. Skip a point whose weights equal another point's."""
         points: dict[int, RepairedPoint] = {}
         left_out: dict[str, str] = {}
         for step in sorted(steps, key=lambda step: (self.find_source(step) is None, step)):
@@ -151,8 +155,8 @@ class _Interpolation:
                 points[step] = point
             else:
                 left_out[folder_name(step)] = (
-                    f"rounds to the weights of {folder_name(twin.step)}, because training changed them by single steps "
-                    "of their dtype; use --float32 and another --out to keep the difference"
+                    f"rounds to the weights of {folder_name(twin.step)}, because training changed them by only one "
+                    "rounding step of their dtype; use --float32 and another --out to keep the difference"
                 )
         return tuple(points[step] for step in sorted(points)), left_out
 
@@ -168,7 +172,7 @@ class _Interpolation:
         return RepairedPoint(step=step, path=folder, found=True, **own)
 
     def _write_point(self, step: int, others: Mapping[int, RepairedPoint], progress: ProgressSink) -> RepairedPoint:
-        """Write one point, unless its weights equal another's."""
+        """Write one point, unless its weights equal another point's."""
         final = self.out / folder_name(step)
         source = self.find_source(step)
         rounding = Rounding()
@@ -199,7 +203,7 @@ class _Interpolation:
         return point
 
     def _is_rounded_base(self, folder: Path) -> bool:
-        """Return whether a model is the rounded base, which a series must not contain twice."""
+        """Return whether a model is the base, rounded. A series must not contain the base twice."""
         if self.sources.are_adapters:
             return False
         return is_rounded_copy(weight_files(folder), weight_files(self.sources.base.path))
@@ -235,14 +239,15 @@ def _write_card(point: RepairedPoint, sources: Sources, *, float32: bool, base_o
     left_out = ""
     if base_only:
         left_out = (
-            f"Tensors of the base that the checkpoint lacks are left out: {len(base_only)}, `{base_only[0]}` first."
+            f"Tensors of the base that the checkpoint lacks are not included: {len(base_only)}, `{base_only[0]}` first."
         )
     parts = [
         "---\ntags:\n- oversharp\n- merge\n---",
         f"# {_write_title(point, sources)}",
         f"The weights are those of the {unchanged}, unchanged." if unchanged else _describe_computed(point, sources),
         _write_table(point, sources),
-        "Hashes identify the weights, as in a store of oversharp. Folders of this series are named by λ in hundredths: "
+        "Hashes identify the weights, as in a store of oversharp. The folder names of this series contain λ in "
+        "hundredths: "
         f"`checkpoint-0` is the base, `checkpoint-{WHOLE}` is {_describe_end(sources)}.",
         "" if unchanged else _describe_rounding(point, float32),
         "" if unchanged else left_out,
@@ -280,7 +285,7 @@ def _describe_computed(point: RepairedPoint, sources: Sources) -> str:
         factors = f" An adapter adds B·A to its model, so {how}."
     return (
         f"The weights are {formula}, after {_PAPERS}.{factors} Configuration and tokenizer are those of "
-        f"`{sources.last.label}`.\n\nWhether this point is better than both ends is not measured here: run "
+        f"`{sources.last.label}`.\n\nWhether this point is better than both ends is unknown. To measure it, run "
         "`oversharp audit` on the parent folder."
     )
 

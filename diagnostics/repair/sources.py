@@ -24,12 +24,12 @@ class Sources:
 
     @property
     def last(self) -> Checkpoint:
-        """Checkpoint that provides configuration, tokenizer and dtypes of the results."""
+        """Last checkpoint. Results have its configuration, tokenizer and dtypes."""
         return self.checkpoints[-1]
 
     @property
     def are_adapters(self) -> bool:
-        """Whether LoRA adapters are mixed, not full models."""
+        """Whether LoRA adapters are mixed instead of full models."""
         return self.last.kind == "lora"
 
     @property
@@ -41,8 +41,8 @@ class Sources:
 def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | None, average: int) -> Sources:
     """Return the base and the last ``average`` checkpoints up to ``step`` (default: the last).
 
-    Unlike an audit, this hashes only these checkpoints. Raises ``ConfigError`` for a step that the series lacks or too
-    few checkpoints, ``CheckpointError`` as ``find_series``, and for adapters and models that do not match.
+    Unlike an audit, only these checkpoints are hashed. Raises ``ConfigError`` for a step that the series lacks or too
+    few checkpoints. Raises ``CheckpointError`` like ``find_series``, and for adapters and models that do not match.
     """
     if average < 1:
         raise ConfigError(f"--average {average}: must be at least 1")
@@ -52,8 +52,8 @@ def find_sources(paths: Sequence[Path | str], *, base: Path | None, step: int | 
         first, trained = _without_base(ordered, base)
         chosen = _select(trained, step, average)
     if not chosen:
-        find_series(paths, base=base)  # raises an error with the reason
-        raise CheckpointError(f"{paths[0]}: contains only the base; pass the directory of a trained checkpoint")
+        find_series(paths, base=base)  # this call raises an error with the reason
+        raise CheckpointError(f"{paths[0]}: contains only the base; pass a directory with trained checkpoints")
     listed = [candidate.path for _, candidate in ([first] if first is not None else []) + chosen]
     sources = _as_sources(find_series(listed, base=base), chosen)
     _refuse_unchanged(sources)
@@ -80,7 +80,7 @@ def _without_base(
 
 
 def _select(trained: Sequence[tuple[int, Candidate]], step: int | None, average: int) -> list[tuple[int, Candidate]]:
-    """Return the last ``average`` checkpoints up to ``step``, by default the last complete one."""
+    """Return the last ``average`` checkpoints up to ``step``, by default up to the last complete one."""
     faults = {number: _find_fault(candidate) for number, candidate in trained}
     steps = [number for number, _ in trained if step is not None or not faults[number]]
     if not steps:
@@ -91,8 +91,8 @@ def _select(trained: Sequence[tuple[int, Candidate]], step: int | None, average:
     available = [(number, candidate) for number, candidate in trained if number <= last]
     if len(available) < average:
         raise ConfigError(
-            f"--average {average}: there are {len(available)} checkpoints up to step {last} besides the base; "
-            f"use at most {len(available)}"
+            f"--average {average}: only {len(available)} checkpoints up to step {last} follow the base; use at most "
+            f"{len(available)}"
         )
     chosen = available[-average:]
     for number, candidate in chosen:
@@ -102,7 +102,7 @@ def _select(trained: Sequence[tuple[int, Candidate]], step: int | None, average:
 
 
 def _find_fault(candidate: Candidate) -> str:
-    """Return why its weights cannot be read, empty if they can. Reads only headers."""
+    """Return why the candidate's weights cannot be read; empty if they can. Reads only headers."""
     is_adapter = (candidate.path / ADAPTER_CONFIG).is_file()
     try:
         files = () if candidate.obstacle else weight_files(candidate.path, adapter=is_adapter)
@@ -118,10 +118,10 @@ def _as_sources(series: Series, chosen: Sequence[tuple[int, Candidate]]) -> Sour
     trained = series.checkpoints[1:]
     if len(trained) != len(chosen):
         raise CheckpointError(
-            f"{series.path}: found {len(trained)} of {len(chosen)} checkpoints besides the base; pass the directory "
-            "that contains them, and --base PATH"
+            f"{series.path}: only {len(trained)} of {len(chosen)} trained checkpoints could be read; pass the "
+            "directory that contains them, and --base PATH"
         )
-    # without steps in names, the steps of the whole series are used
+    # if names contain no steps, steps are positions in the whole series
     steps = [step for step, _ in chosen]
     checkpoints = tuple(replace(checkpoint, step=step) for checkpoint, step in zip(trained, steps, strict=True))
     return Sources(base=series.base, checkpoints=checkpoints)
@@ -141,7 +141,7 @@ def _refuse_unchanged(sources: Sources) -> None:
 
 
 def _refuse_mixed_kinds(sources: Sources) -> None:
-    """Raise ``CheckpointError`` for mixed kinds; only adapters with a full base are allowed."""
+    """Raise ``CheckpointError`` for a mixture of kinds. Only adapters with a full model as base are allowed."""
     other = next((checkpoint for checkpoint in sources.checkpoints if checkpoint.kind != sources.last.kind), None)
     if other is None and sources.base.kind == "lora" and sources.last.kind == "full":
         other = sources.base
@@ -153,11 +153,11 @@ def _refuse_mixed_kinds(sources: Sources) -> None:
 
 
 def _refuse_other_bases(sources: Sources, given: Path | None) -> None:
-    """Raise ``CheckpointError`` unless all adapters belong to the base or its model."""
+    """Raise ``CheckpointError`` unless every adapter is an adapter of the base or of the base's model."""
     model = sources.base.base_path or sources.base.path
     for checkpoint in sources.checkpoints:
         under = checkpoint.base_path
-        assert under is not None  # find_series requires it of adapters
+        assert under is not None  # find_series sets base_path for all adapters
         if under.resolve() != model.resolve() and _hash(under) != _hash(model):
             named = "the base of the series" if given is None else f"--base {given}"
             raise CheckpointError(

@@ -23,7 +23,7 @@ class PlannedTensor:
     chunks: Callable[[], Iterator[bytes]]
 
 
-#: Tensors by file name.
+#: File name → tensors.
 PlannedFiles = Mapping[str, Sequence[PlannedTensor]]
 
 
@@ -39,7 +39,7 @@ def plan_copy(tensor: StoredTensor) -> PlannedTensor:
 
 
 def write_files(folder: Path, files: PlannedFiles, advance: Callable[[int], None]) -> None:
-    """Write the files into ``folder``, with an index if needed; ``advance`` after each tensor.
+    """Write the files into ``folder``, with an index if needed, and call ``advance`` after each tensor.
 
     Raises ``CheckpointError`` if another program changes a source meanwhile.
     """
@@ -50,7 +50,7 @@ def write_files(folder: Path, files: PlannedFiles, advance: Callable[[int], None
 
 
 def _write_file(file: Path, tensors: Sequence[PlannedTensor], advance: Callable[[int], None]) -> None:
-    # wide numbers first, as in the safetensors library: each tensor then starts at a multiple of its width
+    # wide dtypes first, as in the safetensors library, so that each tensor is aligned to its element size
     ordered = sorted(tensors, key=lambda tensor: (-FLOAT_BYTES.get(tensor.dtype, 8), tensor.name))
     with file.open("wb") as stream:
         stream.write(_header(ordered))

@@ -1,4 +1,4 @@
-"""Checkpoint series on disk: find, order, check and hash the checkpoints of a run."""
+"""Checkpoint series on disk. Find, order, check and hash the checkpoints of a run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Find the checkpoints of a training run, order them, and check that they are complete.
 
-Loads no model: reads names, JSON files, and the headers and bytes of weight files.
+No model is loaded. Only names, JSON files, and the headers and bytes of weight files are read.
 """
 
 from __future__ import annotations
@@ -60,16 +60,15 @@ def find_series(
 ) -> Series:
     """Return the checkpoints under ``paths`` in ascending step order, the base first.
 
-    ``paths`` are a directory of checkpoints, several checkpoints, or globs of either. ``base`` becomes step 0; without
-    it the lowest step is the base, and for LoRA adapters their model. If none of several listed checkpoints has a step
-    in its name, their order is the order of training.
+    ``paths`` are a directory of checkpoints, several checkpoints, or globs of either. ``base`` becomes step 0. Without
+    it, the base is the lowest step, or for LoRA adapters their model. If several checkpoints are listed and none has a
+    step in its name, they are assumed to be in training order. Weights are hashed. Files with unchanged path, size and
+    time are not hashed again unless ``verify_weights``. Unfinished checkpoints, and checkpoints in a trainer's own
+    format, are skipped. ``Series.skipped`` lists them, with the command that converts them.
 
-    Weights are hashed; files of the same path, size and time are not read again unless ``verify_weights``.
-
-    Unfinished checkpoints, and those in a trainer's own format, are left out and listed in ``Series.skipped``, with the
-    command that converts them. Raises ``CheckpointError`` if fewer than two checkpoints remain, the base cannot be
-    read, two checkpoints have the same step, verl's merger wrote the base again, or vocabularies differ. Other
-    checkpoints with equal weights are marked, and listed in ``Series.notes``.
+    Raises ``CheckpointError`` if fewer than two checkpoints remain, the base cannot be read, two checkpoints have the
+    same step, verl's merger wrote the base again, or vocabularies differ. Other checkpoints with equal weights are
+    marked and listed in ``Series.notes``.
     """
     with readable_files():
         return _find_series(paths, base=base, name=name, hashes=WeightHashes(verify=verify_weights))
@@ -77,13 +76,13 @@ def find_series(
 
 @contextmanager
 def readable_files() -> Iterator[None]:
-    """Raise a file error inside the block as a ``CheckpointError`` in one line."""
+    """Turn a file error inside the block into a ``CheckpointError`` of one line."""
     try:
         yield
     except OSError as error:
         raise CheckpointError(
-            f"{error.filename}: cannot be read ({error.strerror}); check its permissions and that no trainer is "
-            "deleting it, then run the same command again"
+            f"{error.filename}: cannot be read ({error.strerror}); check its permissions, and that no trainer is "
+            "deleting the file, then run the same command again"
         ) from error
 
 
@@ -133,7 +132,7 @@ def _find_series(paths: Sequence[Path | str], *, base: Path | None, name: str | 
 
 
 def _format_notes(checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
-    """Yield a line for each format of weights that transformers does not load without changes."""
+    """Yield a note for each weight format that transformers cannot load unchanged."""
     files = {
         checkpoint.label: weight_files(checkpoint.path, adapter=checkpoint.base_path is not None)
         for checkpoint in checkpoints
@@ -146,7 +145,7 @@ def _format_notes(checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
         yield f"{join_labels(labels)}: the prefix {wrapper} is removed from the tensor names"
     unlisted = [checkpoint.label for checkpoint in checkpoints if lacks_index(checkpoint.path, files[checkpoint.label])]
     if unlisted:
-        yield f"{join_labels(unlisted)}: no {INDEX} with the shards; tensors are located by the shards' headers"
+        yield f"{join_labels(unlisted)}: the shards have no {INDEX}; tensors are located by the shards' headers"
 
 
 def _locate_base(base: Path) -> Candidate:
@@ -177,7 +176,7 @@ def _make_too_few_error(root: Path, checkpoints: Sequence[Checkpoint], skipped: 
     )
 
 
-#: Entries of adapter_config.json that affect an adapter's output.
+#: Entries of adapter_config.json that change the output of an adapter.
 _ADAPTER_SETTINGS = (
     "peft_type", "r", "lora_alpha", "alpha_pattern", "rank_pattern", "use_rslora", "use_dora", "fan_in_fan_out",
 )  # fmt: skip
@@ -187,7 +186,7 @@ _ADAPTER_SETTINGS = (
 
 
 class _FolderHashes(dict[Path, str]):
-    """Weight hashes of this call by folder, and the cache that computes missing ones."""
+    """Weight hashes of this call by folder, and the cache that computes missing hashes."""
 
     def __init__(self, cache: WeightHashes) -> None:
         super().__init__()
@@ -230,9 +229,10 @@ def _check_candidate(step: int, candidate: Candidate, external: Candidate | None
 
 
 def current_hash(checkpoint: Checkpoint) -> str:
-    """Return the current hash of a checkpoint's weights on this machine; reads all of them.
+    """Return the current hash of a checkpoint's weights on this machine. Reads all weights.
 
-    Raises ``IncompleteCheckpointError`` for incomplete weights, ``CheckpointError`` for those of an adapter's model.
+    Raises ``IncompleteCheckpointError`` for incomplete weights, ``CheckpointError`` for incomplete weights of an
+    adapter's model.
     """
     files = weight_files(checkpoint.path, adapter=checkpoint.base_path is not None)
     if checkpoint.base_path is None:
@@ -242,12 +242,12 @@ def current_hash(checkpoint: Checkpoint) -> str:
 
 
 def adapter_hash(files: Sequence[Path], config: Mapping[str, Any], model_hash: str) -> str:
-    """Return the hash of an adapter's tensors, model, and settings that affect its output."""
+    """Return the hash of an adapter's tensors, its model, and the settings that change its output."""
     return weights_hash(files, base_hash=_adapter_base(config, model_hash))
 
 
 def _adapter_base(config: Mapping[str, Any], model_hash: str) -> str:
-    """Return the model's hash with the adapter's settings, because scales matter too."""
+    """Return the hash of the adapter's model with the adapter's settings, because scales matter too."""
     settings = {name: config[name] for name in _ADAPTER_SETTINGS if config.get(name)}
     return f"{model_hash} {json.dumps(settings, sort_keys=True)}"
 
@@ -267,9 +267,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _model_of_adapter(
     candidate: Candidate, config: dict[str, Any], external: Candidate | None, known: _FolderHashes
 ) -> Path:
-    """Return the adapter's model: by its configuration, else in its folder, else ``--base``.
+    """Return the adapter's model: from its configuration, else in its folder, else ``--base``.
 
-    Equal copies count as one model: verl's merger writes one into every checkpoint.
+    Equal copies count as one model, because verl's merger writes a copy into every checkpoint.
     """
     if config.get("lora_alpha") == 0:
         raise CheckpointError(
@@ -285,8 +285,8 @@ def _model_of_adapter(
         return next(path for path, model_hash in known.items() if model_hash == digest)
     if external is None:
         raise CheckpointError(
-            f"{candidate.label}: is an adapter of {wanted or 'an unnamed model'}, which is not on this machine; "
-            "pass --base PATH of that model"
+            f"{candidate.label}: is an adapter of {wanted or 'an unnamed model'}, which is not on this machine; pass "
+            "the path of that model as --base"
         )
     return external.path
 
@@ -315,7 +315,7 @@ def _model_hash(path: Path, known: _FolderHashes) -> str:
 
 
 def _add_base(checkpoints: list[Checkpoint], external: Candidate | None, known: _FolderHashes) -> list[Checkpoint]:
-    """Prepend the base: ``--base``, or the model of all adapters."""
+    """Prepend the base, which is ``--base`` or the model of all adapters."""
     first = checkpoints[0] if checkpoints else None
     if external is None:
         models = sorted({checkpoint.base_path for checkpoint in checkpoints if checkpoint.base_path is not None})
@@ -323,7 +323,7 @@ def _add_base(checkpoints: list[Checkpoint], external: Candidate | None, known: 
             return checkpoints
         if len(models) > 1:
             raise CheckpointError(f"adapters of different models, {models[0]} and {models[1]}; pass --base PATH")
-        copy = models[0].name in INNER_FOLDERS  # verl's merger puts one into every checkpoint
+        copy = models[0].name in INNER_FOLDERS  # verl's merger writes a copy of the model into every checkpoint
         external = Candidate(label="base" if copy else models[0].name, path=models[0], step=0)
     try:
         base = _check_candidate(0, external, None, known)
@@ -331,7 +331,7 @@ def _add_base(checkpoints: list[Checkpoint], external: Candidate | None, known: 
         raise CheckpointError(f"{external.path}: {fault}; it is the base of the series: restore it") from None
     _require_same_base(base, checkpoints, known)
     if first is not None and first.step == 0:
-        # an adapter at step 0 is untrained, so it equals its model
+        # an adapter at step 0 is untrained, so its outputs are those of its model
         under = first.weights_hash if first.base_path is None else _model_hash(first.base_path, known)
         if under == base.weights_hash:
             return checkpoints
@@ -345,21 +345,21 @@ def _add_base(checkpoints: list[Checkpoint], external: Candidate | None, known: 
 
 
 def _require_same_base(base: Checkpoint, checkpoints: Sequence[Checkpoint], known: _FolderHashes) -> None:
-    """Raise ``CheckpointError`` for an adapter of a model outside the series."""
+    """Raise ``CheckpointError`` for an adapter whose model is not the base of the series."""
     models = {base.weights_hash, *(checkpoint.weights_hash for checkpoint in checkpoints if checkpoint.kind == "full")}
     if base.base_path is not None:
         models.add(_model_hash(base.base_path, known))
     for checkpoint in checkpoints:
         if checkpoint.base_path is not None and _model_hash(checkpoint.base_path, known) not in models:
             raise CheckpointError(
-                f"{checkpoint.label}: is an adapter of {checkpoint.base_path}, and --base {base.path} has other "
+                f"{checkpoint.label}: is an adapter of {checkpoint.base_path}, but --base {base.path} has other "
                 f"weights; pass --base {checkpoint.base_path}, or correct base_model_name_or_path in "
                 "its adapter_config.json"
             )
 
 
 def _without_untrained_adapter(base: Checkpoint, known: _FolderHashes) -> Checkpoint:
-    """Replace an untrained adapter as base by its model, whose samples runs can share.
+    """Replace an untrained adapter as base by its model, so that runs can share the model's samples.
 
     An adapter with another tokenizer is kept, because its prompts may differ. Kernels still use the adapter, whose
     parameters are trained.
@@ -376,7 +376,7 @@ def _without_untrained_adapter(base: Checkpoint, known: _FolderHashes) -> Checkp
 
 
 def _find_layout(root: Path, candidates: Sequence[Candidate]) -> str:
-    """Return the layout of the series: the first known one of its checkpoints."""
+    """Return the layout of the series: the first known layout of its checkpoints."""
     if (root / REPAIR_RECORD).is_file():
         return REPAIRED
     trainer_layout = next((candidate.layout for candidate in candidates if candidate.layout != PLAIN), PLAIN)

@@ -1,7 +1,7 @@
 """Find checkpoints with equal weights in a series, without torch.
 
-Merges and exports often write the base again without an error; an audit would then find that training changed nothing.
-A run that never got a reward looks the same.
+Merges and exports often write the base again without an error. An audit would then find that training changed nothing.
+A run that never received a reward looks the same.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from oversharp.diagnostics.series.weights import (
     weight_files,
 )
 
-#: Some writers store a tied head, others do not.
+#: Some libraries store a tied output head, others do not.
 _TIED_HEAD = "lm_head.weight"
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.language_model.embed_tokens.weight")
 
 
 def mark_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> tuple[list[Checkpoint], list[str]]:
-    """Mark checkpoints with the weights of an earlier one; also return a line per group.
+    """Mark checkpoints whose weights equal those of an earlier one, and return a note per group.
 
-    Full models are also compared with the base, the first checkpoint, across dtypes. Untrained adapters after the base
-    equal it. Raises ``CheckpointError`` for equal models in verl's ``layout``, whose merger writes the base again.
+    Full models are also compared with the base (the first checkpoint) across dtypes. Untrained adapters after the base
+    count as equal to it. Raises ``CheckpointError`` for equal models in verl's ``layout``, because its merger can write
+    the base again.
     """
     base = checkpoints[0]
     first_by_hash: dict[str, Checkpoint] = {}
@@ -49,21 +50,21 @@ def mark_equal_weights(checkpoints: Sequence[Checkpoint], layout: str) -> tuple[
             continue
         if layout == "verl" and checkpoint.kind == "full":
             raise CheckpointError(
-                f"{twin.label} and {checkpoint.label} {equality}; verl's model_merger writes the unmodified base of a "
-                f"LoRA run, and the training into lora_adapter/: put that folder into {checkpoint.path}, or merge "
-                "again, or leave it out"
+                f"{twin.label} and {checkpoint.label} {equality}; verl's model_merger writes the unmodified base of "
+                f"a LoRA run, and the trained adapter into lora_adapter/: move that folder into {checkpoint.path}, "
+                "or merge again, or exclude the checkpoint"
             )
         equal.setdefault(twin.label, []).append(checkpoint.label)
     return marked, [
-        f"warning: {join_labels(labels)} {'has' if len(labels) == 1 else 'have'} the same weights as {first}: the run "
-        "learned nothing there (no reward, or updates lost in rounding), or a save wrote one model twice; differences "
-        "between them are sampling noise"
+        f"warning: {join_labels(labels)} {'has' if len(labels) == 1 else 'have'} the same weights as {first}: "
+        "training changed nothing (no reward, or updates lost in rounding), or the same model was saved twice; "
+        "differences between them are sampling noise"
         for first, labels in equal.items()
     ]
 
 
 def join_labels(labels: Sequence[str]) -> str:
-    """Return at most three labels, and the number of the others.
+    """Return at most three labels, followed by the number of other labels.
 
     >>> join_labels(["a", "b", "c", "d"])
     'a, b, c and 1 more'
@@ -72,7 +73,7 @@ def join_labels(labels: Sequence[str]) -> str:
 
 
 def equals_base(checkpoint: Checkpoint, base: Checkpoint) -> bool:
-    """Return whether a checkpoint has equal or rounded base weights, or an untrained adapter."""
+    """Return whether a checkpoint has the base's weights, equal or rounded, or an untrained adapter."""
     if checkpoint.weights_hash == base.weights_hash:
         return True
     if checkpoint.kind == "lora":
@@ -81,10 +82,11 @@ def equals_base(checkpoint: Checkpoint, base: Checkpoint) -> bool:
 
 
 def is_rounded_copy(files: Sequence[Path], base: Sequence[Path]) -> bool:
-    """Return whether ``files`` are ``base`` in other dtypes, or with or without a tied head.
+    """Return whether ``files`` are ``base`` in other dtypes, or with or without a tied output head.
 
-    Reads up to the first difference. Returns False if names and dtypes agree, where the hashes decide. Only rounding
-    of the base counts: float32 weights that round to a bfloat16 base may have been trained. Pickles are not opened.
+    Reads up to the first difference. Returns False if names and dtypes agree, because then the hashes decide. Only
+    rounding of the base counts: float32 weights that round to a bfloat16 base may have been trained. Pickles are not
+    opened.
     """
     if any(file.suffix != ".safetensors" for file in (*files, *base)):
         return False
@@ -97,7 +99,7 @@ def is_rounded_copy(files: Sequence[Path], base: Sequence[Path]) -> bool:
 
 
 def is_identity(files: Sequence[Path]) -> bool:
-    """Return whether the LoRA adapter in ``files`` is untrained: its second factors are zero."""
+    """Return whether the LoRA adapter in ``files`` is untrained: its second factors (B) are zero."""
     import numpy as np
 
     tensors = stored_tensors(files)
@@ -109,7 +111,7 @@ def is_identity(files: Sequence[Path]) -> bool:
 
 
 def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
-    """Raise ``IncompleteCheckpointError`` if a ``tied`` head is stored with other values.
+    """Raise ``IncompleteCheckpointError`` if a ``tied`` output head is stored with other values than the embeddings.
 
     transformers would use the embeddings and ignore the stored head.
     """
@@ -121,20 +123,21 @@ def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
     if head is None or embeddings is None or _is_rounded(head, embeddings) or _is_rounded(embeddings, head):
         return
     raise IncompleteCheckpointError(
-        f"config.json ties the head to the embeddings (tie_word_embeddings), and {head.file.name} has another "
-        f"{_TIED_HEAD} than {embeddings.name}; set tie_word_embeddings to false if the head was trained, or remove it "
+        f"config.json ties the output head to the embeddings (tie_word_embeddings), but in {head.file.name} "
+        f"{_TIED_HEAD} differs from {embeddings.name}; set tie_word_embeddings to false if the head was trained, or "
+        "remove it "
         "from the file"
     )
 
 
 def is_tied(config: Mapping[str, Any]) -> bool:
-    """Return whether a config.json ties the head to the embeddings."""
+    """Return whether a config.json ties the output head to the embeddings."""
     inner = config.get("text_config")
     return any(isinstance(part, dict) and part.get("tie_word_embeddings") is True for part in (config, inner))
 
 
 def _is_rounded(ours: StoredTensor, theirs: StoredTensor) -> bool:
-    """Return whether the first tensor is the second, rounded to the dtype of the first."""
+    """Return whether the first tensor equals the second, rounded to the dtype of the first."""
     import numpy as np
 
     if ours.dtype == theirs.dtype:

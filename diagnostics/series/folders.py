@@ -24,13 +24,13 @@ _STEP_WORDS = r"(?:checkpoint|step|(?:best_)?global_step|iter)[-_]?"
 _STEP_FOLDER = re.compile(rf"{_STEP_WORDS}\d+(?:[-_]hf)?$")
 _STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
-#: Folders with steps in a run's directory: prime-rl's, SkyRL's, one for slime's --save-hf, OpenRLHF's.
+#: Folders in a run's directory that contain steps: prime-rl's, SkyRL's, a folder for slime's --save-hf, OpenRLHF's.
 _RUN_FOLDERS = ("weights", "checkpoints", "broadcasts", "export", "exports", "hf_exports", "hf", "_actor")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A folder that may be a checkpoint; fields as in ``CheckpointPlace``, ``step`` may be unknown."""
+    """A folder that may be a checkpoint. Fields are those of ``CheckpointPlace``; ``step`` may be unknown."""
 
     label: str
     path: Path
@@ -41,9 +41,10 @@ class Candidate:
 
 
 def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[str]]:
-    """Return folders that may be checkpoints, and a ``"label: reason"`` line per skipped one.
+    """Return folders that may be checkpoints, and a ``"label: reason"`` line per skipped folder.
 
-    Raises ``CheckpointError`` for a path that does not exist or contains no checkpoint; one match of a glob is enough.
+    Raises ``CheckpointError`` for a path that does not exist or contains no checkpoint. For a glob, one match with a
+    checkpoint is enough.
     """
     if not paths:
         raise CheckpointError("no checkpoints given; pass a directory of checkpoints")
@@ -57,17 +58,17 @@ def find_candidates(paths: Sequence[Path | str]) -> tuple[list[Candidate], list[
     outermost = [_outermost(folder) for folder in folders]
     distinct, skipped = _without_links(outermost)
     skipped += [
-        f"{link.name}: a link to {link.readlink()}, which does not exist" for link in _dangling_links(outermost)
+        f"{link.name}: is a link to {link.readlink()}, which does not exist" for link in _dangling_links(outermost)
     ]
     unfinished = [folder for folder in distinct if _UNFINISHED.search(folder.name)]
-    skipped += [f"{folder.name}: still being written, by its name" for folder in unfinished]
+    skipped += [f"{folder.name}: is still being written, judging by its name" for folder in unfinished]
     return _keep_one_per_step([_candidate(folder) for folder in distinct if folder not in unfinished]), skipped
 
 
 def _without_links(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return each folder once, if possible by its real name, and a line per skipped link.
 
-    Raises ``CheckpointError`` if links with different steps point to a folder outside ``folders``.
+    Raises ``CheckpointError`` if links with different steps point to the same folder outside ``folders``.
     """
     by_target: dict[Path, list[Path]] = {}
     for folder in folders:
@@ -82,12 +83,12 @@ def _without_links(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
                 f"{own} and {others[0].name} are links to the same folder ({target}), so its step is unknown; "
                 "remove one of them"
             )
-        notes += [f"{path.name}: a link to {own.name}, which is in the series" for path in others]
+        notes += [f"{path.name}: is a link to {own.name}, which is in the series" for path in others]
     return distinct, notes
 
 
 def _dangling_links(folders: Sequence[Path]) -> list[Path]:
-    """Return the dangling links next to ``folders`` that are named like a step."""
+    """Return the dangling links next to ``folders`` whose names contain a step."""
     siblings = [child for parent in dict.fromkeys(folder.parent for folder in folders) for child in parent.iterdir()]
     return sorted(
         path for path in siblings if path.is_symlink() and not path.exists() and _STEP_FOLDER.fullmatch(path.name)
@@ -113,8 +114,8 @@ def _expand(given: str) -> list[Path]:
 def _step_folders(path: Path) -> list[Path]:
     """Return the step folders in ``path`` or its subfolders, or ``path`` if it is a checkpoint.
 
-    Step folders inside come first, because trainers save the final model next to its checkpoints. The
-    first of several subfolders with a readable step is used.
+    Step folders inside have priority, because trainers save the final model next to its checkpoints. Of several
+    subfolders, the first with a readable step is used.
     """
     groups = [steps for folder in (path, *(path / name for name in _RUN_FOLDERS)) if (steps := _steps_in(folder))]
     readable = [steps for steps in groups if any(_is_readable(step) for step in steps)]
@@ -134,9 +135,10 @@ def _steps_in(folder: Path) -> list[Path]:
 
 
 def _looks_like_step(folder: Path) -> bool:
-    """Return whether a folder's name has a step, and it is a model or has a trainer's usual name."""
+    """Return whether a folder's name has a step, and the folder is a model or has a trainer's usual name."""
     bare = _UNFINISHED.sub("", folder.name)
-    if _step_in(bare) is None or folder.name.startswith("old_step_"):  # NeMo-RL's, while it replaces a checkpoint
+    # NeMo-RL uses such names while it replaces a checkpoint
+    if _step_in(bare) is None or folder.name.startswith("old_step_"):
         return False
     return bool(_STEP_FOLDER.fullmatch(bare)) or _has_model(folder)
 
@@ -156,14 +158,14 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _step_in(name: str) -> int | None:
-    """Return the step in a folder's name: after a word for steps, else at its end."""
+    """Return the step in a folder's name: the number after a word for steps, else at the end."""
     step = step_after_word(name)
     match = _STEP.search(name) if step is None else None
     return int(match[1]) if match else step
 
 
 def _outermost(path: Path) -> Path:
-    """Return the step's folder if ``path`` is a trainer's folder inside it, else ``path``."""
+    """Return the step folder if ``path`` is a trainer's folder inside it, else ``path``."""
     outer = path.absolute()
     while outer.name in INNER_FOLDERS:
         outer = outer.parent
@@ -205,9 +207,9 @@ def _trainer_step(path: Path) -> int | None:
 
 
 def _keep_one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Drop shards of a converted step, and OpenRLHF's copy of its best step.
+    """Drop shards of steps that have a converted model, and OpenRLHF's copy of its best step.
 
-    Names that end in their step are preferred to names with further words (checkpoint-40 to checkpoint-40-copy).
+    Names that end in their step are preferred to names with more words (checkpoint-40 to checkpoint-40-copy).
     """
     readable = {candidate.step for candidate in candidates if not candidate.obstacle}
     kept = [
@@ -228,12 +230,12 @@ def _keep_one_per_step(candidates: Sequence[Candidate]) -> list[Candidate]:
 def _no_checkpoint_error(given: Path, matches: Sequence[Path]) -> CheckpointError:
     children = [child for match in matches for child in sorted(match.iterdir()) if child.is_dir()]
     inside = next((child for child in children if _step_folders(child)), None)
-    hint = f"there are some in {inside}: pass that" if inside else f"looked for {LOOKED_FOR}; pass their directory"
+    hint = f"pass {inside}, which contains checkpoints" if inside else f"expected {LOOKED_FOR}; pass their directory"
     return CheckpointError(f"{given}: no checkpoints here; {hint}")
 
 
 def common_parent(paths: Sequence[Path | str], candidates: Sequence[Candidate]) -> Path:
-    """Return the run's directory: the given one, else the checkpoints' common parent."""
+    """Return the run's directory: the path given by the user, else the checkpoints' common parent."""
     only = Path(paths[0]).expanduser()
     steps = [_outermost(candidate.path) for candidate in candidates]
     if not steps or (len(paths) == 1 and only.is_dir() and _outermost(only) not in steps):
@@ -251,8 +253,8 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
         return list(enumerate(candidates, start=first_step))
     if stepless:
         raise CheckpointError(
-            f"{stepless[0].path}: its step is unknown while others have one; end its name in a number such as "
-            "checkpoint-40, or pass it as --base"
+            f"{stepless[0].path}: its step is unknown, but other checkpoints have a step; rename it to end in its "
+            "step, such as checkpoint-40, or pass it as --base"
         )
     by_step: dict[int, Candidate] = {}
     for candidate in candidates:
@@ -260,7 +262,8 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
         assert step is not None  # checked above
         if step in by_step:
             raise CheckpointError(
-                f"step {step} twice: {by_step[step].path} and {candidate.path}; pass the checkpoints of one run only"
+                f"two checkpoints have step {step}: {by_step[step].path} and {candidate.path}; pass the checkpoints "
+                "of one run only"
             )
         by_step[step] = candidate
     return sorted(by_step.items())
@@ -269,7 +272,7 @@ def in_step_order(candidates: Sequence[Candidate], *, first_step: int) -> list[t
 def near_directories(path: Path) -> list[str]:
     """Return existing directories with names similar to ``path``, the most similar first.
 
-    If its parent does not exist either, the name below the nearest existing directory is compared.
+    If the parent of ``path`` does not exist either, the name below the nearest existing directory is compared.
     """
     wanted = path.expanduser()
     while not wanted.parent.is_dir() and wanted.parent != wanted:
@@ -284,7 +287,7 @@ def near_directories(path: Path) -> list[str]:
 
 
 def missing_model_hint(path: Path) -> str:
-    """Return why there is no model in ``path``, with a hint, as the end of an error."""
+    """Return why there is no model in ``path``, with a hint, as the end of an error message."""
     if path.expanduser().is_dir():
         inside = next((child for child in sorted(path.expanduser().glob("*/config.json"))), None)
         hint = f"{inside.parent} has one" if inside else "pass a checkpoint directory such as RUN/checkpoint-1200"
@@ -297,7 +300,7 @@ def missing_model_hint(path: Path) -> str:
 
 
 def locate_model(name: str, *, near: Path | None = None) -> Path | None:
-    """Return a local model: a directory (also next to ``near``), or a hub name in the cache."""
+    """Return a local model: a directory (also relative to ``near``), or a hub model in the cache."""
     places = [Path(name).expanduser(), *([near / name] if near else [])]
     for place in places:
         if (place / "config.json").is_file() or (place / "adapter_config.json").is_file():
@@ -308,7 +311,7 @@ def locate_model(name: str, *, near: Path | None = None) -> Path | None:
 
         try:
             cached = try_to_load_from_cache(name, "config.json")
-        except HFValidationError:  # a path such as ../model
+        except HFValidationError:  # a relative path such as ../model
             return None
         return Path(cached).parent if isinstance(cached, str) else None
     return None

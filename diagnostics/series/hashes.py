@@ -1,4 +1,4 @@
-"""Cache of weight hashes, keyed by path, size and time of the files."""
+"""Cache of weight hashes. The keys are path, size and time of the files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, check_complete, weight_files, weights_hash
 
-#: A younger file may be written again within the resolution of its time.
+#: The hash of a file younger than this is not cached, because a later write might not change its time stamp.
 _SETTLED_S = 2.0
-#: Hashing releases the interpreter lock; more threads would exceed what disks deliver.
+#: Number of threads. Hashing releases the interpreter lock; more threads would exceed the speed of disks.
 _MAX_THREADS = 8
 
 
 class WeightHashes:
-    """Cached hashes of weights, computed again if a file changed, or always with ``verify``.
+    """Cached hashes of weights. A changed file is hashed again; with ``verify`` every file is.
 
-    ``cache`` is the file of earlier hashes, by default in $OVERSHARP_CACHE or the user's cache.
+    ``cache`` is the file of earlier hashes, by default in $OVERSHARP_CACHE or the user's cache folder.
     """
 
     def __init__(self, *, verify: bool = False, cache: Path | None = None) -> None:
@@ -30,7 +30,10 @@ class WeightHashes:
         self._by_files = _load_cache(self._cache)
 
     def hash_files(self, files: Sequence[Path], *, base_hash: str = "") -> str:
-        """Return ``weights_hash``. Raises ``IncompleteCheckpointError``."""
+        """Return ``weights_hash`` of the files.
+
+        Raises ``IncompleteCheckpointError``.
+        """
         key, newest = _key(files, base_hash)
         stored = None if self._verify else self._by_files.get(key)
         if stored is not None:
@@ -50,7 +53,7 @@ class WeightHashes:
         return {folder: digest for folder, digest in hashes.items() if digest is not None}
 
     def _hash_model(self, folder: Path) -> tuple[Path, str | None]:
-        with suppress(IncompleteCheckpointError, OSError):  # reported when the checkpoint is read
+        with suppress(IncompleteCheckpointError, OSError):  # the error is reported when the checkpoint is read
             if files := weight_files(folder):
                 return folder, self.hash_files(files)
         return folder, None
@@ -62,7 +65,7 @@ def _default_cache() -> Path:
 
 
 def _key(files: Sequence[Path], base_hash: str) -> tuple[str, float]:
-    """Return the cache key of the files, and the time of the newest, in seconds."""
+    """Return the cache key of the files, and the time of the newest file in seconds."""
     stated = [(str(file.resolve()), file.stat()) for file in files]
     listed = [[path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino] for path, stat in stated]
     newest = max((max(stat.st_mtime, stat.st_ctime) for _, stat in stated), default=0.0)
@@ -83,7 +86,7 @@ def _load_cache(place: Path) -> dict[str, str]:
 
 
 def _append(place: Path, key: str, digest: str) -> None:
-    with suppress(OSError):  # without a cache, weights are hashed again
+    with suppress(OSError):  # hashing works without a cache
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps([key, digest]) + "\n")

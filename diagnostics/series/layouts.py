@@ -1,8 +1,8 @@
 """Find the model in a step's folder for each trainer, or the command that converts it.
 
-One function per trainer, called in the order of ``_LAYOUTS``. docs/layouts.md has the sources. Shards of no known
-trainer are DeepSpeed's ZeRO (``zero_pp_rank_*_model_states.pt``), FSDP through accelerate (``pytorch_model_fsdp_0``)
-and torch's distributed checkpoints (``__0_0.distcp``).
+There is one function per trainer, called in the order of ``_LAYOUTS``. docs/layouts.md has the sources. Some shards do
+not reveal their trainer: DeepSpeed's ZeRO (``zero_pp_rank_*_model_states.pt``), FSDP through accelerate
+(``pytorch_model_fsdp_0``) and torch's distributed checkpoints (``__0_0.distcp``).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.series.weights import IncompleteCheckpointError, weight_files
 
-#: Layout of models of no known trainer.
+#: Layout of models whose trainer is unknown.
 PLAIN = "hf"
-#: Layout of shards of no known trainer.
+#: Layout of shards whose trainer is unknown.
 SHARDS = "shards"
-#: Layout of weights between a base and a checkpoint, and the file that marks them.
+#: Layout of a series written by ``oversharp repair``, and its marker file.
 REPAIRED, REPAIR_RECORD = "repaired", "repair.json"
 
-#: Folders inside a step's folder. A path that ends in them means the step's folder.
+#: Folders inside a step's folder. A path that ends in one of them refers to the step's folder.
 INNER_FOLDERS = frozenset(
     {"actor", "adapter", "consolidated", "huggingface", "lora_adapter", "model", "policy", "trainer", "weights"}
 )
 
-#: Folders of OpenRLHF with DeepSpeed's training states.
+#: Folders in which OpenRLHF stores DeepSpeed's training states.
 _OPENRLHF_FOLDERS = ("_actor", "_critic")
-#: DeepSpeed's model states: one file per rank for ZeRO-3, one in total for ZeRO-1 and 2.
+#: DeepSpeed's model states: one file per rank for ZeRO-3, a single file for ZeRO-1 and 2.
 _DEEPSPEED = "*mp_rank_*_model_states.pt"
 _VERL_SHARD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 
@@ -42,8 +42,8 @@ class CheckpointPlace:
     """Contents of the folder of one step.
 
     ``model`` is the folder of the model or adapter, which may not exist yet. ``under`` is an adapter's model, if it is
-    in the same step. ``obstacle`` is the reason why no model can be read, as the rest of a sentence: a file is still
-    being written, or a command must convert the trainer's own format.
+    in the same step. ``obstacle`` is the reason why no model can be read, as the end of a sentence: a file is still
+    being written, or a command must convert the trainer's format.
     """
 
     layout: str
@@ -53,7 +53,7 @@ class CheckpointPlace:
 
 
 def find_place(step: Path) -> CheckpointPlace:
-    """Return the layout and the model of the folder ``step``. Reads names and small JSON files."""
+    """Return the layout and the model of the folder ``step``. Reads only names and small JSON files."""
     step = step.absolute()
     places = (layout(step) for layout in _LAYOUTS)
     return next((place for place in places if place is not None), CheckpointPlace(layout=PLAIN, model=step))
@@ -142,9 +142,9 @@ def _verl_fsdp(step: Path) -> CheckpointPlace | None:
     model = _first_with_weights(merged, actor)
     if not (shards or adapter or merged.is_dir() or (model and actor != step)):
         return None
-    if adapter:  # the model next to it is the base, which the merger leaves unchanged
+    if adapter:  # the model next to the adapter is the base, which the merger leaves unchanged
         return CheckpointPlace(layout="verl", model=adapter, under=model)
-    # in a LoRA run, hf_model writes tensor names that no library loads
+    # in a LoRA run, hf_model has tensor names that no library can load
     if not shards or (model and not _is_lora(actor)):
         return CheckpointPlace(layout="verl", model=model or merged)
     return CheckpointPlace(layout="verl", model=merged, obstacle=_fsdp_obstacle(actor, shards))
@@ -154,15 +154,17 @@ def _fsdp_obstacle(actor: Path, shards: list[Path]) -> str:
     match = _VERL_SHARD.fullmatch(shards[0].name)
     world = int(match[1]) if match else len(shards)
     if len(shards) < world:
-        return f"contains {len(shards)} of {world} FSDP shards; the others are still being written, or on other nodes"
+        return (
+            f"contains {len(shards)} of {world} FSDP shards; the others are still being written, or are on other nodes"
+        )
     if not (actor / "fsdp_config.json").is_file():
         command = _command(
             "python scripts/legacy_model_merger.py merge --backend fsdp --local_dir",
             actor, "--target_dir", actor / "huggingface",
         )  # fmt: skip
         return (
-            "contains FSDP shards without fsdp_config.json: it is still being written, or of an older verl; merge "
-            f"those from its repository: {command}"
+            "contains FSDP shards without fsdp_config.json: it is still being written, or an older verl wrote it; "
+            f"merge an older verl's shards from its repository: {command}"
         )
     content = "a LoRA adapter in FSDP shards" if _is_lora(actor) else "FSDP shards"
     return f"contains {content} only; merge them: {merge_command(actor)}"
@@ -185,7 +187,7 @@ def _nemo_rl(step: Path) -> CheckpointPlace | None:
     if not (weights.is_dir() or (step / "training_info.json").is_file()):
         return None
     model = weights / "model"
-    readable = _first_with_weights(model / "consolidated", model)  # a model, or the adapter of a LoRA run
+    readable = _first_with_weights(model / "consolidated", model)  # a full model, or the adapter of a LoRA run
     return CheckpointPlace(
         layout="nemo-rl", model=readable or model, obstacle="" if readable else _nemo_obstacle(step, weights)
     )
@@ -256,7 +258,7 @@ def _prime_rl(step: Path) -> CheckpointPlace | None:
     obstacle = f"contains DCP shards only; convert them, from prime-rl's repository: {command}"
     if has_weights(converted):
         obstacle = ""
-    elif not (step / "trainer" / ".metadata").is_file():  # torch writes it after every rank's shards
+    elif not (step / "trainer" / ".metadata").is_file():  # torch writes this file after the shards of all ranks
         obstacle = _missing_marker("trainer/.metadata", "prime-rl")
     return CheckpointPlace(layout="prime-rl", model=converted, obstacle=obstacle)
 
@@ -305,11 +307,11 @@ def _trl(step: Path) -> CheckpointPlace | None:
 _LAYOUTS = (_verl_megatron, _verl_fsdp, _nemo_rl, _skyrl, _prime_rl, _openrlhf, _slime, _trl)
 
 
-# ---------------------------------------------------------------- shards of no known trainer
+# ---------------------------------------------------------------- shards of an unknown trainer
 
 
 def _shard_obstacle(step: Path) -> str | None:
-    """Return why shards of no known trainer in ``step`` cannot be read; None without such shards."""
+    """Return why shards of an unknown trainer in ``step`` cannot be read; None if there are no such shards."""
     return next((reason for reason in (*_deepspeed(step), *_distributed(step), *_accelerate(step))), None)
 
 
@@ -329,7 +331,7 @@ def _deepspeed(step: Path) -> Iterator[str]:
 
 
 def _newest_tag(step: Path) -> Path | None:
-    """Return DeepSpeed's folder in a checkpoint: the one in its file ``latest``, else the last."""
+    """Return DeepSpeed's folder in a checkpoint: the folder listed in the file ``latest``, else the last one."""
     tags = [folder for folder in _folders(step) if any(folder.glob(_DEEPSPEED))]
     latest = step / "latest"
     named = latest.read_bytes()[:200].decode(errors="replace").strip() if latest.is_file() else ""
@@ -353,15 +355,15 @@ def _distributed(step: Path) -> Iterator[str]:
 
 
 def _accelerate(step: Path) -> Iterator[str]:
-    """Pickles that accelerate saves with FULL_STATE_DICT and LOCAL_STATE_DICT."""
+    """Yield the obstacle of pickles that accelerate saves with FULL_STATE_DICT or LOCAL_STATE_DICT."""
     whole = step / "pytorch_model_fsdp.bin"
     ranks = sorted(step.glob("pytorch_model_fsdp_rank*.bin"))
     if whole.is_file():
         yield f"contains {whole.name} only; {_copy_hint(step)}{conversion_hint(whole, step / 'model.safetensors')}"
     elif ranks:
         yield (
-            f"contains FSDP shards of {plural(len(ranks), 'rank')} (LOCAL_STATE_DICT) only, without a converter; "
-            "resume the run and save with fsdp_state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT"
+            f"contains FSDP shards of {plural(len(ranks), 'rank')} (LOCAL_STATE_DICT) only, for which there is no "
+            "converter; resume the run and save with fsdp_state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT"
         )
 
 
@@ -393,7 +395,7 @@ def _missing_marker(marker: str, trainer: str) -> str:
 
 
 def _command(words: str, *more: str | Path) -> str:
-    """Return a shell command; ``more`` may contain spaces."""
+    """Return a shell command. ``more`` is appended unquoted and may contain spaces."""
     return f"{words} {shlex.join(map(str, more))}"
 
 
@@ -406,7 +408,7 @@ def _contains(folder: Path, *patterns: str) -> bool:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object in ``path``; empty if it cannot be read."""
+    """Return the object in the JSON file ``path``; empty if it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Read and round the numbers in weight files without torch. Numpy has no bfloat16."""
+"""Read and round the numbers in weight files without torch. Numpy has no bfloat16, so it is emulated."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from oversharp.diagnostics.series.weights import StoredTensor, tensor_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Bytes of a number, by safetensors' name of its dtype; all others are integers or quantised.
+#: Bytes per number for each float dtype of safetensors. All other dtypes are integers or quantised.
 FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _AT_A_TIME = 1 << 21
 
 
 def is_whole(tensor: StoredTensor) -> bool:
-    """Return whether a tensor has floats and as many bytes as its shape needs."""
+    """Return whether a tensor has a float dtype and exactly the bytes that its shape needs."""
     return tensor.end - tensor.start == math.prod(tensor.shape) * FLOAT_BYTES.get(tensor.dtype, -1)
 
 
 def stored_floats(tensor: StoredTensor) -> Iterator[NDArray[Any]]:
-    """Yield the numbers in ``tensor`` in equal blocks for every dtype; bfloat16 as float32."""
+    """Yield the numbers of ``tensor`` in blocks of the same length for every dtype; bfloat16 as float32."""
     width = FLOAT_BYTES[tensor.dtype]
     for raw in tensor_bytes(tensor, at_a_time=_AT_A_TIME * width):
         yield floats(raw, tensor.dtype)
@@ -42,7 +42,7 @@ def floats(raw: bytes, dtype: str) -> NDArray[Any]:
 
 
 def rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Round to ``dtype``, ties to even, overflow to infinity; bfloat16 is returned as float32.
+    """Round to ``dtype``: ties to even, overflow to infinity. A bfloat16 result is returned as float32.
 
     >>> rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16")  # 1 plus slightly more than half a step
     array([1.0078125], dtype=float32)
@@ -57,7 +57,7 @@ def rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def stored_bytes(number_N: NDArray[Any], dtype: str) -> bytes:
-    """Return the bytes in a file of numbers that ``rounded`` returned.
+    """Return the bytes that store ``rounded`` numbers in a file.
 
     >>> stored_bytes(rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16"), "BF16").hex()
     '813f'

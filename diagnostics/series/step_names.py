@@ -6,7 +6,7 @@ import re
 from itertools import chain
 from pathlib import Path
 
-#: Words before a step, the most reliable first: epochs and updates are used only without another step.
+#: Words before a step, the most reliable first. Epochs and updates are used only if there is no other step.
 _WORDS = (
     r"(?:best_)?global_?steps?|steps?",
     r"iter(?:ation)?s?",
@@ -42,7 +42,7 @@ def step_after_word(name: str) -> int | None:
 
 
 def step_at_end(name: str) -> int | None:
-    """Return the number at the end of a name, after a dash or alone; None if it is not a step.
+    """Return the number that ends a name, after a dash or alone; None if it is not a step.
 
     >>> [step_at_end(name) for name in ("40", "rl-100", "aime24", "part-00001-of-00004", "seed_1")]
     [40, 100, None, None, None]
@@ -52,7 +52,7 @@ def step_at_end(name: str) -> int | None:
 
 
 def is_base_name(name: str) -> bool:
-    """Return whether a name means the model before training.
+    """Return whether a name refers to the model before training.
 
     >>> is_base_name("base"), is_base_name("base_model"), is_base_name("database")
     (True, True, False)
@@ -74,9 +74,9 @@ def named_step(name: str) -> int | None:
 
 
 def step_of_file(path: Path) -> int | None:
-    """Return the step in the name of a file or its folder, the more reliable one.
+    """Return the step in the name of a file or its folder, whichever is more reliable.
 
-    Up to ``_MAX_FOLDERS`` parent folders are searched for a word with a step.
+    Up to ``_MAX_FOLDERS`` parent folders are searched for a word followed by a step.
 
     >>> [step_of_file(Path(path)) for path in ("run/eval_step20.jsonl", "checkpoint-8/40.csv", "step_100/aime_24.csv")]
     [20, 40, 100]

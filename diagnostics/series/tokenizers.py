@@ -10,7 +10,7 @@ from pathlib import Path
 from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.records.types import Checkpoint, content_hash
 
-#: Files with a vocabulary. tokenizer_config.json alone is not a tokenizer.
+#: Files that contain a vocabulary. tokenizer_config.json alone is not a tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 
 #: Other tokenizer files: special tokens, merges, chat templates.
@@ -19,7 +19,7 @@ _OTHER_FILES = (
     *("chat_template.*", "additional_chat_templates/*"),
 )
 
-#: Settings of tokenizer_config.json without effect on tokens.
+#: Settings of tokenizer_config.json that have no effect on tokens.
 _IGNORED_SETTINGS = ("is_local", "local_files_only", "name_or_path")
 
 
@@ -29,9 +29,9 @@ def tokenizer_file(folders: Sequence[Path]) -> Path | None:
 
 
 def tokenizer_folders(path: Path, model_path: Path | None) -> tuple[Path, ...]:
-    """Return the folders that may contain the tokenizer of ``path``, the preferred one first.
+    """Return the folders that may contain the tokenizer of ``path``, in order of preference.
 
-    These are its folder, NeMo-RL's policy/tokenizer, the folder huggingface around or next to adapters of verl and
+    They are its own folder, NeMo-RL's policy/tokenizer, the folder huggingface around or next to adapters of verl and
     SkyRL, and the folder of an adapter's model.
     """
     nearby: tuple[Path, ...] = ()
@@ -45,12 +45,12 @@ def tokenizer_folders(path: Path, model_path: Path | None) -> tuple[Path, ...]:
 
 
 def find_tokenizer(checkpoint: Checkpoint) -> Path | None:
-    """Return the vocabulary file of ``checkpoint``, for an adapter possibly its model's."""
+    """Return the vocabulary file of ``checkpoint``. For an adapter it may be the file of its model."""
     return tokenizer_file(tokenizer_folders(checkpoint.path, checkpoint.base_path))
 
 
 def same_tokenizer(adapter: Checkpoint, model: Checkpoint) -> bool:
-    """Return whether tokenizer and chat template of an adapter equal its model's."""
+    """Return whether an adapter and its model have the same tokenizer and chat template."""
     own, under = find_tokenizer(adapter), find_tokenizer(model)
     if own is None or under is None:
         return False
@@ -64,7 +64,7 @@ def _tokenizer_contents(folder: Path) -> dict[str, object]:
 
 
 def _load_content(file: Path) -> object:
-    """Return the content of a file, without the settings that loading and saving adds."""
+    """Return the content of a file, without the settings that loading and saving add."""
     raw = file.read_bytes()
     if file.name != "tokenizer_config.json":
         return raw
@@ -78,12 +78,12 @@ def _load_content(file: Path) -> object:
 
 
 def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise ``CheckpointError`` if two of ``checkpoints`` number their tokens differently.
+    """Raise ``CheckpointError`` if two of ``checkpoints`` assign different ids to tokens.
 
-    Only files with the same name are compared: a conversion to another format is not a difference.
+    Only files with the same name are compared, because a conversion to another format is not a difference.
     """
     first_by_name: dict[str, tuple[str, Checkpoint]] = {}
-    parsed: dict[str, str] = {}  # hash by content, because checkpoints usually have the same file
+    parsed: dict[str, str] = {}  # compare hashes of the content first, because checkpoints usually have the same file
     for checkpoint in checkpoints:
         file = find_tokenizer(checkpoint)
         if file is None:
@@ -95,13 +95,13 @@ def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:
         expected, first = first_by_name.setdefault(file.name, (parsed[key], checkpoint))
         if parsed[key] != expected:
             raise CheckpointError(
-                f"{first.label} and {checkpoint.label} have different vocabularies ({file.name}); one of them has the "
-                "tokenizer of another model: replace it with the right one"
+                f"{first.label} and {checkpoint.label} have different vocabularies ({file.name}); one of them has "
+                "the tokenizer of another model: replace it with the tokenizer of its own model"
             )
 
 
 def _vocabulary_hash(file: Path, raw: bytes) -> str:
-    """Return a hash of tokens and ids, without padding and truncation settings."""
+    """Return a hash of tokens and ids, ignoring padding and truncation settings."""
     if file.suffix != ".json":
         return blake2b(raw, digest_size=8).hexdigest()
     try:

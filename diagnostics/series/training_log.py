@@ -1,7 +1,7 @@
-"""Read a trainer's optional metrics and training responses; faults are listed.
+"""Read a trainer's logged metrics and training responses, both optional. Faults are listed.
 
-Metrics are in ``trainer_state.json`` of TRL and ``metrics.jsonl`` of oversharp, responses in Parquet files of
-oversharp.
+Metrics are in ``trainer_state.json`` of TRL and ``metrics.jsonl`` of oversharp. Training responses are in Parquet files
+of oversharp.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 #: Fields of a record that are not metrics.
 _NOT_METRICS = frozenset({"step", "global_step"})
-#: Prefix of a live audit's findings, which are not training metrics.
+#: Prefix of findings that a live audit logs. They are not training metrics.
 LIVE_FINDINGS = "oversharp/"
 
-#: Exclusive limit of steps: the store has 32-bit integers.
+#: Exclusive upper limit of steps, because the store has 32-bit integers.
 _STEPS = 2**31
 #: Columns of a file of training responses.
 _COLUMNS = ["step", "prompt", "response", "truncated", "correct"]
@@ -33,8 +33,8 @@ _COLUMNS = ["step", "prompt", "response", "truncated", "correct"]
 def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[TrainingMetric, ...], tuple[str, ...]]:
     """Return finite numbers logged per step, and a ``"file: reason"`` line per unreadable log.
 
-    ``checkpoints`` are in step order. The last ``trainer_state.json`` is used, because TRL repeats the whole history
-    in it. The last record of a step and name is used, as after a resumed run.
+    ``checkpoints`` are in step order. Only the last ``trainer_state.json`` is used, because TRL repeats the whole
+    history in it. If a step and name has several records, as after a resumed run, the last one is used.
     """
     metrics: dict[tuple[int, str], TrainingMetric] = {}
     faults: list[str] = []
@@ -47,7 +47,7 @@ def read_training_log(run: Path, checkpoints: Sequence[Path]) -> tuple[tuple[Tra
         try:
             logged = list(_find_metrics(load(path)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            faults.append(f"{path.name}: training metrics left out, {path} cannot be read ({error})")
+            faults.append(f"{path.name}: training metrics skipped, because {path} cannot be read ({error})")
             continue
         metrics.update({(metric.step, metric.name): metric for metric in logged})
     return tuple(sorted(metrics.values(), key=lambda metric: (metric.step, metric.name))), tuple(faults)
@@ -66,7 +66,7 @@ def _load_jsonl(path: Path) -> Iterator[Mapping[str, Any]]:
             yield json.loads(line)
         except ValueError:
             if number == len(lines):
-                return  # the trainer is writing this line
+                return  # the trainer may still be writing the last line
             raise ValueError(f"line {number} is not JSON") from None
 
 
@@ -85,7 +85,7 @@ def _find_metrics(records: Iterable[Mapping[str, Any]]) -> Iterator[TrainingMetr
 def _is_finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # an integer above the range of floats
+    except OverflowError:  # an integer larger than the largest float
         return False
 
 
@@ -97,10 +97,11 @@ def read_training_responses(
 ) -> tuple[tuple[TrainingResponse, ...], tuple[str, ...]]:
     """Return training responses, and a ``"file: reason"`` line per unreadable file.
 
-    ``steps`` are those of the checkpoints in ascending order. A group is the responses to one prompt in one batch; of
-    each prompt, only the first batch in an interval between two checkpoints is used. Evenly spaced groups with at most
-    ``limit`` distinct responses are returned per interval. Reads ``rollouts/step_*.parquet`` of oversharp's trainer,
-    with the columns step, prompt, response, truncated and correct; rows without a response are skipped.
+    ``steps`` are those of the checkpoints in ascending order. A group is all responses to one prompt in one batch. Of
+    each prompt, only the first group between two checkpoints is used. For each interval between checkpoints, evenly
+    spaced groups with at most ``limit`` distinct responses are returned. Reads ``rollouts/step_*.parquet`` of
+    oversharp's trainer, with the columns step, prompt, response, truncated and correct. Rows without a response are
+    skipped.
     """
     import pandas as pd
 
@@ -109,7 +110,9 @@ def read_training_responses(
         try:
             frames.append(_check_columns(pd.read_parquet(path, columns=_COLUMNS).dropna()))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            faults.append(f"{path.name}: training responses left out, {path} cannot be read ({first_line(error)})")
+            faults.append(
+                f"{path.name}: training responses skipped, because {path} cannot be read ({first_line(error)})"
+            )
     if not frames:
         return (), tuple(faults)
     rows = pd.concat(frames)
@@ -131,10 +134,13 @@ def read_training_responses(
 
 
 def _check_columns(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rows``. Raises ``ValueError`` for a column of another type."""
+    """Return ``rows``.
+
+    Raises ``ValueError`` for a column of the wrong type.
+    """
     from pandas.api.types import is_bool_dtype, is_integer_dtype
 
-    for name in ("truncated", "correct"):  # bool("False") is True
+    for name in ("truncated", "correct"):  # bool("False") is True, so text must be rejected
         if not is_bool_dtype(rows[name].convert_dtypes()) and not rows[name].isin([0, 1]).all():
             raise ValueError(f"column {name} must contain true and false, or 0 and 1")
     if len(rows) and not is_integer_dtype(rows["step"].convert_dtypes()):
@@ -146,7 +152,7 @@ def _check_columns(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
-    """Return distinct responses of evenly spaced groups, with their counts as ``draws``."""
+    """Return distinct responses of evenly spaced groups. ``draws`` counts how often each was sampled."""
     import numpy as np
 
     firsts = rows[rows["step"] == rows.groupby("prompt")["step"].transform("min")]
@@ -164,5 +170,5 @@ def _spaced_groups(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
         group = groups[place * len(groups) // wanted]
         if len(chosen) + len(group) <= limit:
             chosen += group.tolist()
-    # only a group larger than the limit is split
+    # only a group that exceeds the limit alone is split
     return distinct.iloc[chosen or groups[0][:limit]]

@@ -1,7 +1,7 @@
 """Check and hash weight files. Reads safetensors without torch.
 
-The hash covers name, dtype, shape and bytes of every tensor in name order. It does not depend on the number of shards
-or on metadata.
+The hash covers name, dtype, shape and bytes of every tensor, in the order of names. It does not depend on metadata or
+the number of shards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
 INDEX = "model.safetensors.index.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
 
-#: Largest header of the safetensors format; a larger number means another format.
+#: Largest header that the safetensors format allows. A larger number means that the file has another format.
 _MAX_HEADER_BYTES = 100_000_000
 _CHUNK_BYTES = 1 << 24
 #: Dtypes of quantised weights, whose scale is in another tensor.
@@ -29,16 +29,16 @@ CODED = frozenset(
     {"I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4"}
 )
 
-#: Prefixes of DDP, torch.compile, FSDP, activation checkpointing and peft in tensor names.
+#: Prefixes that DDP, torch.compile, FSDP, activation checkpointing and peft add to tensor names.
 _WRAPPERS = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _INNER = rf"(?<=\.)(?:{_WRAPPERS})+"
-#: Patterns of removed prefixes, in the order in which transformers removes one match of each.
+#: Patterns of prefixes to remove. transformers removes one match of each, in this order.
 MODEL_WRAPPERS = (rf"^(?:{_WRAPPERS}|module\.|base_model\.model\.)+", _INNER, f"{_INNER}(?:)", f"{_INNER}(?:)(?:)")
 _ADAPTER_WRAPPERS = (rf"^(?:{_WRAPPERS}|module\.)+", *MODEL_WRAPPERS[1:])
 _SHARD = re.compile(r"model-(\d+)-of-(\d+)\.safetensors")
 
 _LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
-#: LoRA's first factors with one column per number of a hidden state.
+#: First LoRA factors (A) whose number of columns is the hidden size.
 _HIDDEN_INPUT = re.compile(r"\.(?:q_proj|k_proj|v_proj|gate_proj|up_proj)\.lora_A(?:\.\w+)?\.weight$")
 
 
@@ -48,7 +48,7 @@ class IncompleteCheckpointError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTensor:
-    """Location of a tensor: bytes ``start`` to ``end`` of ``file``.
+    """Location of a tensor: the bytes ``start`` to ``end`` of ``file``.
 
     ``dtype`` is safetensors' name, such as BF16. ``wrapper`` is the prefix removed from its name, such as ``module.``.
     """
@@ -65,8 +65,8 @@ class StoredTensor:
 def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
     """Return the weight files of ``folder``, with all shards; empty if there are none.
 
-    Shards without an index are found by their names. Raises ``IncompleteCheckpointError`` if an index cannot be read,
-    or a shard is missing or outside the folder.
+    Without an index, shards are recognized by their names. Raises ``IncompleteCheckpointError`` if an index cannot be
+    read, or a shard is missing or outside the folder.
     """
     for name in ADAPTER_FILES if adapter else MODEL_FILES:
         index = folder / f"{name}.index.json"
@@ -79,7 +79,7 @@ def weight_files(folder: Path, *, adapter: bool = False) -> tuple[Path, ...]:
             missing = [shard.name for shard in shards if not shard.is_file()]
             if missing:
                 raise IncompleteCheckpointError(
-                    f"{', '.join(missing)} missing, of {len(shards)} shards in {index.name}"
+                    f"{', '.join(missing)} missing of the {len(shards)} shards in {index.name}"
                 )
             return shards
         if (folder / name).is_file():
@@ -94,7 +94,8 @@ def _shards_without_index(folder: Path) -> tuple[Path, ...]:
             by_total.setdefault(int(match[2]), {})[int(match[1])] = file
     if len(by_total) > 1:
         raise IncompleteCheckpointError(
-            f"shards of {' and of '.join(map(str, sorted(by_total)))} without {INDEX}; remove those of an earlier save"
+            f"shards of several saves (of {' and of '.join(map(str, sorted(by_total)))} files) without {INDEX}; "
+            "remove those of earlier saves"
         )
     for total, shards in by_total.items():
         missing = [f"model-{n:05}-of-{total:05}.safetensors" for n in range(1, total + 1) if n not in shards]
@@ -108,19 +109,22 @@ def _shards_without_index(folder: Path) -> tuple[Path, ...]:
     pickled = sorted(folder.glob("pytorch_model-*-of-*.bin"))
     if pickled:
         raise IncompleteCheckpointError(
-            f"{plural(len(pickled), 'shard')} of pytorch_model.bin, no pytorch_model.bin.index.json; copy the "
+            f"{plural(len(pickled), 'shard')} of pytorch_model.bin without pytorch_model.bin.index.json; copy the "
             "index, or save the model again as safetensors"
         )
     return ()
 
 
 def lacks_index(folder: Path, files: Sequence[Path]) -> bool:
-    """Return whether ``files``, the weight files of ``folder``, are shards that no index lists."""
+    """Return whether ``files``, the weight files of ``folder``, are shards without an index."""
     return len(files) > 0 and bool(_SHARD.fullmatch(files[0].name)) and not (folder / INDEX).is_file()
 
 
 def index_of(files: Sequence[Path]) -> str:
-    """Build the index of safetensors shards from their headers. Raises as ``stored_tensors``."""
+    """Return the index of safetensors shards, computed from their headers.
+
+    Raises the errors of ``stored_tensors``.
+    """
     names = {tensor.name: file.name for file in files for tensor in _read_header(file, plain=False)}
     size = sum(tensor.end - tensor.start for tensor in stored_tensors(files))
     return json.dumps({"metadata": {"total_size": size}, "weight_map": names})
@@ -129,7 +133,8 @@ def index_of(files: Sequence[Path]) -> str:
 def check_complete(files: Sequence[Path]) -> None:
     """Raise ``IncompleteCheckpointError`` if a file is truncated or has another format.
 
-    Reads only headers and sizes. A ``.bin`` file does not state its length; truncation is found when it is loaded.
+    Reads only headers and sizes. A ``.bin`` file does not state its length, so its truncation is found only when it is
+    loaded.
     """
     for file in files:
         if file.suffix == ".safetensors":
@@ -141,8 +146,8 @@ def check_complete(files: Sequence[Path]) -> None:
 def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
     """Return 16 hex digits that identify the weights in ``files``.
 
-    The hash of an adapter includes that of its model. ``.bin`` files are pickles, which are not opened: their hash
-    covers the whole file. Raises ``IncompleteCheckpointError`` as ``check_complete``.
+    The hash of an adapter includes the hash of its model. ``.bin`` files are pickles and are not opened: their hash
+    covers the whole file. Raises ``IncompleteCheckpointError`` like ``check_complete``.
     """
     digest = blake2b(base_hash.encode(), digest_size=8)
     for tensor in sorted(stored_tensors(files), key=lambda tensor: tensor.name):
@@ -158,8 +163,8 @@ def weights_hash(files: Sequence[Path], *, base_hash: str = "") -> str:
 def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
     """Return every tensor of the safetensors files among ``files``, with its name in the model.
 
-    Prefixes of a training run (``module.``, ``_orig_mod.``, …) are removed from the names. Raises
-    ``IncompleteCheckpointError`` as above, and if two tensors then have the same name.
+    Prefixes that training adds (``module.``, ``_orig_mod.``, …) are removed from the names. Raises
+    ``IncompleteCheckpointError`` like ``check_complete``, and if two tensors then have the same name.
     """
     tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in _read_header(file)]
     by_name: dict[str, StoredTensor] = {}
@@ -175,7 +180,7 @@ def stored_tensors(files: Sequence[Path]) -> list[StoredTensor]:
 
 
 def plain_name(name: str, *, adapter: bool = False) -> str:
-    """Return the name of a tensor without the prefixes of a training run.
+    """Return the name of a tensor without the prefixes that training adds.
 
     >>> plain_name("module._orig_mod.model.layers.0._orig_mod.mlp.up_proj.weight")
     'model.layers.0.mlp.up_proj.weight'
@@ -188,7 +193,7 @@ def plain_name(name: str, *, adapter: bool = False) -> str:
 
 
 def wrapper_of(files: Sequence[Path]) -> str:
-    """Return the first removed prefix of a tensor name in ``files``, empty for none."""
+    """Return the first prefix that was removed from a tensor name in ``files``; empty if there is none."""
     return next((tensor.wrapper for tensor in stored_tensors(files) if tensor.wrapper), "")
 
 
@@ -208,7 +213,7 @@ def refuse_unmerged(files: Sequence[Path]) -> None:
 def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
     """Raise ``IncompleteCheckpointError`` for quantised weights without ``quantization_config``.
 
-    Their codes would be read as numbers; with that entry, transformers decodes them.
+    Without that entry, transformers would not decode the integer codes and would use them as weights.
     """
     if config.get("quantization_config"):
         return
@@ -217,7 +222,7 @@ def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
     )
     if codes is not None:
         raise IncompleteCheckpointError(
-            f"{codes.name} in {codes.file.name} is {codes.dtype}, and config.json has no quantization_config; "
+            f"{codes.name} in {codes.file.name} is {codes.dtype}, but config.json has no quantization_config; "
             "write the weights as BF16, F16 or F32"
         )
 
@@ -225,12 +230,13 @@ def refuse_codes(files: Sequence[Path], config: Mapping[str, Any]) -> None:
 def require_adapter_fit(files: Sequence[Path], model_path: Path, *, label: str) -> None:
     """Raise ``CheckpointError`` if the adapter's factors do not fit the model in ``model_path``.
 
-    Compares layers and width. peft silently drops the factors of layers that the model does not have.
+    The number of layers and the hidden size are compared. peft silently drops factors of layers that the model does not
+    have.
     """
     fault = _find_misfit(stored_tensors(files), _load_text_config(model_path))
     if fault is not None:
         raise CheckpointError(
-            f"{label}: its adapter {fault} of {model_path}: it was trained on another model; name that model as "
+            f"{label}: its adapter {fault} of {model_path}, so it was trained on another model; set that model as "
             f"base_model_name_or_path in {files[0].parent / 'adapter_config.json'}, or pass --base"
         )
 
@@ -245,7 +251,7 @@ def _find_misfit(factors: Sequence[StoredTensor], config: dict[str, Any]) -> str
         return f"changes layer {deepest}, beyond the {layers} layers"
     widths = {tensor.shape[-1] for tensor in factors if _HIDDEN_INPUT.search(tensor.name)}
     if width is not None and len(widths) == 1 and widths != {width}:
-        return f"is for a width of {widths.pop():,}, not the {width:,}"
+        return f"is for hidden size {widths.pop():,}, not the {width:,}"
     return None
 
 
@@ -254,13 +260,13 @@ def _load_text_config(model_path: Path) -> dict[str, Any]:
     try:
         config = json.loads((model_path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return {}  # reported when the model is loaded
+        return {}  # the error is reported when the model is loaded
     inner = config.get("text_config") if isinstance(config, dict) else None
     return inner if isinstance(inner, dict) else config if isinstance(config, dict) else {}
 
 
 def tensor_bytes(tensor: StoredTensor, *, at_a_time: int = _CHUNK_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of ``tensor``, little endian and row by row."""
+    """Yield the bytes of ``tensor`` in little-endian, row-major order."""
     return _chunks(tensor.file, tensor.start, tensor.end, at_a_time)
 
 
@@ -268,18 +274,18 @@ def _weight_map(index: Path) -> dict[str, str]:
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise IncompleteCheckpointError(f"{index.name} is not a list of shards") from None
+        raise IncompleteCheckpointError(f"{index.name} has no list of shards") from None
     if not isinstance(weight_map, dict) or not weight_map:
         raise IncompleteCheckpointError(f"{index.name} lists no shard")
     if not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise IncompleteCheckpointError(f"{index.name} lists a shard that is no file name")
+        raise IncompleteCheckpointError(f"{index.name} lists a shard that is not a file name")
     return weight_map
 
 
 def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
     """Return the tensors of a safetensors file.
 
-    Format: 8 bytes of header length, little endian; a JSON header; the tensors' bytes.
+    Format: 8 bytes of header length (little endian), a JSON header, and the bytes of the tensors.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -319,7 +325,7 @@ def _read_header(file: Path, *, plain: bool = True) -> list[StoredTensor]:
 
 
 def _removed(name: str, short: str, patterns: Sequence[str]) -> str:
-    """Return the first part of ``name`` that is missing in ``short``; empty if they are equal."""
+    """Return the first component of ``name`` that is missing in ``short``; empty if the names are equal."""
     matches = [] if name == short else [match[0] for pattern in patterns if (match := re.search(pattern, name))]
     return matches[0] if matches else ""
 

@@ -1,8 +1,8 @@
 """Problem sets: built-in generators, reasoning-gym, files, and benchmarks.
 
-Outside packages add a task through the entry-point group ``oversharp.tasks``: a callable
-``(argument: str, *, limit: int | None, seed: int) -> Iterable[Problem]``, where ``argument`` is the text after the
-colon in ``--task NAME:ARGUMENT`` (empty without one).
+Other packages add a task through the entry-point group ``oversharp.tasks``. The entry point is a callable ``(argument:
+str, *, limit: int | None, seed: int) -> Iterable[Problem]``. ``argument`` is the text after the colon in ``--task
+NAME:ARGUMENT``; it may be empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
 
 ENTRY_POINT_GROUP = "oversharp.tasks"
-#: Size of a generated problem set without a limit.
+#: Number of generated problems if no limit is given.
 DEFAULT_GENERATED = 100
 
 _BUILT_IN = ("benchmark", "countdown", "reasoning_gym", "word_problems")
@@ -41,13 +41,13 @@ def load_problems(
     """Return the gradable problems of a JSONL or Parquet file, or of a task by name; at least one.
 
     Args:
-        problems_file: exactly one of ``problems_file`` and ``task`` (see ``task_names``) must be given.
-        limit: keep the first problems of a file or benchmark; number of problems of a generator (default 100).
-        seed: seed of generators, and of benchmarks whose limit samples problems at random.
-        repeated: list for the locations of duplicates in a file, which are left out; None raises an error for them.
-        verifier: replaces the problems' own verifier; ``limits`` bound it if it is the user's code.
-        gold: whether a response must state any or all members of a gold that is a list.
-        answer_in_thoughts: accept a box in a model's thoughts if no answer follows them.
+        problems_file: exactly one of ``problems_file`` and ``task`` (see ``task_names``) must be given. limit: keep the
+        first problems of a file or benchmark; number of problems of a generator (default 100). seed: seed of
+        generators, and of benchmarks whose limit samples problems at random. repeated: list to which the locations of
+        duplicates in a file are added; these are skipped. With None a duplicate is an error. verifier: replaces the
+        problems' own verifier. ``limits`` apply if it is the user's code. gold: whether a response must state any or
+        all members of a gold that is a list. answer_in_thoughts: accept a boxed answer in the model's thinking if no
+        answer follows it.
 
     Raises:
         ProblemError: a problem or task that cannot be loaded or graded.
@@ -58,7 +58,7 @@ def load_problems(
     oversharp.diagnostics.records.errors.ProblemError: task 'contdown' is unknown; did you mean: countdown
     """
     if (problems_file is None) == (task is None):
-        raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), and not both")
+        raise ProblemError("give either a problem file (--problems FILE) or a task (--task NAME), not both")
     if limit is not None and limit < 1:
         raise ProblemError(f"the limit on problems is {limit}; give at least 1")
     named = None if verifier is None else named_verifier(verifier, limits)
@@ -81,7 +81,7 @@ def load_problems(
 
 
 def task_names() -> tuple[str, ...]:
-    """Return the names that ``--task`` accepts; ``NAME`` is any generator of reasoning-gym.
+    """Return the names that ``--task`` accepts. ``NAME`` stands for any generator of reasoning-gym.
 
     >>> task_names()[:2]
     ('benchmark:aime24', 'benchmark:aime25')
@@ -99,7 +99,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def suggested_max_tokens(task: str | None) -> int | None:
-    """Return the longest response of the task in tokens, with the end token; None if unknown.
+    """Return the length of the task's longest response in tokens, end token included; None if unknown.
 
     >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
     (6, None)
@@ -116,7 +116,7 @@ def _load_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
     if name == "countdown" and not argument:
         from oversharp.diagnostics.tasks.countdown import problems
 
-        # no seed: another one would audit on problems that the model was trained on
+        # the seed is not used: with another seed, the audit would contain problems of the training split
         return problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
     if name == "reasoning_gym":
         from oversharp.diagnostics.tasks.reasoning_gym import generated_problems

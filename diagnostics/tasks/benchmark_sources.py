@@ -1,4 +1,4 @@
-"""Rows of a benchmark's data set: from a local copy, or from the hub at a pinned commit."""
+"""Load the rows of a benchmark's data set from a local copy, or from the hub at a pinned commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from oversharp.diagnostics.records.errors import ProblemError
 from oversharp.diagnostics.tasks.files import Row, read_rows
 
-#: Environment variable: a directory with local copies, each under its benchmark's name.
+#: Environment variable with a directory of local copies. Each copy has the name of its benchmark.
 FOLDER_VARIABLE = "OVERSHARP_BENCHMARKS"
 _FILE_SUFFIXES = ("", ".jsonl", ".parquet")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -22,7 +22,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubData:
-    """One split of a data set on the hub. ``revision`` is a full commit hash: a branch would move."""
+    """One split of a data set on the hub. ``revision`` is a full commit hash, because a branch can change."""
 
     path: str
     revision: str
@@ -31,10 +31,10 @@ class HubData:
 
 
 def data_rows(name: str, data: HubData, local: Path | None = None) -> Generator[Row, None, None]:
-    """Yield the rows of benchmark ``name`` in the order of the data set, under the hub's own column names.
+    """Yield the rows of benchmark ``name`` in the order of the data set, with the column names of the hub.
 
-    ``local``: a JSONL or Parquet file, a ``save_to_disk`` directory, or a directory with the hub's files. Default: the
-    copy called ``name`` in the directory of OVERSHARP_BENCHMARKS, else the hub. Raises ``ProblemError`` with the
+    ``local`` is a JSONL or Parquet file, a ``save_to_disk`` directory, or a directory with the hub's files. Default:
+    the copy called ``name`` in the directory of OVERSHARP_BENCHMARKS, else the hub. Raises ``ProblemError`` with the
     command that makes a local copy.
     """
     path = local or _find_copy(name)
@@ -42,7 +42,7 @@ def data_rows(name: str, data: HubData, local: Path | None = None) -> Generator[
 
 
 def how_to_copy(name: str, data: HubData) -> str:
-    """Return the command that makes a local copy on a machine with a network, and the flag that uses it."""
+    """Return a hint with the command that makes a local copy on a networked machine, and the flag that uses it."""
     config = f', "{data.config}"' if data.config else ""
     return (
         f"on a machine with a network, run: python -c 'from datasets import load_dataset; load_dataset("
@@ -57,7 +57,9 @@ def _find_copy(name: str) -> Path | None:
         return None
     folder = Path(value).expanduser()
     if not folder.is_dir():
-        raise ProblemError(f"{FOLDER_VARIABLE}={value}: no such directory; set it to the one with copies, or unset it")
+        raise ProblemError(
+            f"{FOLDER_VARIABLE}={value}: no such directory; set it to the directory with the local copies, or unset it"
+        )
     candidates = (folder / f"{name}{suffix}" for suffix in _FILE_SUFFIXES)
     return next((path for path in candidates if path.exists()), None)
 
@@ -74,7 +76,7 @@ def _local_rows(path: Path, name: str, data: HubData) -> Generator[Row, None, No
             if isinstance(loaded, datasets.DatasetDict):
                 if data.split not in loaded:
                     splits = ", ".join(sorted(loaded))
-                    raise ProblemError(f'{path}: no split "{data.split}" among {splits}; save that split')
+                    raise ProblemError(f'{path}: no split "{data.split}", only {splits}; save that split')
                 loaded = loaded[data.split]
         else:
             loaded = datasets.load_dataset(str(path), data.config, split=data.split)
@@ -92,12 +94,12 @@ def _hub_rows(name: str, data: HubData) -> Generator[Row, None, None]:
         loaded = datasets.load_dataset(data.path, data.config, split=data.split, revision=data.revision)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ProblemError(f"{where} cannot be fetched ({_one_line(error)}); {how_to_copy(name, data)}") from error
-    # without a network, datasets takes the newest commit in its cache instead of the given revision
+    # without a network, datasets returns the newest commit in its cache instead of the requested revision
     configs = {Path(file["filename"]).parent.name for file in loaded.cache_files}
     others = sorted(commit for commit in configs - {data.revision} if _COMMIT.fullmatch(commit))
     if others:
         raise ProblemError(
-            f"{where}: the cache of datasets holds {data.path} at {others[0]}, not at {data.revision}; "
+            f"{where}: the cache of datasets has {data.path} at {others[0]}, not at {data.revision}; "
             f"{how_to_copy(name, data)}"
         )
     return _numbered(loaded, where)

@@ -1,7 +1,7 @@
-"""Benchmarks by name, through ``datasets``: from the hub at a pinned commit, or from a local copy.
+"""Benchmarks by name, loaded with ``datasets`` from the hub at a pinned commit, or from a local copy.
 
-``benchmark:gsm8k`` reads from the directory of OVERSHARP_BENCHMARKS, else from the hub or its cache;
-``benchmark:gsm8k=PATH`` reads a copy. docs/benchmarks.md lists data sets, commits and fields.
+``benchmark:gsm8k`` uses the copy in the directory of OVERSHARP_BENCHMARKS, else the hub or its cache.
+``benchmark:gsm8k=PATH`` uses the copy at PATH. docs/benchmarks.md lists data sets, commits and fields.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from oversharp.diagnostics.tasks.files import Row, parse_problem
 from oversharp.diagnostics.verifiers import Verifiers
 from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed
 
-#: End of every multiple-choice prompt.
+#: Last sentence of every multiple-choice prompt.
 LETTER_REQUEST = "Answer with the letter of the correct option."
 
 AnswerForm = Literal["plain", "hashes", "boxed", "list"]
 
 _E_NOTATION = re.compile(r"(-?\d+(?:\.\d+)?)[eE]([+-]?\d+)", re.ASCII)
-# Minerva has -1./3 and np.arcsin(10/13), which math-verify cannot parse
+# Minerva has golds such as -1./3 and np.arcsin(10/13), which math-verify cannot parse
 _POINT_WITHOUT_DIGITS = re.compile(r"(?<=\d)\.(?=/)")
 _OF_NUMPY = re.compile(r"\bnp\.(arcsin|arccos|arctan|sin|cos|tan|exp|log)(?=\()")
 # a few solutions of MATH end with "\boxed 2$"
@@ -41,10 +41,11 @@ _LEVEL = re.compile(r"(?:Level )?(\d+)", re.ASCII)
 class Benchmark:
     """Source of a benchmark, and the meaning of its columns.
 
-    ``question``, ``answer``, ``options``, ``context``, ``difficulty`` are names of columns. ``answer_form``: "plain",
-    the answer itself; "hashes", after ``####``; "boxed", in the last box of a solution; "list", items to be joined by
-    commas. With ``options`` the question is multiple choice and the answer the label of an option. ``limit_draws``: a
-    limit samples problems at random, since the first ones have the same subject, or as the papers do.
+    ``question``, ``answer``, ``options``, ``context``, ``difficulty`` are names of columns. ``answer_form`` is the form
+    of the answer column: "plain" (the answer alone), "hashes" (after ``####``), "boxed" (in the last box of a
+    solution), or "list" (items to be joined by commas). With ``options`` the question is multiple choice, and the
+    answer is the label of an option. ``limit_draws``: with a limit, problems are sampled at random. Used if the first
+    problems have the same subject, or the papers sample at random.
     """
 
     title: str
@@ -65,7 +66,7 @@ class Benchmark:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a copy must have."""
+        """Columns that a local copy must have."""
         return (self.question, self.answer) if self.options is None else (self.question, self.options, self.answer)
 
 
@@ -174,7 +175,10 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 
 
 def get_benchmark(name: str) -> Benchmark:
-    """Return the benchmark called ``name``. Raises ``ProblemError`` with the nearest names."""
+    """Return the benchmark called ``name``.
+
+    Raises ``ProblemError`` with the nearest known names.
+    """
     if name not in BENCHMARKS:
         asked, known = f"benchmark:{name}", (f"benchmark:{known}" for known in BENCHMARKS)
         raise ProblemError(f"task {asked!r} is unknown; {nearest_names(asked, known)}")
@@ -182,11 +186,12 @@ def get_benchmark(name: str) -> Benchmark:
 
 
 def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """Return the problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` different ones.
+    """Return the problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` distinct ones.
 
-    A limit keeps the first problems, or samples them by ``seed`` if ``limit_draws``; a larger limit contains the
-    problems of a smaller one. A published benchmark cannot be fixed, so faults that are errors in a user's file are
-    accepted here: problems with an answer that "math" cannot parse get the verifier "exact", duplicates are left out.
+    A limit keeps the first problems, or samples them by ``seed`` if ``limit_draws``. A larger limit contains the
+    problems of a smaller one. A published benchmark cannot be fixed, so some faults that are errors in a user's file
+    are accepted here. Problems with an answer that "math" cannot parse get the verifier "exact", and duplicates are
+    skipped.
     """
     name, _, local = argument.partition("=")
     benchmark = get_benchmark(name)
@@ -207,7 +212,7 @@ def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0
 
 
 def text_answers_note(task: str, problems: Sequence[Problem]) -> str | None:
-    """Return a note on golds that are compared as text, since "math" cannot parse them; None without any."""
+    """Return a note on golds that "math" cannot parse and that are compared as text; None if there are none."""
     kind, _, argument = task.partition(":")
     name = argument.partition("=")[0]
     places = [place for place, problem in enumerate(problems, start=1) if problem.verifier == "exact"]
@@ -215,13 +220,13 @@ def text_answers_note(task: str, problems: Sequence[Problem]) -> str | None:
         return None
     shown = ", ".join(map(str, places[:10])) + (", …" if len(places) > 10 else "")
     return (
-        f"{len(places)} of {len(problems)} golds of benchmark:{name} cannot be parsed as mathematics and are compared "
-        f"as text, so that a correct answer in other words counts as wrong: problem {shown}"
+        f"{len(places)} of {len(problems)} golds of benchmark:{name} cannot be parsed as mathematics and are "
+        f"compared as text, so a correct answer that is worded differently counts as wrong: problem {shown}"
     )
 
 
 def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
-    r"""Return the gold from a benchmark's answer column; None if it does not have the expected form.
+    r"""Return the gold from a benchmark's answer column; None if the text does not have the expected form.
 
     >>> benchmark_answer("6 + 7 = 13\n#### 1,300", "hashes"), benchmark_answer(["$5$"], "list")
     ('1300', '$5$')
@@ -249,9 +254,9 @@ def benchmark_answer(value: Any, form: AnswerForm) -> str | None:
 
 
 def lettered_options(value: Any) -> dict[str, str] | None:
-    """Return label → text of each option, in order; None if ``value`` contains no options.
+    """Return the text of each option by label, in order; None if ``value`` contains no options.
 
-    A list is labelled A, B, …; a mapping has "label" and "text".
+    A list is labelled A, B, …; a mapping must have "label" and "text".
 
     >>> lettered_options(["red", "blue"]), lettered_options({"text": ["red", "blue"], "label": ["1", "2"]})
     ({'A': 'red', 'B': 'blue'}, {'1': 'red', '2': 'blue'})
@@ -290,18 +295,18 @@ def _gradable(problem: Problem, verifiers: Verifiers) -> Problem:
 
 
 def _translate_row(row: Row, benchmark: Benchmark) -> Row:
-    """Return the row under the field names of problem files, without other columns (solutions, images)."""
+    """Return the row with the field names of problem files, without other columns (solutions, images)."""
     for column in benchmark.columns:
         if column not in row.fields:
             columns = ", ".join(sorted(row.fields))
             raise ProblemError(
-                f'{row.where}: no column "{column}" among {columns}; is this a copy of {benchmark.data.path}?'
+                f'{row.where}: no column "{column}", only {columns}; pass a copy of {benchmark.data.path}'
             )
     translate = _open_question if benchmark.options is None else _multiple_choice
     prompt, gold, form = translate(row.fields, benchmark)
     if gold is None:
         raise ProblemError(
-            f'{row.where}: "{benchmark.answer}" is no answer ({form}); is this a copy of {benchmark.data.path}?'
+            f'{row.where}: "{benchmark.answer}" is not an answer ({form}); pass a copy of {benchmark.data.path}'
         )
     fields: dict[str, Any] = {"prompt": prompt, "answer": gold, "verifier": benchmark.verifier}
     level = _LEVEL.fullmatch(str(row.fields.get(benchmark.difficulty))) if benchmark.difficulty else None

@@ -1,4 +1,4 @@
-"""Related problems: clusters given with the problems, and prompts that are nearly equal."""
+"""Find related problems: by clusters given with the problems, or by nearly equal prompts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from oversharp.diagnostics.records.types import Problem
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-#: Value of ``--cluster``: no problems are related, and their fields are ignored.
+#: Value of ``--cluster`` that ignores all cluster fields: no problems are related.
 NONE = "none"
-#: Further fields that name the cluster of a problem without one; the first that it has counts.
+#: Other field names for a problem's cluster. The first field that the problem has is used.
 FIELDS = ("cluster", "group")
 
 
 def find_clusters(
     problems: Sequence[Problem], field: str | None, *, note: Callable[[str], None] = lambda text: None
 ) -> Mapping[str, str]:
-    """Return problem id → cluster for problems with one; the others are unrelated.
+    """Return problem id → cluster for the problems that have one; the others are unrelated.
 
-    ``field``: field of ``Problem.meta`` with the cluster; None takes the problem's own cluster, else one of ``FIELDS``;
-    "none" takes no clusters. ``note`` is called with a line if no two problems share a cluster.
+    ``field`` is the field of ``Problem.meta`` with the cluster. None uses the problem's own cluster, else one of
+    ``FIELDS``; "none" uses no clusters. ``note`` is called with a message if no two problems share a cluster.
 
-    Raises:
-        ConfigError: no problem has the field, or its value is neither text nor a number.
+    Raises ``ConfigError`` if no problem has the field, or its value is neither text nor a number.
 
     >>> pages = [Problem(task="t", prompt=f"{i}?", gold="1", verifier="exact", meta={"page": i // 2}) for i in range(4)]
     >>> sorted(find_clusters(pages, "page").values())
@@ -44,7 +43,7 @@ def find_clusters(
     if field is not None and not clusters:
         raise ConfigError(f"--cluster {field}: no problem has that field; {_known(problems, field)}")
     if clusters and len(set(clusters.values())) == len(clusters):
-        note(f"no two problems share a {field or 'cluster'}: all count as unrelated")
+        note(f"no two problems share a {field or 'cluster'}: all problems count as unrelated")
     return clusters
 
 
@@ -58,47 +57,48 @@ def _value(problem: Problem, field: str | None) -> str | int | float | None:
     if field is None:
         return None
     raise ConfigError(
-        f"--cluster {field}: is a {type(value).__name__} at problem {problem.source_id or problem.problem_id}; pass a "
-        "field of text or numbers"
+        f"--cluster {field}: its value is a {type(value).__name__} at problem "
+        f"{problem.source_id or problem.problem_id}; pass a field with texts or numbers"
     )
 
 
 def _known(problems: Sequence[Problem], field: str) -> str:
     fields = sorted({name for problem in problems for name in problem.meta})
-    return nearest_names(field, fields) if fields else "problems have no further fields"
+    return nearest_names(field, fields) if fields else "the problems have no other fields"
 
 
-#: Least share of common runs of words (Jaccard index) of near-duplicate prompts.
+#: Smallest Jaccard index of the word n-grams (runs) of two near-duplicate prompts.
 LEAST_SHARED = 0.6
-#: Runs of words in more than this share of a task's prompts belong to its instructions and do not count.
+#: An n-gram in more than this share of a task's prompts is part of the instructions and is ignored.
 COMMON_TO_TASK = 0.5
-#: Number of words in a run.
+#: Length of an n-gram in words.
 WORDS_IN_RUN = 3
-#: A prompt with fewer different runs of words is too short to compare.
+#: Prompts with fewer distinct n-grams are too short to compare.
 FEWEST_RUNS = 12
 
 _NUMBER = re.compile(r"\d+(?:[.,/]\d+)*")
 _NAME = re.compile(r"\b[^\W\d_]*[A-ZÀ-ÖØ-Þ][^\W\d_]*")
-# a word, a number or a name; a character in scripts without spaces
+# one token: a word, a number or a name, or one character of a script without spaces
 _WORD = re.compile(r"[#@]|[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+")
 _N_FEATURES = 1 << 22
 _ROWS_AT_ONCE = 1024
 
 
 def find_near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    """Return whether each prompt nearly equals another one of its task: a Jaccard index of at least 0.6.
+    """Return whether each prompt is a near-duplicate of another of its task: a Jaccard index of at least 0.6.
 
-    Compared are the runs of three words in a prompt. All numbers are the same token, and so are all capitalised words,
-    most of which are names: "Ann has 3 pears" equals "Bob has 12 pears".
+    The Jaccard index is that of the word trigrams (``runs``) of two prompts. All numbers are the same token, and so are
+    all capitalised words, most of which are names: "Ann has 3 pears" equals "Bob has 12 pears".
 
-    Runs in more than half of a task's prompts do not count. They are instructions, or the form of a set that is a
-    single template: problems from one generator are independent draws, not related by their form. For the same reason
-    prompts with fewer than 12 different runs, such as ``6 7 12 = 54 :`` or "What is 3 + 4?", are never near-duplicates.
-    The intended case is many templates with a few variants each: there the templates were sampled, not the variants.
+    Trigrams in more than half of a task's prompts are ignored. They are instructions, or the form of a set with a
+    single template. Problems from one generator are independent draws: their common form does not make them related.
+    For the same reason prompts with fewer than 12 distinct trigrams, such as ``6 7 12 = 54 :`` or "What is 3 + 4?", are
+    never near-duplicates. The intended case is many templates with a few variants each: there the templates were
+    sampled, not the variants.
 
-    Only the rarest runs of each prompt are looked up: two sets with a Jaccard index of at least t share one of the
-    (1 − t) n + 1 rarest of either. So 10,000 prompts take seconds (Bayardo, Ma, Srikant 2007, "Scaling Up All Pairs
-    Similarity Search").
+    Only the rarest trigrams of each prompt are looked up. Two sets with a Jaccard index of at least t share one of the
+    (1 − t) n + 1 rarest elements of either set. So 10,000 prompts take seconds (Bayardo, Ma, Srikant 2007, "Scaling Up
+    All Pairs Similarity Search").
 
     >>> text = "{} buys {} boxes of pencils, gives half of them to a friend and loses {} on the way home. How many now?"
     >>> variants = [text.format("Ann", 4, 1), text.format("Bob", 10, 3)]
@@ -117,7 +117,7 @@ def find_near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[n
 
 
 def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    if len(prompts) < 3:  # with two prompts every shared run is in more than half
+    if len(prompts) < 3:  # with two prompts, every shared n-gram is in more than half of the prompts
         return np.zeros(len(prompts), dtype=bool)
     runs = _runs(prompts)
     df_F = np.bincount(runs.indices, minlength=runs.shape[1])
@@ -127,7 +127,7 @@ def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
     runs.data[np.repeat(np.diff(runs.indptr) < FEWEST_RUNS, np.diff(runs.indptr))] = 0
     runs.eliminate_zeros()
     size_P = np.diff(runs.indptr)
-    # equal rows are compared once: a template may have thousands of variants
+    # compare equal rows only once, because a template may have thousands of variants
     first, row_P, n_R = _distinct(runs)
     near_R = n_R > 1
     near_R |= _near_pairs(runs[first], size_P[first], df_F)
@@ -135,7 +135,7 @@ def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
 
 
 def _runs(prompts: Sequence[str]) -> csr_matrix:
-    """Return the runs of words in each prompt, one row per prompt."""
+    """Return the n-grams of each prompt as a sparse matrix, one row per prompt."""
     from sklearn.feature_extraction.text import HashingVectorizer  # slow to import
 
     vectorizer = HashingVectorizer(
@@ -145,7 +145,7 @@ def _runs(prompts: Sequence[str]) -> csr_matrix:
 
 
 def _runs_of(prompt: str) -> list[str]:
-    r"""Return the runs of words in a prompt, with a token for all numbers and one for all names.
+    r"""Return the n-grams of a prompt, after replacing every number by one token and every name by another.
 
     >>> _runs_of("Ann has 3,5 pears.")
     ['@ has #', 'has # pears']
@@ -157,7 +157,7 @@ def _runs_of(prompt: str) -> list[str]:
 def _distinct(
     runs: csr_matrix,
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " problem"], Int[np.ndarray, " row"]]:
-    """Return the first row of each group of equal rows, the group of every row, and the size of each group."""
+    """Return the first row of each group of equal rows, the group of each row, and the size of each group."""
     runs.sort_indices()
     keys = [runs.indices[start:end].tobytes() for start, end in zip(runs.indptr[:-1], runs.indptr[1:], strict=True)]
     _, first, row_P, n_R = np.unique(
@@ -169,14 +169,14 @@ def _distinct(
 def _near_pairs(
     runs: csr_matrix, size_R: Int[np.ndarray, " row"], df_F: Int[np.ndarray, " run"]
 ) -> Bool[np.ndarray, " row"]:
-    """Return whether another row shares ``LEAST_SHARED`` of all runs with each row."""
+    """Return for each row whether its Jaccard index with another row is at least ``LEAST_SHARED``."""
     rarest = _rarest(runs, df_F)
     near_R = np.zeros(runs.shape[0], dtype=bool)
     for start in range(0, runs.shape[0], _ROWS_AT_ONCE):
         pairs = (rarest[start : start + _ROWS_AT_ONCE] @ rarest.T).tocoo()
         left, right = pairs.row + start, pairs.col
         left, right = left[left < right], right[left < right]
-        for first in range(0, len(left), 1 << 18):  # blocks bound the memory
+        for first in range(0, len(left), 1 << 18):  # in blocks to limit memory
             a, b = left[first : first + (1 << 18)], right[first : first + (1 << 18)]
             shared = np.asarray(runs[a].multiply(runs[b]).sum(axis=1)).ravel()
             near = shared >= LEAST_SHARED * (size_R[a] + size_R[b] - shared)
@@ -185,7 +185,7 @@ def _near_pairs(
 
 
 def _rarest(runs: csr_matrix, df_F: Int[np.ndarray, " run"]) -> csr_matrix:
-    """Return the rarest runs of each row; a near row has at least one of them."""
+    """Return the rarest n-grams of each row. Two near-duplicates share at least one of them."""
     row_N = np.repeat(np.arange(runs.shape[0]), np.diff(runs.indptr))
     order = np.lexsort((runs.indices, df_F[runs.indices], row_N))
     rank_N = np.empty(len(order), dtype=np.int64)

@@ -2,11 +2,11 @@
 
 A problem ``6 7 12 = 54 :`` gives three distinct integers of 1..12 in ascending order and a target of 1..99. A response
 such as ``6 * 7 + 12`` uses each number once with ``+ - *``, usual precedence, no brackets. Three numbers allow 54
-expressions, so the correct modes of a problem are enumerated, and measures (Definition 2.1 of [A], arXiv 2601.15609;
-pass@k) can be computed exactly instead of estimated.
+expressions, so all correct responses (modes) of a problem can be enumerated. Measures (Definition 2.1 of [A], arXiv
+2601.15609; pass@k) can then be computed exactly instead of estimated.
 
-Problems with the same numbers are on purpose on both sides of the train / held-out split: that is the semantic coupling
-by which training on one problem changes another.
+Problems with the same numbers are in both the train split and the held-out split on purpose. Through this semantic
+coupling, training on one problem changes another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NUMBERS_PER_QUERY = 3
 MAX_TARGET = 99
 HELD_OUT_SHARE = 0.2
 N_AUDIT = 100
-#: Tokens of one response: three numbers, two operators, the end token.
+#: Tokens of a response: three numbers, two operators and the end token.
 RESPONSE_TOKENS = 2 * NUMBERS_PER_QUERY
 
 
@@ -83,7 +83,7 @@ def expressions(numbers: tuple[int, ...]) -> dict[int, tuple[str, ...]]:
 
 @cache
 def modes(query: Query) -> tuple[str, ...]:
-    """Return every correct response to ``query``, sorted; a mode is the exact string.
+    """Return every correct response to ``query``, sorted. Each distinct string is a mode.
 
     >>> modes(Query((1, 2, 3), 7))
     ('1 + 2 * 3', '1 + 3 * 2', '2 * 3 + 1', '3 * 2 + 1')
@@ -92,13 +92,13 @@ def modes(query: Query) -> tuple[str, ...]:
 
 
 def wrong_expressions(query: Query) -> tuple[tuple[str, ...], ...]:
-    """Return expressions with the right numbers that miss the target, grouped by their value."""
+    """Return the expressions that use the right numbers but miss the target, grouped by value."""
     return tuple(group for result, group in expressions(query.numbers).items() if result != query.target)
 
 
 @cache
 def split_queries(seed: int = 0) -> tuple[tuple[Query, ...], tuple[Query, ...]]:
-    """Return all solvable queries, shuffled by ``seed`` and divided into (train, held out).
+    """Return all solvable queries, shuffled by ``seed`` and split into (train, held out).
 
     >>> [len(part) for part in split_queries()]
     [1599, 399]
@@ -115,7 +115,7 @@ def split_queries(seed: int = 0) -> tuple[tuple[Query, ...], tuple[Query, ...]]:
 
 
 def problem(query: Query) -> Problem:
-    """Return the query as a problem whose modes are enumerated."""
+    """Return the query as a problem with all its modes."""
     return Problem(
         task=TASK,
         prompt=query.prompt,
@@ -127,10 +127,10 @@ def problem(query: Query) -> Problem:
 
 
 def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """Return the problems of one split, in shuffled order; ``audit`` is the first 100 of the held-out ones.
+    """Return the problems of one split, in shuffled order. ``audit`` is the first 100 of the held-out split.
 
-    ``seed`` determines the split: train and audit a model with the same one. Raises ``ProblemError`` for
-    an unknown split or a limit below 1.
+    ``seed`` determines the split, so use the same seed for training and audit. Raises ``ProblemError`` for an unknown
+    split or a limit below 1.
 
     >>> audit = problems()
     >>> len(audit), sum(len(problem.modes) for problem in audit)

@@ -1,14 +1,16 @@
-"""Problems from a file: JSON Lines or Parquet.
+"""Load problems from a JSON Lines or Parquet file.
 
-Fields: ``prompt`` and ``answer`` (text or number); optional ``modes`` (every accepted response), ``id``, ``verifier``,
-``task``, ``difficulty`` (number), ``cluster``. Further fields go to ``meta``, where a verifier may look for its rules.
+Required fields: ``prompt`` and ``answer`` (text or number). Optional: ``modes`` (every accepted response), ``id``,
+``verifier``, ``task``, ``difficulty`` (number), ``cluster``. All other fields are stored in ``meta``, where a verifier
+can use them.
 
 Problems of one ``cluster`` (text or number), such as variants of a template, do not count as independent in a verdict.
-The cluster is not part of a problem's identity, so adding it later keeps the samples. ``group`` replaces a missing
-``cluster``, and the gradient kernel finds related problems by it (without it, problems of one task are related).
+The cluster is not part of a problem's identity, so you can add it later and keep the samples. ``group`` replaces a
+missing ``cluster``. The gradient kernel also uses ``group`` to find related problems; without it, problems of one task
+are related.
 
-Without ``verifier`` a problem is graded by "modes" if it lists modes, else by "math". Modes override ``verifier``: a
-response is correct if and only if it is one of them.
+If ``verifier`` is missing, a problem is graded by "modes" if it lists modes, else by "math". Modes override
+``verifier``: a response is correct if and only if it is one of them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 _FIELDS = frozenset({"prompt", "answer", "modes", "id", "verifier", "task", "difficulty", "cluster"})
-# names of these fields in other data sets
+# names of the fields prompt and answer in other data sets
 _OTHER_NAMES = {
     "prompt": ("question", "problem", "input", "query"),
     "answer": ("solution", "gold", "target", "final_answer", "ground_truth", "label"),
@@ -45,7 +47,7 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One record, and its location for messages: "problems.jsonl line 7"."""
+    """One record and its location for messages, such as "problems.jsonl line 7"."""
 
     where: str
     place: str  # "line 7"
@@ -55,13 +57,13 @@ class Row:
 def load_problem_file(
     path: Path, *, limit: int | None = None, repeated: list[str] | None = None, verifier: str | None = None
 ) -> tuple[Problem, ...]:
-    """Return the problems of ``path`` (``.parquet``, or JSON Lines under any other name), in file order.
+    """Return the problems of ``path`` in file order. Files not named ``.parquet`` are JSON Lines.
 
-    A duplicate problem is an error; with a list ``repeated`` it is left out, and its location added to the list.
+    A duplicate problem is an error. With a list ``repeated``, it is skipped, and its location is added to the list.
     ``verifier`` replaces the verifiers in the file. Raises ``ProblemError`` with the line (JSONL) or row (Parquet) for
     a problem that cannot be graded.
     """
-    with closing(read_rows(path)) as rows:  # a fault in a row would leave the file open
+    with closing(read_rows(path)) as rows:  # close the file even if a row raises an error
         return check_rows(islice(rows, limit), source=str(path), task=path.stem, repeated=repeated, verifier=verifier)
 
 
@@ -74,20 +76,20 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
     try:
         require_regular(path, or_open_pipe=True)
     except OSError as error:
-        raise ProblemError(f"{path}: {error.strerror}; write the problems to a file, and give that") from error
+        raise ProblemError(f"{path}: {error.strerror}; write the problems to a regular file") from error
     _refuse_stand_in(path)
     return _parquet_rows(path) if path.suffix.lower() == ".parquet" else _jsonl_rows(path)
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Raise ``ProblemError`` for a Git LFS pointer or a web page in place of the file; pipes are not checked."""
+    """Raise ``ProblemError`` for a Git LFS pointer or a web page instead of the file. Pipes are not checked."""
     if not path.is_file():
         return
     try:
         with path.open("rb") as content:
             why = detect_stand_in(content.read(START_BYTES))
     except OSError:
-        return  # raised again when the file is read
+        return  # reading the file raises this error again
     if why is not None:
         raise ProblemError(f"{path}: {why}")
 
@@ -100,9 +102,10 @@ def check_rows(
     repeated: list[str] | None = None,
     verifier: str | None = None,
 ) -> tuple[Problem, ...]:
-    """Return the problems of ``rows``, all gradable and without duplicates; ``task`` is for rows without one.
+    """Return the problems of ``rows``. All can be graded, and none is a duplicate.
 
-    See ``load_problem_file`` for ``repeated`` and ``verifier``. Without ``repeated`` a duplicate id is an error too.
+    ``task`` is the task of rows without one. See ``load_problem_file`` for ``repeated`` and ``verifier``. Without
+    ``repeated`` a duplicate id is an error too.
     """
     problems: list[Problem] = []
     place_of_id: dict[str, str] = {}
@@ -138,11 +141,11 @@ def _jsonl_rows(path: Path) -> Generator[Row, None, None]:
                 try:
                     fields = json.loads(line, parse_constant=_refuse_constant)
                 except RecursionError as error:
-                    raise ProblemError(f"{where}: nested deeper than can be read; make it flat") from error
+                    raise ProblemError(f"{where}: nested too deeply; flatten it") from error
                 except ValueError as error:
                     raise ProblemError(f"{where}: {_not_read(error)}") from error
                 if not isinstance(fields, dict):
-                    raise ProblemError(f"{where}: {_kind(fields)} instead of an object; {_ACCEPTED}")
+                    raise ProblemError(f"{where}: is {_kind(fields)}, not an object; {_ACCEPTED}")
                 yield Row(where=where, place=f"line {number}", fields=fields)
     except UnicodeDecodeError as error:
         raise ProblemError(
@@ -169,21 +172,24 @@ def _parquet_rows(path: Path) -> Generator[Row, None, None]:
 
 
 def replace_verifier(problem: Problem, verifier: str) -> Problem:
-    """Return the problem with another verifier. Raises ``ProblemError`` if its modes are listed."""
+    """Return the problem with another verifier.
+
+    Raises ``ProblemError`` if the problem lists its modes.
+    """
     if problem.modes:
-        raise ProblemError(f"its modes are listed, and they override the verifier; leave out --verifier {verifier}")
+        raise ProblemError(f"the problem lists its modes, which override any verifier; leave out --verifier {verifier}")
     return replace(problem, verifier=verifier)
 
 
 def parse_problem(row: Row, task: str) -> Problem:
-    """Return the problem of a row; its fields are checked, its gold is not."""
+    """Return the problem of a row. Its fields are checked, but not whether its gold can be parsed."""
     fields = {name: value for name, value in row.fields.items() if value is not None}
     for name, value in fields.items():
         _refuse_unstorable(row, name, (name, value))
     modes = _modes(row, fields.get("modes"))
     prompt = _required(row, fields, "prompt")
     if not isinstance(prompt, str) or not prompt.strip():
-        raise ProblemError(f'{row.where}: "prompt" is {_kind(prompt)}; give the text that the model is to answer')
+        raise ProblemError(f'{row.where}: "prompt" is {_kind(prompt)}; give the prompt as text')
     answer = _gold(row, _required(row, fields, "answer"))
     if not answer.strip():
         raise ProblemError(f'{row.where}: "answer" is blank; give the accepted final answer')
@@ -221,7 +227,7 @@ def _text(row: Row, name: str, value: Any) -> str:
 
 
 def _gold(row: Row, value: Any) -> str:
-    """Return the gold; any member of a list is accepted."""
+    """Return the gold. A list becomes a gold that accepts any of its members."""
     if not isinstance(value, list):
         return _text(row, "answer", value)
     if not value:
@@ -252,30 +258,30 @@ def _difficulty(row: Row, value: Any) -> float | None:
     except OverflowError:
         difficulty = math.inf
     if not math.isfinite(difficulty):
-        raise ProblemError(f'{row.where}: "difficulty" is beyond every float; give a finite number')
+        raise ProblemError(f'{row.where}: "difficulty" exceeds the range of floats; give a finite number')
     return difficulty
 
 
 def _meta(row: Row, fields: Mapping[str, Any]) -> dict[str, Any]:
     meta = {name: value for name, value in fields.items() if name not in _FIELDS}
     try:
-        # Parquet has types that JSON lacks; the store keeps meta as JSON
+        # Parquet has types that JSON lacks, but the store saves meta as JSON
         return dict(json.loads(json.dumps(meta, allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise ProblemError(
-            f"{row.where}: a further field cannot be kept as JSON ({error}); remove or convert it"
+            f"{row.where}: an additional field cannot be stored as JSON ({error}); remove or convert it"
         ) from error
 
 
 def _refuse_unstorable(row: Row, name: str, value: Any, depth: int = 0) -> None:
-    """Raise ``ProblemError`` for half a surrogate pair, which UTF-8 cannot encode, or deep nesting."""
+    """Raise ``ProblemError`` for a lone surrogate, which UTF-8 cannot encode, or for deep nesting."""
     if isinstance(value, str):
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
             half = f"\\u{ord(value[error.start]):04x}"
             raise ProblemError(
-                f"{row.where}: {name!a} is not valid Unicode ({half} is half a character); remove or replace it"
+                f"{row.where}: {name!a} is not valid Unicode ({half} is a lone surrogate); remove or replace it"
             ) from error
     elif isinstance(value, dict | list | tuple):
         if depth > _MAX_NESTING:
@@ -291,11 +297,11 @@ def _refuse_duplicate(places: dict[str, str], key: str, row: Row, kind: str) -> 
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _not_read(error: ValueError) -> str:
-    """Return the fault of a line; a number too long for Python is valid JSON."""
+    """Return the fault of an unreadable line. A number that is too long for Python is valid JSON."""
     if "digits" in str(error) and not isinstance(error, json.JSONDecodeError):
         return f"a number of more than {sys.get_int_max_str_digits():,} digits; write it as text, in quotes"
     return f"not valid JSON ({_first_words(error)}); one object per line"

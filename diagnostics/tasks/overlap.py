@@ -1,7 +1,8 @@
-"""Overlap of an audit's problems with training data: prompts that are equal, or share a long run of words.
+"""Overlap of an audit's problems with training data: equal prompts, or prompts that share a word n-gram.
 
-Three kinds are distinguished: the same text; the same words, with any case, spaces and punctuation; a common run of
-words (13 by default, as in Brown et al. 2020, arXiv 2005.14165, appendix C).
+There are three kinds of overlap. "same text": equal texts. "same words": equal up to case, spaces and punctuation.
+"shared run": a common run of words (n-gram) of 13 words by default, as in Brown et al. 2020, arXiv 2005.14165, appendix
+C.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from oversharp.diagnostics.tasks.files import read_rows
 
 How = Literal["same text", "same words", "shared run"]
 WORDS = 13
-#: Runs of words in more than this share of the audit's prompts are instructions and do not count.
+#: An n-gram in more than this share of the audit's prompts is part of the instructions and is ignored.
 COMMON_TO_SET = 0.5
-#: With fewer prompts, no run of words counts as an instruction.
+#: With fewer prompts, every n-gram is used.
 FEWEST_PROMPTS = 4
 
 _PROMPTS = ("prompt", "question", "problem", "input", "query", "instruction")
@@ -32,9 +33,10 @@ _WORD = re.compile(r"\\[a-zA-Z]+|[^\W\d_]+|\d+(?:[.,]\d+)*|[-+*/=<>^]")
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """A problem of the audit that is in another set. ``place`` and ``other_place`` count from 1.
+    """A problem of the audit that overlaps with a prompt of another set.
 
-    ``shared``: share of the problem's runs of words that the other prompt contains, from 0 to 1.
+    ``place`` and ``other_place`` are positions, counted from 1. ``shared`` is the share of the problem's n-grams that
+    the other prompt contains, from 0 to 1.
     """
 
     place: int
@@ -49,7 +51,10 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True)
 class SetOverlap:
-    """Number of prompts of another set, and of the audit's problems in it, each counted once as its closest kind."""
+    """Number of prompts in another set, and how many problems of the audit overlap with it, by kind.
+
+    Each problem counts only once, as its closest kind.
+    """
 
     name: str
     n: int
@@ -62,7 +67,7 @@ class SetOverlap:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapResult:
-    """Result of ``check_problems``; ``found`` has the closest prompt in each set for each problem in it."""
+    """Result of ``check_problems``. ``found`` has, for each set and overlapping problem, the closest prompt."""
 
     name: str
     n: int
@@ -74,12 +79,12 @@ class OverlapResult:
 
 
 def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) -> OverlapResult:
-    """Compare the prompts of ``audit`` with those of each set of ``against``: files, or tasks by name.
+    """Compare the prompts of ``audit`` with those of each set in ``against`` (files, or tasks by name).
 
     Raises ``ProblemError`` for a set that cannot be read or has no prompts, and for fewer than 3 ``words``.
     """
     if words < 3:
-        raise ProblemError(f"--words {words}: any two prompts share so short a run; pass 3 or more, usually {WORDS}")
+        raise ProblemError(f"--words {words}: most prompts share n-grams this short; pass 3 or more (default {WORDS})")
     prompts = list(read_prompts(audit))
     index = _Index(prompts, words)
     sets, found = [], []
@@ -110,8 +115,8 @@ def check_problems(audit: str, against: Sequence[str], *, words: int = WORDS) ->
 def read_prompts(source: str) -> Iterator[str]:
     """Yield the prompts of a file (JSON Lines or Parquet), or of a task by name, in order.
 
-    A file may have them as ``prompt``, ``question``, ``problem``, ``input``, ``query`` or ``instruction``, as text or
-    as a chat, whose user messages count. Raises ``ProblemError``.
+    The field is ``prompt``, ``question``, ``problem``, ``input``, ``query`` or ``instruction``. Its value is a text, or
+    a chat, of which the user messages are used. Raises ``ProblemError``.
     """
     path = Path(source)
     if not path.exists() and not path.suffix and (":" in source or "/" not in source):
@@ -122,7 +127,7 @@ def read_prompts(source: str) -> Iterator[str]:
         name = next((name for name in _PROMPTS if row.fields.get(name)), None)
         text = _text_of(row.fields, name)
         if text is None:
-            raise ProblemError(f"{row.where}: no prompt, as text or as a chat, under any of {', '.join(_PROMPTS)}")
+            raise ProblemError(f"{row.where}: no prompt (text or chat) in any of the fields {', '.join(_PROMPTS)}")
         n += 1
         yield text
     if not n:
@@ -145,7 +150,7 @@ def _is_nearer(overlap: Overlap, other: Overlap) -> bool:
 
 
 class _Index:
-    """Index of an audit's prompts by text, by words and by runs of words."""
+    """Index of an audit's prompts by text, by words and by n-grams."""
 
     def __init__(self, prompts: Sequence[str], words: int) -> None:
         self._words = words
@@ -167,7 +172,9 @@ class _Index:
                 self._n_runs[place] += 1
 
     def find_overlaps(self, prompt: str) -> Iterator[tuple[int, How, float]]:
-        """Yield the audit's problems that overlap with a prompt, each once with the closest kind of overlap."""
+        """Yield the audit's problems that overlap with a prompt, with kind and share. Each occurs once, as its closest
+        kind.
+        """
         prompt_words = split_words(prompt)
         same = self._by_text.get(_as_text(prompt), [])
         yield from ((place, "same text", 1.0) for place in same)

@@ -1,6 +1,6 @@
-"""Presets by name: prompts and sampling settings of papers.
+"""Presets: prompts and sampling settings of papers, by name.
 
-The templates contain the turns of a chat, since a tokenizer's chat template may add a system turn or today's date.
+The templates contain the turns of a chat, because a tokenizer's chat template may add a system turn or today's date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptPreset:
-    """Prompt and sampling settings of a paper, named as the audit's settings; ``source`` cites it."""
+    """Prompt and sampling settings of a paper, with the field names of an audit's settings. ``source`` cites it."""
 
     title: str
     source: str
@@ -21,14 +21,14 @@ class PromptPreset:
     max_tokens: int
 
 
-#: Settings of an audit that a preset sets unless a flag or a TOML key does.
+#: Settings of an audit that a preset determines. Flags and TOML keys override it.
 PRESET_SETTINGS = ("prompt_template", "temperature", "top_p", "max_tokens")
 
 PRESETS: Mapping[str, PromptPreset] = {
     "two_stage": PromptPreset(
         title="The two-stage dynamic view, every model",
-        source="[B] (arXiv 2510.04028) C.2. It states no length for evaluation: 3,072 tokens leave 1,024 of its "
-        "context of 4,096 to the prompt.",
+        source="[B] (arXiv 2510.04028) C.2. The paper states no response length for evaluation. With 3,072 tokens, "
+        "1,024 of the context of 4,096 tokens remain for the prompt.",
         prompt_template=(
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
             "<|im_start|>user\n{prompt}\n"
@@ -54,8 +54,8 @@ PRESETS: Mapping[str, PromptPreset] = {
     ),
     "boundary_paradox_llama": PromptPreset(
         title="The reasoning boundary paradox, Llama-3.2-3B-Instruct",
-        source="[C] A.3 (Table 3) and A.4. The table lacks the end of the system turn, ends the user turn twice and "
-        "prints \\boxed{\\}: corrected to Llama's format. The tokenizer adds <|begin_of_text|>.",
+        source="[C] A.3 (Table 3) and A.4. Corrected to Llama's format: the table lacks the end of the system turn, "
+        "ends the user turn twice and prints \\boxed{\\}. The tokenizer adds <|begin_of_text|>.",
         prompt_template=(
             "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n\n<|eot_id|>"
             "<|start_header_id|>user<|end_header_id|>\n\n{prompt}\n"

@@ -1,4 +1,4 @@
-"""Problems from any generator of reasoning-gym, graded by the generator's own scorer."""
+"""Problems from any generator of reasoning-gym. The generator's own scorer grades them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from oversharp.diagnostics.verifiers.packing import pack
 
 
 def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:
-    """Return ``size`` different problems of ``generator`` under its default settings.
+    """Return ``size`` distinct problems of ``generator`` with its default settings.
 
-    ``meta`` contains the whole entry, so that grading needs only the store. The gold is empty if a generator accepts
-    many answers and gives none. Duplicates are replaced by further entries. Raises ``ProblemError`` for an unknown
-    generator, or one with fewer than ``size`` different problems.
+    ``meta`` contains the whole entry, so grading needs only the store. The gold is empty if a generator accepts many
+    answers and states none. Duplicates are replaced by more entries. Raises ``ProblemError`` for an unknown generator,
+    or one with fewer than ``size`` distinct problems.
     """
     generators = _generators()
     if generator not in generators:
         task, known = f"reasoning_gym:{generator}", (f"reasoning_gym:{name}" for name in generators)
         raise ProblemError(f"task {task!r} is unknown; {nearest_names(task, known)}")
-    with redirect_stdout(StringIO()):  # some generators print dots, which would break --json
+    with redirect_stdout(StringIO()):  # some generators print dots, which would corrupt --json output
         problems = _different_problems(generator, size=size, seed=seed)
     if len(problems) < size:
         raise ProblemError(
-            f"task 'reasoning_gym:{generator}' gave {plural(len(problems), 'different problem')} of {size}; "
+            f"task 'reasoning_gym:{generator}' generated only {plural(len(problems), 'distinct problem')} of {size}; "
             "lower the limit"
         )
     return problems
@@ -38,7 +38,7 @@ def generated_problems(generator: str, *, size: int, seed: int) -> tuple[Problem
 
 def _different_problems(generator: str, *, size: int, seed: int) -> tuple[Problem, ...]:
     by_prompt: dict[str, Problem] = {}
-    # more than ``size``, for duplicates (a fifth of coin_flip's entries); bounded, for generators of few problems
+    # more than ``size``, because entries repeat (a fifth in coin_flip); bounded for generators with few problems
     entries = _entries(generator, size=4 * size + 10, seed=seed)
     for problem in (_problem(generator, entry) for entry in entries):
         by_prompt.setdefault(problem.prompt, problem)
@@ -63,7 +63,7 @@ def _entries(generator: str, *, size: int, seed: int) -> Iterator[dict[str, Any]
         yield from islice(dataset, size)
     except (AssertionError, ValueError) as error:
         raise ProblemError(
-            f"task 'reasoning_gym:{generator}' cannot be generated under its default settings ({error})"
+            f"task 'reasoning_gym:{generator}' cannot be generated with its default settings ({error})"
         ) from error
 
 
@@ -71,7 +71,9 @@ def _problem(generator: str, entry: dict[str, Any]) -> Problem:
     try:
         packed = pack(entry)
     except TypeError as error:
-        raise ProblemError(f"task 'reasoning_gym:{generator}': its entries cannot be kept ({error})") from error
+        raise ProblemError(
+            f"task 'reasoning_gym:{generator}': its entries cannot be stored as JSON ({error})"
+        ) from error
     answer = entry["answer"]
     return Problem(
         task=f"reasoning_gym:{generator}",

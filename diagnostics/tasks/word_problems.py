@@ -1,9 +1,9 @@
 """Arithmetic word problems of one or two steps, with worked solutions, for small pretrained models.
 
 A problem has a person, things and numbers up to 20, and asks for a whole number in ``\\boxed{}``. A hash of its text
-puts it on one side of a split, so that ``word_problems`` has no problem of ``word_problems:train``. Worked solutions
-come in several ways (in words, as equations, in another order): the warm-up of a base determines how many ways it uses,
-and so what training can lose.
+determines its split, so ``word_problems`` and ``word_problems:train`` have no common problem. Worked solutions come in
+several ways (in words, as equations, in another order). The warm-up of a base determines how many ways the base uses,
+and so how many training can lose.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Split = Literal["train", "held_out"]
 
 TASK = "word_problems"
 MOST = 20
-#: A few more exist, but take many draws to find.
+#: There are slightly more, but random draws rarely find the last ones.
 MOST_PROBLEMS = 100_000
-#: One of this number of problems is held out.
+#: One of this number of problems is held out (a fraction of 1/4).
 HELD_OUT_OF = 4
-#: Longest response in tokens: solutions take 15 to 60.
+#: Token limit of a response. Solutions take 15 to 60 tokens.
 RESPONSE_TOKENS = 96
 ASKS = "Answer with a whole number in \\boxed{}."
 
@@ -35,7 +35,7 @@ _BOXES = ("bags", "baskets", "boxes", "drawers", "jars")
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """A word problem and the ways to solve it: worked solutions without the boxed answer."""
+    """A word problem and several ways to solve it: worked solutions without the boxed answer."""
 
     text: str
     answer: int
@@ -53,7 +53,7 @@ class Story:
 
 
 def problems(argument: str, *, limit: int, seed: int) -> tuple[Problem, ...]:
-    """Return ``limit`` different problems: held out, or for the argument ``train`` of the other side of the split.
+    """Return ``limit`` distinct problems: held out, or of the training split if ``argument`` is ``train``.
 
     Raises ``ProblemError`` for another argument, or too many problems.
 
@@ -61,9 +61,9 @@ def problems(argument: str, *, limit: int, seed: int) -> tuple[Problem, ...]:
     Clara fills 4 boxes with 2 stickers each and keeps 11 more. How many stickers are there? Answer with ...
     """
     if argument not in ("", "train"):
-        raise ProblemError(f"task '{TASK}:{argument}' is unknown; there are {TASK} and {TASK}:train")
+        raise ProblemError(f"task '{TASK}:{argument}' is unknown; use {TASK} or {TASK}:train")
     if limit > MOST_PROBLEMS:
-        raise ProblemError(f"task {TASK!r}: makes at most {MOST_PROBLEMS:,} different problems; lower --limit")
+        raise ProblemError(f"task {TASK!r}: has at most {MOST_PROBLEMS:,} distinct problems; lower --limit")
     split: Split = "train" if argument else "held_out"
     return tuple(
         Problem(task=TASK, prompt=story.prompt, gold=str(story.answer), verifier="math")
@@ -72,7 +72,7 @@ def problems(argument: str, *, limit: int, seed: int) -> tuple[Problem, ...]:
 
 
 def draw_stories(split: Split, n: int, *, seed: int) -> list[Story]:
-    """Return ``n`` different stories of one side of the split, by the seed."""
+    """Return ``n`` distinct stories of one split. They depend only on the seed."""
     rng, drawn = random.Random(f"{TASK} {split} {seed}"), dict[str, Story]()
     while len(drawn) < n:
         story = draw_story(rng, split)
@@ -81,7 +81,7 @@ def draw_stories(split: Split, n: int, *, seed: int) -> list[Story]:
 
 
 def draw_story(rng: random.Random, split: Split) -> Story:
-    """Draw a story of that side of the split; all kinds are equally likely."""
+    """Generate a random story of one split. All kinds of stories are equally likely."""
     while True:
         name, thing, box = rng.choice(_NAMES), rng.choice(_THINGS), rng.choice(_BOXES)
         story = rng.choice(_KINDS)(rng, name, thing, box)
@@ -90,7 +90,7 @@ def draw_story(rng: random.Random, split: Split) -> Story:
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a story is held out, for every seed."""
+    """Return whether a story is held out. This does not depend on the seed."""
     return int(content_hash(TASK, text), 16) % HELD_OUT_OF == 0
 
 
@@ -180,5 +180,5 @@ _KINDS = (_more, _fewer, _boxes, _boxes_and_more, _more_and_fewer, _shared)
 
 
 def _numbers(rng: random.Random, n: int, *, most: int) -> Sequence[int]:
-    """Return different numbers from 2, so that no step is trivial."""
+    """Return distinct numbers of at least 2, so that no step is trivial."""
     return rng.sample(range(2, most + 1), n)

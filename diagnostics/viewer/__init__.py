@@ -1,1 +1,4 @@
-"""``oversharp view``: a read-only browser page of a store's problems and responses, behind a token."""
+"""``oversharp view``: a read-only browser page of a store's problems and responses.
+
+An access token protects the page.
+"""

@@ -1,4 +1,4 @@
-"""Static copy of a selection: self-contained files that open from disk or from any web server."""
+"""Static copy of a selection: files that open from disk or from any web server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from oversharp.diagnostics.viewer.page import POLICY, page_files
 from oversharp.diagnostics.viewer.records import ProblemSide, ViewSelection, ViewStart
 from oversharp.diagnostics.viewer.viewer import Viewer
 
-#: Limits of a copy: distinct responses per answer, and distinct answers per checkpoint.
+#: Limits of a static copy: distinct responses per answer, and distinct answers per checkpoint.
 RESPONSES_PER_ANSWER, ANSWERS = 5, 40
 _HEAD = '<meta charset="utf-8">'
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenBundle:
-    """Summary of a written copy: ``n_problems`` of ``n_selected`` problems, with its size in bytes."""
+    """Summary of a written copy: ``n_problems`` of ``n_selected`` problems, and its size in bytes."""
 
     folder: Path
     n_problems: int
@@ -53,9 +53,8 @@ def write_bundle(
 ) -> WrittenBundle:
     """Write the first ``most`` problems of a selection to ``folder``, atomically.
 
-    Raises:
-        ConfigError: the selection is empty, or the folder exists and is not empty.
-        StoreError: the folder cannot be written.
+    Raises ``ConfigError`` if the selection is empty, or the folder exists and is not empty. Raises ``StoreError`` if
+    the folder cannot be written.
     """
     require_bundle_place(folder)
     listed = viewer.problems(selection)
@@ -88,7 +87,7 @@ def write_bundle(
                     n_responses += _write_problem(viewer, selection, copy, f"problem-{number}", problem.problem_id)
                     advance(1)
             n_bytes = sum(file.stat().st_size for file in copy.rglob("*") if file.is_file())
-            os.chmod(copy, 0o755)  # temporary directories are private
+            os.chmod(copy, 0o755)  # temporary directories are private by default
             if folder.is_dir():
                 folder.rmdir()
             shutil.move(copy, folder)
@@ -148,6 +147,6 @@ def _shorten_side(side: ProblemSide) -> ProblemSide:
 
 
 def _write(folder: Path, name: str, value: Any) -> None:
-    """Write a value as a script, the only kind of file that a page opened from disk may load. ASCII only."""
+    """Write a value as an ASCII script. A page opened from disk can only load data as a script."""
     text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
     (folder / "data" / f"{name}.js").write_text(f'oversharpData("{name}",{text});\n', encoding="ascii")

@@ -27,7 +27,7 @@ from oversharp.diagnostics.viewer.records import (
 
 #: Memory limit of queries, in GiB. Larger queries, such as counting all samples, spill to files next to the store.
 MEMORY_GIB = 0.5
-#: Maximum title length in characters: the list shows two lines.
+#: Largest title length in characters, because the list shows two lines.
 _TITLE_CAP = 200
 _EXTRAS = """
 SELECT is_base, step, problem_id, n_cut, n_lenient
@@ -45,9 +45,8 @@ def open_viewed(
 ) -> Store:
     """Open the store at ``path`` read-only and count its samples, which takes seconds per million samples.
 
-    Raises:
-        StoreError: there is no store, another process is writing it, or it has no audit with samples. If ``series`` is
-            given and missing, the error is raised before samples are counted.
+    Raises ``StoreError`` if there is no store, another process is writing it, or it has no audit with samples. If
+    ``series`` is missing, the error is raised before samples are counted.
     """
     store = open_for_reading(path)
     try:
@@ -63,10 +62,13 @@ def open_viewed(
 
 
 def list_series(store: Store) -> tuple[ViewedSeries, ...]:
-    """Return the series with graded samples of at least two checkpoints. Raise ``StoreError`` if there are none."""
+    """Return the series that have graded samples of at least two checkpoints.
+
+    Raises ``StoreError`` if there are none.
+    """
     audited = [str(name) for name in store.frame("SELECT series FROM current_audits ORDER BY series")["series"]]
     if not audited:
-        choose_series(store, None)  # raises, with a hint on how to run an audit
+        choose_series(store, None)  # raises an error with a hint on how to run an audit
     shown = tuple(series for name in audited if len((series := _viewed_series(store, name)).checkpoints) > 1)
     if not shown:
         raise StoreError(
@@ -98,7 +100,7 @@ def checkpoint_key(point: ComparedCheckpoint) -> str:
 
 
 def require_pair(series: Sequence[ViewedSeries], selection: ViewSelection) -> None:
-    """Raise ``ConfigError`` unless the selection is two different checkpoints of one of ``series``."""
+    """Raise ``ConfigError`` unless the selection is two different checkpoints of one series in ``series``."""
     chosen = next((viewed for viewed in series if viewed.name == selection.series), None)
     if chosen is None:
         names = ", ".join(viewed.name for viewed in series)
@@ -112,9 +114,9 @@ def require_pair(series: Sequence[ViewedSeries], selection: ViewSelection) -> No
 
 
 def list_problems(store: Store, selection: ViewSelection) -> ProblemList:
-    """Return all problems of both checkpoints, ignoring ``only`` and ``search``.
+    """Return all problems that both checkpoints have samples of, ignoring ``only`` and ``search``.
 
-    Raises ``StoreError`` if no problem has samples at both.
+    Raises ``StoreError`` if there is no such problem.
     """
     points = {checkpoint_key(checkpoint): checkpoint for checkpoint in checkpoints_of(store, selection.series)}
     before, after = points[selection.before], points[selection.after]
@@ -151,7 +153,7 @@ def _significance_order(change: Any) -> tuple[float, float, str]:
 def _doubtful_counts(
     store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint
 ) -> Mapping[str, tuple[tuple[int | None, int | None], tuple[int | None, int | None]]]:
-    """Return problem → (truncated samples, leniently graded samples), each as (before, after)."""
+    """Return problem → (truncated samples, leniently graded samples), each as a pair (before, after)."""
     counts: dict[str, dict[str, tuple[int | None, int | None]]] = {
         checkpoint_key(before): {},
         checkpoint_key(after): {},
@@ -172,7 +174,7 @@ def _count_or_none(count: Any) -> int | None:
 
 
 def _sentence(store: Store, series: str, before: ComparedCheckpoint, after: ComparedCheckpoint) -> str:
-    """Return the summary sentence of ``oversharp lost``, or "" if the later checkpoint is the base."""
+    """Return the summary sentence of ``oversharp lost``; empty if the later checkpoint is the base."""
     if after.is_base:
         return ""
     since = None if before.is_base else before.step
@@ -180,9 +182,10 @@ def _sentence(store: Store, series: str, before: ComparedCheckpoint, after: Comp
 
 
 def filter_problems(listed: ProblemList, only: str) -> tuple[ListedProblem, ...]:
-    """Return the problems that pass the filter ``only``. ``view.js`` has the same rules.
+    """Return the problems that pass the filter ``only``.
 
-    "fell" includes the lost problems, and "rose" the gained ones.
+    The filters are also implemented in ``view.js``. "fell" includes the lost problems, and "rose" includes the gained
+    ones.
     """
     rules: Mapping[str, Callable[[ListedProblem], bool]] = {
         "all": lambda problem: True,

@@ -1,4 +1,4 @@
-"""Files of the page, shared by the server and the static copy."""
+"""Files of the browser page, shared by the server and the static copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from oversharp.reports.pictures import palette
 
 _FOLDER = Path(__file__).parent / "page"
-#: Content security policy: only the page's own files load or run.
+#: Content security policy: the page may only load and run its own files.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
@@ -25,7 +25,7 @@ MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
 
 
 def page_files() -> dict[str, str]:
-    """Return file name → text, with the colours of the report."""
+    """Return file name → text. Colours are those of the report."""
     files = {name: (_FOLDER / name).read_text(encoding="utf-8") for name in MEDIA_TYPES}
     light, dark = palette.variables(palette.PLACEHOLDERS), palette.variables(palette.DARK)
     colours = f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"

@@ -1,14 +1,14 @@
-"""Records that ``oversharp view`` sends to its page as JSON. Pure."""
+"""Records that ``oversharp view`` sends to its page as JSON. No I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-#: Filters of the problem list; "all" is no filter.
+#: Filters of the problem list. "all" shows every problem.
 Only = Literal["all", "lost", "gained", "fell", "rose", "sure", "lenient", "cut"]
 ONLY: tuple[Only, ...] = get_args(Only)
-#: Key of the base. Its step is no key, because a checkpoint may have the same step.
+#: Key of the base. The base's step is not used as key, because a checkpoint may have the same step.
 BASE = "base"
 
 
@@ -41,7 +41,7 @@ class ViewedSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSelection:
-    """Two checkpoints of a series by key, a filter of problems, and a text to search for."""
+    """Two checkpoints of a series by key, a filter of problems, and a search text."""
 
     series: str
     before: str
@@ -52,7 +52,10 @@ class ViewSelection:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewStart:
-    """First state of the page. ``bundle`` marks a static copy of this selection; ``note`` describes its limits."""
+    """Initial state of the page.
+
+    ``bundle`` marks a static copy of this selection. ``note`` describes the limits of the copy.
+    """
 
     store: str
     series: tuple[ViewedSeries, ...]
@@ -63,9 +66,9 @@ class ViewStart:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedProblem:
-    """Row of the problem list with (before, after) counts of samples.
+    """Row of the problem list. Counts of samples are pairs (before, after).
 
-    ``cut`` counts truncated samples and ``lenient`` leniently graded ones; None if unknown.
+    ``cut`` counts truncated samples and ``lenient`` leniently graded samples; None if unknown.
     """
 
     problem_id: str
@@ -81,7 +84,7 @@ class ListedProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemList:
-    """Problems that both checkpoints have samples of, smallest adjusted p-value first."""
+    """Problems that both checkpoints have samples of, sorted by adjusted p value."""
 
     selection: ViewSelection
     names: tuple[str, str]
@@ -94,8 +97,8 @@ class ProblemList:
 class ListedResponse:
     """Distinct response, sampled ``n`` times.
 
-    ``hit``: it contains the searched text. ``cut``: it was truncated, None if unknown. ``why``: the reason why it was
-    not graded, "" if it was. ``lenient``: the reason to doubt that it is correct although it was accepted.
+    ``hit``: it contains the search text. ``cut``: it was truncated, None if unknown. ``why`` is the reason why it was
+    not graded, "" if it was. ``lenient`` is the reason to doubt an accepted response, "" if there is none.
     """
 
     response_id: str
@@ -114,8 +117,8 @@ class ListedResponse:
 class AnswerGroup:
     """Answer with its responses, most frequent first. The answer None means unparsed.
 
-    ``n`` counts its samples without greedy ones and ``n_responses`` its distinct responses. ``responses`` may be
-    shorter than that.
+    ``n`` counts its samples without greedy ones, and ``n_responses`` its distinct responses. ``responses`` may have
+    fewer.
     """
 
     answer: str | None
@@ -162,7 +165,7 @@ class ViewedProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScores:
-    """Per-token log-probabilities and entropies of a response under a checkpoint, in nats; None is −∞."""
+    """Log-probability and entropy of each token of a response under a checkpoint, in nats; None is −∞."""
 
     name: str
     logps: tuple[float | None, ...]
@@ -171,11 +174,11 @@ class TokenScores:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedResponse:
-    """Full text of a response, split into the text before its answer, the extracted answer, and the text after it.
+    """Full text of a response in three parts: the text before its answer, the answer, and the text after it.
 
-    If the answer is not found in the text, all of it is ``before``. ``pieces`` has the text of every token, and
-    ``scores`` the scores under the two checkpoints. If one of them is empty, ``why_no_pieces`` or ``why_no_scores``
-    gives the reason.
+    If the answer does not occur in the text, all of it is ``before``. ``pieces`` has the text of every token, and
+    ``scores`` the scores under the two checkpoints. If ``pieces`` or ``scores`` is empty, ``why_no_pieces`` or
+    ``why_no_scores`` is the reason.
     """
 
     before: str
@@ -190,7 +193,10 @@ class ViewedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPart:
-    """Problems found by one part of a search, and the start of the next; ``done`` of ``total`` rows are searched."""
+    """Problems that one part of a search found, and the row where the next part starts.
+
+    ``done`` of ``total`` rows have been searched.
+    """
 
     problem_ids: tuple[str, ...]
     next: int | None

@@ -35,18 +35,18 @@ from oversharp.diagnostics.viewer.records import (
 _TOKENIZER_FILE = "tokenizer.json"
 #: Verifiers that extract answers by the rules below.
 _RULE_VERIFIERS = ("math", "exact")
-#: Extraction rules in order of precedence, each with a regular expression for the text right before the answer: it
-#: excludes other places with the same words.
+#: Extraction rules in order of precedence. The regular expression of a rule matches the text right before the answer,
+#: to exclude other occurrences of the same words.
 _ANSWER_RULES = (
     (last_boxed, r"\\boxed\s*\{\s*"),
     (tagged_answer, r"<answer>\s*"),
     (hash_answer, r"^[ \t]*####\s*"),
     (labelled_line, ""),
 )
-#: Maximum number of distinct responses listed per answer.
+#: Largest number of distinct responses that are listed per answer.
 MOST_RESPONSES = 50
 _PREVIEW_CHARACTERS = 160
-# Imported samples without a task are stored under the name of their series; show them with an empty task.
+# The import stores samples without a task under the name of their series. Show them with an empty task.
 _PROBLEM = """
 WITH of_tools AS (SELECT c.series FROM series_checkpoints AS c JOIN checkpoints AS k USING (checkpoint_id)
                   WHERE k.kind = 'recorded')
@@ -66,7 +66,7 @@ JOIN series_checkpoints AS c USING (series, step, checkpoint_id)
 WHERE n.series = $series AND n.problem_id = $problem
 ORDER BY n.is_base DESC, n.step
 """
-# Queries tables, not views: the views join all samples before they filter by problem.
+# These queries use tables, not views, because the views join all samples before they filter by problem.
 _RESPONSES = """
 WITH own AS (
     SELECT
@@ -141,7 +141,10 @@ class LoadedProblem:
 
 
 def load_problem(store: Store, series: str, problem_id: str) -> LoadedProblem:
-    """Return a problem of ``series``. Raise ``ConfigError`` if the series has no samples of it."""
+    """Return a problem of ``series``.
+
+    Raises ``ConfigError`` if the series has no samples of it.
+    """
     keys = {"series": series, "problem": problem_id}
     rows = store.frame(_PROBLEM, **keys).to_dict("records")
     course = store.frame(_COURSE, **keys).to_dict("records")
@@ -151,7 +154,10 @@ def load_problem(store: Store, series: str, problem_id: str) -> LoadedProblem:
 
 
 def view_problem(store: Store, known: LoadedProblem, selection: ViewSelection) -> ViewedProblem:
-    """Return a problem with the answers of both checkpoints. Raise ``ConfigError`` if one has no samples of it."""
+    """Return a problem with the answers of both checkpoints.
+
+    Raises ``ConfigError`` if a checkpoint has no samples of it.
+    """
     row = known.row
     first, second = (
         _checkpoint_answers(store, selection, _checkpoint_row(known, key), row)
@@ -207,7 +213,7 @@ def _checkpoint_answers(
 
 
 def _answer_group(answer: str | None, correct: bool, rows: Sequence[dict[str, Any]]) -> AnswerGroup:
-    # None and "NA" are two groups in the database and one here
+    # the answers None and "NA" are two groups in the database, but one group here
     counts = {row["answer"]: (int(row["n_of_answer"]), int(row["n_responses"])) for row in rows}
     return AnswerGroup(
         answer=answer,
@@ -233,7 +239,7 @@ def _answer_group(answer: str | None, correct: bool, rows: Sequence[dict[str, An
 
 
 def _lenient_reason(row: dict[str, Any]) -> str:
-    """Return the reason to doubt an accepted grade, or ""."""
+    """Return the reason to doubt an accepted grade; "" if there is none."""
     if row["refused"]:
         return "the problem's own verifier rejects it"
     if not pd.isna(row["n_boxed"]) and row["n_boxed"] > 1:
@@ -284,7 +290,7 @@ def _full_response(row: dict[str, Any], verifier: str, scores: tuple[TokenScores
 
 
 def _token_scores(store: Store, keys: dict[str, Any], shown: dict[str, str]) -> dict[str, tuple[TokenScores, ...]]:
-    """Return response id → scores under the shown checkpoints, in their order."""
+    """Return response id → scores under the displayed checkpoints, in their order."""
     if not store.has_tokens():
         return {}
     rows = store.frame(_SCORES, **keys, checkpoints=list(shown)).drop_duplicates(["response_id", "checkpoint_id"])
@@ -308,10 +314,11 @@ def _round_scores(values: Sequence[float]) -> tuple[float | None, ...]:
 
 
 def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None:
-    r"""Return the start and end (exclusive) of the extracted ``answer`` in ``text``, or None if it is not there.
+    r"""Return start and end (exclusive) of the extracted ``answer`` in ``text``; None if it does not occur.
 
-    For the verifiers "math" and "exact", search the text that their rules extract, and return all of that text if it
-    writes the answer differently. For other verifiers, return the last occurrence of the answer as a whole word.
+    For the verifiers "math" and "exact", the search covers the text that their rules extract. If that text writes the
+    answer differently, its whole span is returned. For other verifiers, return the last occurrence of the answer as a
+    whole word.
 
     >>> text = r"Not 12. So \boxed{12} it is, not 12."
     >>> text[slice(*answer_span(text, "12", "math"))], answer_span(text, "12", "math")[0]
@@ -336,7 +343,7 @@ def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None
 
 
 def _span_in_statement(text: str, answer: str, stated: str, before: str) -> tuple[int, int] | None:
-    """Return the span of the answer in the last occurrence of ``stated``, or else the span of that occurrence."""
+    """Return the span of the answer within the last occurrence of ``stated``, else the span of that occurrence."""
     places = [match.span(1) for match in re.finditer(f"{before}({re.escape(stated)})", text, re.MULTILINE)]
     return (_last_word(text, answer, *places[-1]) or places[-1]) if places else None
 
@@ -349,10 +356,10 @@ def _last_word(text: str, answer: str, start: int, end: int) -> tuple[int, int] 
 
 
 def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple[str, ...], str]:
-    """Return the text of each token and "", or no texts and the reason. Does not import transformers.
+    """Return the text of each token and "", or no texts and the reason. transformers is not imported.
 
-    A character that spans several tokens belongs to the last of them. Special tokens are included by name. The reason
-    contains no path, because a shared copy may include it.
+    A character that spans several tokens belongs to the last of them. Special tokens are shown by name. The reason
+    contains no path, because a static copy may include the reason.
     """
     candidates = (folder / _TOKENIZER_FILE for folder in tokenizer_folders(checkpoint_path, None))
     path = next((candidate for candidate in candidates if candidate.is_file()), None)

@@ -1,4 +1,4 @@
-"""Search for a text in ids, prompts, reference answers and responses, in parts."""
+"""Search for a text in ids, prompts, gold answers and responses, in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.diagnostics.viewer.records import SearchPart, ViewSelection
 
 #: Time limit of one part, in seconds. The page shows the matches after each part.
 PART_S = 0.15
-#: Samples searched per query. DuckDB stores rows in groups of 122,880.
+#: Number of samples that one query searches. DuckDB stores rows in groups of 122,880.
 _ROWS = 40_960
 _IN_PROBLEMS = """
 SELECT p.problem_id
@@ -47,7 +47,7 @@ ORDER BY problem_id
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedRows:
-    """Row ranges of the samples of two checkpoints: (first, last), inclusive, without overlap."""
+    """Row ranges of the samples of two checkpoints: pairs (first, last), inclusive, without overlap."""
 
     checkpoint_ids: tuple[str, ...]
     settings_id: str
@@ -84,9 +84,9 @@ def search_rows(
     start: int = 0,
     now: Callable[[], float] = time.monotonic,
 ) -> SearchPart:
-    """Search from row ``start`` of ``rows`` on, for about ``PART_S`` seconds; ignore case.
+    """Search from row ``start`` of ``rows`` for about ``PART_S`` seconds, ignoring case.
 
-    The first part also searches the problems: prompt, reference answer, and the beginning of the id.
+    The first part also searches the problems: prompt, gold answer, and the beginning of the id.
     """
     began, text = now(), selection.search
     problem_ids: set[str] = set()
@@ -109,7 +109,7 @@ def search_rows(
 
 
 def _rows_at(ranges: Sequence[tuple[int, int]], start: int) -> tuple[int, int]:
-    """Return the first and last row of the next query, within one range.
+    """Return the first and last row of the next query. Both are in the same range.
 
     >>> _rows_at(((10, 12), (100, 100_000)), 1), _rows_at(((10, 12), (100, 100_000)), 3)
     ((11, 12), (100, 41059))

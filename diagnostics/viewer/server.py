@@ -1,4 +1,4 @@
-"""Serve the page over HTTP on localhost: GET only, behind a random token, with a strict content security policy."""
+"""Serve the page over HTTP on localhost: GET only, with a random access token and a content security policy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _HEADERS = {
 
 
 class TokenGate:
-    """ASGI middleware: pass GET requests whose path begins with the token, add the policy to every response."""
+    """ASGI middleware that accepts only GET requests whose path begins with the token.
+
+    It adds the content security policy to every response.
+    """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -70,7 +73,7 @@ class TokenGate:
 
 
 def create_app(viewer: Viewer, start: ViewStart, token: str) -> Starlette:
-    """Return the application; all its paths begin with ``/TOKEN/``."""
+    """Return the application. All its paths begin with ``/TOKEN/``."""
     files = page_files()
 
     def serve_file(request: Request) -> Response:
@@ -126,7 +129,10 @@ def _json_response(answer: Any, status: int = 200) -> Response:
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens on localhost; ``port`` 0 picks a free port. Raise ``ConfigError`` if in use."""
+    """Return a socket that listens on localhost. ``port`` 0 picks a free port.
+
+    Raises ``ConfigError`` if the port cannot be used.
+    """
     if not 0 <= port < 1 << 16:
         raise ConfigError(f"--port {port}: must be between 1 and 65535, or 0 for a free one")
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -142,7 +148,7 @@ def listen(port: int) -> socket.socket:
 
 
 def create_server(app: Starlette) -> uvicorn.Server:
-    """Return a server that logs only errors and stops at once."""
+    """Return a server that logs only errors and stops immediately."""
     settings = uvicorn.Config(
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_level="error", access_log=False,
         server_header=False, proxy_headers=False, timeout_graceful_shutdown=1,

@@ -22,9 +22,9 @@ from oversharp.diagnostics.viewer.records import (
 )
 
 _Answer = TypeVar("_Answer")
-#: Cached lists: the most recent pairs of checkpoints.
+#: Number of cached problem lists, one per pair of checkpoints.
 _LISTS = 16
-#: Cached problems, without their responses.
+#: Number of cached problems, without their responses.
 _PROBLEMS = 64
 
 
@@ -44,11 +44,14 @@ class Viewer:
 
     @property
     def store_name(self) -> str:
-        """File name of the store, without its path: a shared copy must not contain that."""
+        """File name of the store without its path, because a static copy must not contain the path."""
         return self._store.path.name
 
     def selection(self, series: str, before: str | None = None, after: str | None = None) -> ViewSelection:
-        """Return a selection of two checkpoints by key, by default base and last. Raise ``ConfigError`` if invalid."""
+        """Return a selection of two checkpoints by key, by default base and last.
+
+        Raises ``ConfigError`` if a key is invalid.
+        """
         keys = [point.key for viewed in self.series if viewed.name == series for point in viewed.checkpoints]
         last = next((key for key in reversed(keys) if key != (before or BASE)), "")
         chosen = ViewSelection(series=series, before=before or (keys or [BASE])[0], after=after or last)
@@ -56,17 +59,23 @@ class Viewer:
         return chosen
 
     def problems(self, selection: ViewSelection) -> ProblemList:
-        """Return all problems of a selection. Raise ``StoreError`` if none has samples at both checkpoints."""
+        """Return all problems of a selection.
+
+        Raises ``StoreError`` if no problem has samples at both checkpoints.
+        """
         return self._run_locked(lambda: self._problems(replace(selection, only="all", search="")))
 
     def problem(self, selection: ViewSelection, problem_id: str) -> ViewedProblem:
-        """Return a problem with its answers. Responses with the searched text come first."""
+        """Return a problem with its answers. Responses that contain the search text come first."""
         return self._run_locked(
             lambda: responses.view_problem(self._store, self._load_problem(selection.series, problem_id), selection)
         )
 
     def response(self, selection: ViewSelection, problem_id: str, key: str, response_id: str) -> ViewedResponse:
-        """Return one full response. Raise ``ConfigError`` if the checkpoint ``key`` did not generate it."""
+        """Return one full response.
+
+        Raises ``ConfigError`` if the checkpoint ``key`` did not generate it.
+        """
         by_id = self.responses(selection, problem_id, key, [response_id])
         if response_id not in by_id:
             raise ConfigError(f"{selection.series}: {key} has no response {response_id!r} to problem {problem_id!r}")
@@ -83,7 +92,7 @@ class Viewer:
         )
 
     def search(self, selection: ViewSelection, start: int = 0) -> SearchPart:
-        """Return the matches of one part of a search, from row ``start`` on."""
+        """Return the matches of one part of a search, which starts at row ``start``."""
         place = replace(selection, only="all", search="")
         return self._run_locked(lambda: search.search_rows(self._store, selection, self._rows(place), start))
 

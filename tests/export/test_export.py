@@ -185,7 +185,7 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
         (("--push", "it"), 2, "--push it: not a dataset name; use OWNER/NAME"),
         (("--push", "a b/c"), 2, "--push a b/c: not a dataset name; use OWNER/NAME"),
         (("--push", "me/it", "--what", "plots"), 2, "--push me/it: only samples are pushed; add samples to"),
-        (("--out", "taken"), 2, "--out taken: is a file; name a directory"),
+        (("--out", "taken"), 2, "--out taken: is a file; pass a directory"),
         (("--out", "taken/deeper"), 7, "cannot be written"),
         (("--out", "full"), 2, "findings.csv: exists; pass --replace to overwrite it"),
         (("--out", "full", "--what", "samples", "--replace"), 2, "samples: exists and is not from an export"),
@@ -229,7 +229,9 @@ def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path:
     lacking = {"findings": "findings", "verdicts": "verdicts", "plots": "findings"}
     lacking |= {"samples": "graded samples", "every_eval_ever": "graded samples"}
     for what, missing in lacking.items():
-        with pytest.raises(StoreError, match=f"no {missing} of grpo, iac, seed 1; run `oversharp audit` to its end"):
+        with pytest.raises(
+            StoreError, match=f"no {missing} of grpo, iac, seed 1; run `oversharp audit` until it finishes"
+        ):
             export(begun, tmp_path / "out", what=(what,))  # type: ignore[arg-type]
         assert not list(tmp_path.glob("out/*"))
 

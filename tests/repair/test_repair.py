@@ -375,7 +375,7 @@ FULL: list[tuple[Break, dict[str, Any], str]] = [
     ),
     (lambda run: [shutil.rmtree(run / f"checkpoint-{step}") for step in (10, 20)], {}, "only one checkpoint"),
     (lambda run: None, {"checkpoint": 15}, "checkpoint=15: no such checkpoint in the series; it has 10, 20"),
-    (lambda run: None, {"average": 3}, "there are 2 checkpoints up to step 20 besides the base; use at most 2"),
+    (lambda run: None, {"average": 3}, "only 2 checkpoints up to step 20 follow the base; use at most 2"),
     (lambda run: None, {"average": 0}, "average=0: must be at least 1"),
     (lambda run: None, {"lambdas": [0.5, 0.5]}, "lambdas=0.5: duplicated"),
     (lambda run: None, {"lambdas": [0]}, "lambdas=0: must be above 0"),

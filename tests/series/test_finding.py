@@ -105,8 +105,8 @@ def test_links_to_another_step_and_dangling_links_are_skipped_and_listed(run: Pa
         checkpoint.path for checkpoint in whole.checkpoints
     ]
     assert set(found.skipped) == {
-        f"checkpoint-5: a link to {last.name}, which is in the series",
-        "checkpoint-7: a link to gone, which does not exist",
+        f"checkpoint-5: is a link to {last.name}, which is in the series",
+        "checkpoint-7: is a link to gone, which does not exist",
     }
 
 
@@ -213,7 +213,7 @@ def test_shards_without_an_index_are_read_with_a_note(run: Path) -> None:
     series = find_series([run])
     assert hashes_of(series) == hashes_of(whole)
     assert series.notes == (
-        "checkpoint-20: no model.safetensors.index.json with the shards; tensors are located by the shards' headers",
+        "checkpoint-20: the shards have no model.safetensors.index.json; tensors are located by the shards' headers",
     )
 
 
@@ -225,7 +225,8 @@ def test_missing_shards_without_an_index_are_named(run: Path) -> None:
     assert find_series([run]).skipped == (
         "checkpoint-20: model-00002-of-00003.safetensors missing: 2 of 3 shards, no model.safetensors.index.json; copy "
         "the missing shards, or save the model again",
-        "checkpoint-40: shards of 1 and of 2 without model.safetensors.index.json; remove those of an earlier save",
+        "checkpoint-40: shards of several saves (of 1 and of 2 files) without model.safetensors.index.json; remove "
+        "those of earlier saves",
     )
 
 
@@ -263,7 +264,7 @@ def test_a_head_that_the_model_would_ignore_is_refused(run: Path, tied: bool) ->
     series = find_series([run])
     assert steps_of(series) == ([0, 40] if tied else [0, 20, 40])
     assert [reason[:74] for reason in series.skipped] == (
-        ["checkpoint-20: config.json ties the head to the embeddings (tie_word_embed"] if tied else []
+        ["checkpoint-20: config.json ties the output head to the embeddings (tie_wor"] if tied else []
     )
 
 
@@ -280,7 +281,7 @@ def test_steps_with_equal_weights_get_separate_samples(run: Path) -> None:
     base, _, late = series.checkpoints
     assert (late.weights_hash, late.checkpoint_id) == (base.checkpoint_id, f"{base.checkpoint_id}-40")
     assert len(series.notes) == 1
-    assert series.notes[0].startswith("warning: checkpoint-40 has the same weights as checkpoint-0: the run learned")
+    assert series.notes[0].startswith("warning: checkpoint-40 has the same weights as checkpoint-0: training changed")
 
 
 # ---------------------------------------------------------------- adapters
@@ -379,7 +380,7 @@ HALF_WRITTEN: list[tuple[str, bytes | int | None, str]] = [
     (WEIGHTS, 160, "model.safetensors is truncated (160 of 168 bytes)"),
     (WEIGHTS, 20, "model.safetensors is truncated inside its header (20 bytes)"),
     (WEIGHTS, 0, "model.safetensors is not a safetensors file (0 bytes)"),
-    (INDEX, TWO_SHARDS, "model-2.safetensors missing, of 2 shards in model.safetensors.index.json"),
+    (INDEX, TWO_SHARDS, "model-2.safetensors missing of the 2 shards in model.safetensors.index.json"),
 ]
 
 
@@ -399,8 +400,8 @@ def test_an_incomplete_checkpoint_is_skipped_and_listed(
 @pytest.mark.parametrize(
     ("weight_map", "fault"),
     [
-        ({"w": 5}, "lists a shard that is no file name"),
-        ({"w": ["a"], "v": "b"}, "lists a shard that is no file name"),
+        ({"w": 5}, "lists a shard that is not a file name"),
+        ({"w": ["a"], "v": "b"}, "lists a shard that is not a file name"),
         (5, "lists no shard"),
         (["model.safetensors"], "lists no shard"),
     ],
@@ -432,7 +433,10 @@ def test_a_checkpoint_with_too_deeply_nested_json_is_skipped(tmp_path: Path) -> 
 def test_a_temporary_name_is_a_checkpoint_still_being_written(run: Path, name: str) -> None:
     write_checkpoint(run / name, seed=60)
     series = find_series([run])
-    assert (steps_of(series), series.skipped) == ([0, 20, 40], (f"{name}: still being written, by its name",))
+    assert (steps_of(series), series.skipped) == (
+        [0, 20, 40],
+        (f"{name}: is still being written, judging by its name",),
+    )
 
 
 def test_only_temporary_names_are_no_series(tmp_path: Path) -> None:
@@ -471,13 +475,13 @@ def test_a_single_checkpoint_is_no_series(tmp_path: Path) -> None:
 
 def test_the_error_for_a_directory_without_checkpoints_lists_the_expected_names(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    with pytest.raises(CheckpointError, match=r"no checkpoints here; looked for checkpoint-N, step_N"):
+    with pytest.raises(CheckpointError, match=r"no checkpoints here; expected checkpoint-N, step_N"):
         find_series([tmp_path])
 
 
 def test_the_error_for_a_parent_directory_gives_the_run(tmp_path: Path) -> None:
     run = write_run(tmp_path / "outputs" / "run", "checkpoint-0", "checkpoint-20")
-    with pytest.raises(CheckpointError, match=f"there are some in {run}: pass that"):
+    with pytest.raises(CheckpointError, match=f"pass {run}, which contains checkpoints"):
         find_series([tmp_path / "outputs"])
 
 
@@ -495,7 +499,9 @@ def test_a_path_that_is_no_directory_is_an_error(tmp_path: Path, name: str, reas
 
 def test_two_checkpoints_with_the_same_step_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "checkpoint-20", "other/checkpoint-20", "checkpoint-40")
-    with pytest.raises(CheckpointError, match=r"step 20 twice: .*run/checkpoint-20 and .*other/checkpoint-20"):
+    with pytest.raises(
+        CheckpointError, match=r"two checkpoints have step 20: .*run/checkpoint-20 and .*other/checkpoint-20"
+    ):
         find_series([run, run / "other/checkpoint-20"])
 
 
@@ -526,7 +532,7 @@ def test_quantised_weights_are_skipped_unless_the_config_has_the_quantisation(ru
     found = find_series([run])
     assert steps_of(found) == [0, 40]
     assert found.skipped == (
-        "checkpoint-20: a.weight in model.safetensors is I8, and config.json has no quantization_config; write the "
+        "checkpoint-20: a.weight in model.safetensors is I8, but config.json has no quantization_config; write the "
         "weights as BF16, F16 or F32",
     )
     (folder / "config.json").write_text('{"model_type": "qwen3", "quantization_config": {"quant_method": "gptq"}}')

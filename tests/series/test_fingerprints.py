@@ -30,7 +30,10 @@ from tests.series.written_runs import (
     write_run,
 )
 
-VERL = "verl's model_merger writes the unmodified base of a LoRA run, and the training into lora_adapter/: put that "
+VERL = (
+    "verl's model_merger writes the unmodified base of a LoRA run, and the trained adapter into lora_adapter/: "
+    "move that "
+)
 
 
 def edit_weights(folder: Path, change: Callable[[torch.Tensor], torch.Tensor], **more: torch.Tensor) -> None:
@@ -58,7 +61,7 @@ def test_merged_weights_that_equal_the_bases_are_refused(copies: str, place: str
         find_series([run], base=pieces / "base" if place == "--base" else None)
     first = "base" if place == "--base" else "global_step_0"
     assert str(caught.value).startswith(f"{first} and global_step_10 have the same weights")
-    assert str(caught.value).endswith(f"{VERL}folder into {merged}, or merge again, or leave it out")
+    assert str(caught.value).endswith(f"{VERL}folder into {merged}, or merge again, or exclude the checkpoint")
 
 
 def test_equal_steps_of_another_trainer_are_a_warning(pieces: Path, tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def test_a_tokenizer_that_was_loaded_and_saved_next_to_an_adapter_equals_the_mod
     ("model_config", "fault"),
     [
         ({"num_hidden_layers": 1}, r"changes layer \d+, beyond the 1 layers of \S+/base"),
-        ({"hidden_size": 24}, r"is for a width of \d+, not the 24 of \S+/base"),
+        ({"hidden_size": 24}, r"is for hidden size \d+, not the 24 of \S+/base"),
     ],
 )
 def test_an_adapter_of_another_model_is_refused_by_its_files(
@@ -193,7 +196,9 @@ def test_an_adapter_of_another_model_is_refused_by_its_files(
     base = shutil.copytree(pieces / "base", tmp_path / "base")
     assert len(find_series([run], base=base).checkpoints) == 3
     change_json(base / "config.json", **model_config)
-    with pytest.raises(CheckpointError, match=rf"^checkpoint-10: its adapter {fault}: .* name that model as base_mod"):
+    with pytest.raises(
+        CheckpointError, match=rf"^checkpoint-10: its adapter {fault}, so .* set that model as base_mod"
+    ):
         find_series([run], base=base)
 
 

@@ -110,9 +110,10 @@ LAYOUTS = {
         found={10: "global_step_10/actor/huggingface", 20: "global_step_20/actor/huggingface"},
         skipped=(
             f"global_step_30: contains FSDP shards only; merge them: {merge('global_step_30/actor')}",
-            "global_step_40: contains 1 of 2 FSDP shards; the others are still being written, or on other nodes",
-            "global_step_50: contains FSDP shards without fsdp_config.json: it is still being written, or of an older "
-            "verl; merge those from its repository: python scripts/legacy_model_merger.py merge --backend fsdp "
+            "global_step_40: contains 1 of 2 FSDP shards; the others are still being written, or are on other nodes",
+            "global_step_50: contains FSDP shards without fsdp_config.json: it is still being written, or an older "
+            "verl wrote it; merge an older verl's shards from its repository: python scripts/legacy_model_merger.py "
+            "merge --backend fsdp "
             "--local_dir {run}/global_step_50/actor --target_dir {run}/global_step_50/actor/huggingface",
         ),
     ),
@@ -342,7 +343,7 @@ LAYOUTS = {
         },
         found={10: "step_10/policy/weights/model/consolidated", 20: "step_20-hf"},
         skipped=(
-            "tmp_step_70: still being written, by its name",
+            "tmp_step_70: is still being written, judging by its name",
             "step_30: contains DCP shards only; convert them: uv run python examples/converters/convert_dcp_to_hf.py "
             "--config {run}/step_30/config.yaml --dcp-ckpt-path {run}/step_30/policy/weights "
             "--hf-ckpt-path {run}/step_30-hf",
@@ -423,7 +424,8 @@ LAYOUTS |= {
             "{run}/global_step30",
             "global_step40: contains pytorch_model_fsdp.bin only; copy the base's config.json and tokenizer files to "
             "{run}/global_step40 and convert it to safetensors: CONVERSION",
-            "global_step50: contains FSDP shards of 1 rank (LOCAL_STATE_DICT) only, without a converter; resume the "
+            "global_step50: contains FSDP shards of 1 rank (LOCAL_STATE_DICT) only, for which there is no "
+            "converter; resume the "
             "run and save with fsdp_state_dict_type SHARDED_STATE_DICT or FULL_STATE_DICT",
         ),
     ),

@@ -172,14 +172,14 @@ def test_a_limit_takes_the_first_or_draws_by_the_seed_and_a_larger_one_keeps_the
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [
-        ("gsm8k", {"text": "x"}, 'line 1: no column "question" among text; is this a copy of openai/gsm8k'),
-        ("gsm8k", {"question": "x", "answer": "13"}, r'line 1: "answer" is no answer \(hashes\)'),
-        ("math", {"problem": "x", "solution": "13"}, r'line 1: "solution" is no answer \(boxed\)'),
+        ("gsm8k", {"text": "x"}, 'line 1: no column "question", only text; pass a copy of openai/gsm8k'),
+        ("gsm8k", {"question": "x", "answer": "13"}, r'line 1: "answer" is not an answer \(hashes\)'),
+        ("math", {"problem": "x", "solution": "13"}, r'line 1: "solution" is not an answer \(boxed\)'),
         ("mmlu_pro", {"question": "x", "answer": "A"}, 'line 1: no column "options" among answer, question'),
         (
             "mmlu_pro",
             {"question": "x", "options": ["a", "b"], "answer": "C"},
-            r'line 1: "answer" is no answer \(the label of one of 2 options\)',
+            r'line 1: "answer" is not an answer \(the label of one of 2 options\)',
         ),
         ("arc_c", {"question": None, "choices": ["a", "b"], "answerKey": "A"}, 'line 1: no "prompt"'),
     ],

@@ -61,7 +61,9 @@ def test_an_unknown_field_is_told_with_what_there_is(tmp_path: Path) -> None:
     problems = _problems(tmp_path / "p.jsonl", FIELDS)
     with pytest.raises(ConfigError, match="--cluster pages: no problem has that field; did you mean: page"):
         find_clusters(problems, "pages")
-    with pytest.raises(ConfigError, match="--cluster page: no problem has that field; problems have no further fields"):
+    with pytest.raises(
+        ConfigError, match="--cluster page: no problem has that field; the problems have no other fields"
+    ):
         find_clusters(problems[-1:], "page")
     rules = _problems(tmp_path / "p.jsonl", [{"id": "q1", "rules": {"deep": 1}}])
     with pytest.raises(ConfigError, match="--cluster rules: is a dict at problem q1"):
@@ -71,7 +73,7 @@ def test_an_unknown_field_is_told_with_what_there_is(tmp_path: Path) -> None:
 def test_clusters_of_one_problem_each_are_said_to_be_none(tmp_path: Path) -> None:
     notes: list[str] = []
     find_clusters(_problems(tmp_path / "p.jsonl", [{"page": i} for i in range(3)]), "page", note=notes.append)
-    assert notes == ["no two problems share a page: all count as unrelated"]
+    assert notes == ["no two problems share a page: all problems count as unrelated"]
     find_clusters(_problems(tmp_path / "p.jsonl", FIELDS), None, note=notes.append)
     assert len(notes) == 1
 

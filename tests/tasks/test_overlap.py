@@ -81,14 +81,14 @@ def test_the_command_prints_counts_and_pairs_and_ends_with_3_where_there_are_som
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"text": "x"}\n', r"train\.jsonl line 1: no prompt, as text or as a chat"), ("", "contains no prompt")],
+    [('{"text": "x"}\n', r"train\.jsonl line 1: no prompt \(text or chat\)"), ("", "contains no prompt")],
 )
 def test_a_set_without_prompts_is_one_line(audited: str, tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(content)
     with pytest.raises(ProblemError, match=message):
         check_problems(audited, [str(path)])
-    with pytest.raises(ProblemError, match="--words 2: any two prompts share so short a run"):
+    with pytest.raises(ProblemError, match="--words 2: most prompts share n-grams this short"):
         check_problems(audited, [audited], words=2)
     with pytest.raises(ProblemError, match="no such file"):
         check_problems(audited, [str(tmp_path / "missing.jsonl")])

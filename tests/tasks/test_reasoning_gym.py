@@ -43,7 +43,7 @@ def test_repeated_entries_are_replaced_and_a_small_world_says_so() -> None:
     # 100 entries of coin_flip hold 79 different prompts
     problems = load_problems(None, "reasoning_gym:coin_flip", limit=100)
     assert len({problem.prompt for problem in problems}) == 100
-    with pytest.raises(ProblemError, match=r"gave \d+ different problems of 2000; lower the limit"):
+    with pytest.raises(ProblemError, match=r"generated only \d+ distinct problems of 2000; lower the limit"):
         load_problems(None, "reasoning_gym:coin_flip", limit=2000)
 
 
@@ -52,7 +52,7 @@ def test_repeated_entries_are_replaced_and_a_small_world_says_so() -> None:
     [
         ("reasoning_gym:chain_sums", "is unknown; did you mean: reasoning_gym:chain_sum"),
         ("reasoning_gym", "is unknown"),
-        ("reasoning_gym:composite", "cannot be generated under its default settings"),
+        ("reasoning_gym:composite", "cannot be generated with its default settings"),
     ],
 )
 def test_unknown_and_unusable_generators_are_named(task: str, message: str) -> None:

@@ -136,5 +136,5 @@ def test_a_function_that_fails_with_the_answer_itself_stops_before_anything_is_d
     ):
         load_problems(rows, None, verifier=f"{code}:words")
     rows.write_text('{"prompt": "1+1?", "answer": "2", "modes": ["2"]}\n')
-    with pytest.raises(ProblemError, match=r"line 1: its modes are listed, and they override the verifier"):
+    with pytest.raises(ProblemError, match=r"line 1: the problem lists its modes, which override any verifier"):
         load_problems(rows, None, verifier=f"{code}:half")

@@ -42,7 +42,7 @@ DAMAGED = {
         "is a Git LFS pointer, not the file; run `git lfs pull` in its repository",
     ),
     "page.jsonl": (b"\n<!DOCTYPE html>\n<html>", "is a web page (HTML), not the file; download the file itself"),
-    "cut.eval": (b"PK\x03\x04 and no end", "a truncated ZIP archive; copy it again"),
+    "cut.eval": (b"PK\x03\x04 and no end", "is a truncated ZIP archive; copy it again"),
     "empty.pt": (b"", "is empty"),
     "40.jsonl.gz": (b"no gzip", "not a readable .gz file (Not a gzipped file (b'no')); copy it again"),
     "cut.jsonl.gz": (
