@@ -1,1 +1,4 @@
-"""Export the contents of a store. Each module writes one kind of output; ``export`` selects and writes them."""
+"""Export the contents of a store.
+
+Each module writes one kind of output; ``export`` selects and writes them.
+"""

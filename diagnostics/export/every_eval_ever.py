@@ -64,7 +64,7 @@ ORDER BY step, measure DESC, k
 def write_evaluations(
     store: Store, planned: Mapping[str, Sequence[SampleFile]], folder: Path, advance: Callable[[int], None]
 ) -> int:
-    """Write ``folder/data/TASK/local/SERIES-step-N/``, two files per checkpoint; return the number of records.
+    """Write two files per checkpoint into ``folder``; return the number of records.
 
     ``planned`` has the ``parts`` of every series. ``advance`` is called with the number of samples read.
     """
@@ -263,7 +263,10 @@ def _uuid(*identity: str) -> UUID:
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values that are known and not empty, as text. The schema requires text in free fields."""
+    """Return the values that are known and not empty, as text.
+
+    The schema requires text in free fields.
+    """
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in values.items()

@@ -88,8 +88,9 @@ def export(
     write_plots: PlotWriter,
     progress: ProgressSink | None = None,
 ) -> ExportResult:
-    """Write outputs of a store into the folder ``out`` (default: ``export`` next to the store). Each output is written
-    atomically.
+    """Write outputs of a store into the folder ``out`` (default: ``export`` next to the store).
+
+    Each output is written atomically.
 
     Args:
         what: Kinds of output. ``findings`` and ``verdicts`` are files, in each of the table ``formats``. ``samples`` is
@@ -292,9 +293,10 @@ def _push_command(repository: str, folder: Path) -> str:
 def _choose_formats(
     named: Sequence[Format], wanted: Sequence[What], figures: Sequence[str]
 ) -> tuple[tuple[TableFormat, ...], tuple[FigureFormat, ...]]:
-    """Return the formats of tables and of pictures. LaTeX counts as both if figures are requested by name.
+    """Return the formats of tables and of pictures.
 
-    Raises ``ConfigError`` for a format that fits none of the ``wanted`` outputs.
+    LaTeX counts as both if figures are requested by name. Raises ``ConfigError`` for a format that fits none of the
+    ``wanted`` outputs.
     """
     known: tuple[Format, ...] = (*TABLE_FORMATS, *PICTURE_FORMATS)
     formats = _check_names(named, known, "--format") if named else ()
@@ -336,7 +338,7 @@ def _left_unfinished(folder: Path) -> set[str]:
 
 @contextmanager
 def _list_unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
-    """Write ``names`` to a file in ``folder``; at the end, keep only names that the block did not mark as finished.
+    """List ``names`` in a file of ``folder``, and at the end only those that are not finished.
 
     The block adds finished names to the yielded set. If an error occurs before anything is written, the folder is
     removed. Raises ``StoreError`` if the folder cannot be written.
@@ -362,7 +364,10 @@ def _list_unfinished(folder: Path, names: set[str]) -> Iterator[set[str]]:
 
 
 def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
-    """Raise ``ConfigError`` if ``target`` must not be overwritten. ``is_left``: a killed export left it."""
+    """Raise ``ConfigError`` if ``target`` must not be overwritten.
+
+    ``is_left``: a killed export left it.
+    """
     folder = target.parent
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out {folder}: is a file; pass a directory")
@@ -376,7 +381,10 @@ def _require_free(target: Path, *, replace: bool, is_left: bool) -> None:
 
 @contextmanager
 def _landing(target: Path) -> Iterator[Path]:
-    """Yield a temporary path next to ``target``, and rename it to ``target`` at the end. Remove it after an error."""
+    """Yield a temporary path next to ``target``, and rename it to ``target`` at the end.
+
+    Remove it after an error.
+    """
     landing, before = target.with_name(f".{target.name}.partial"), target.with_name(f".{target.name}.before")
     try:
         _remove(landing)

@@ -1,4 +1,4 @@
-"""Export the graded samples as a folder for ``datasets.load_dataset``: Parquet files and a dataset card.
+"""Export graded samples for ``datasets.load_dataset``: Parquet files and a dataset card.
 
 Texts are processed in parts of bounded size, so a store may be larger than memory.
 """
@@ -159,7 +159,7 @@ def _split(step: int, problems: Sequence[Any], wanted: int) -> list[SampleFile]:
 
 
 def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
-    """Return the graded samples of a part with the columns of ``SCHEMA``, sorted by problem, greedy first, index."""
+    """Return the graded samples of a part, sorted by problem, greedy first, then index."""
     frame = store.frame(
         _SAMPLES,
         series=series,
@@ -179,7 +179,7 @@ def write_samples(
     *,
     name: str | None = None,
 ) -> int:
-    """Write ``data/SERIES/step_N.parquet`` for every step, and the card, into ``folder``; return the number of samples.
+    """Write a Parquet file per step and the card into ``folder``; return the number of samples.
 
     ``planned`` has the ``parts`` of every series. ``advance`` is called with the number of samples read. ``name`` is
     the dataset's name on the hub.

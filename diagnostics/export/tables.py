@@ -1,4 +1,4 @@
-"""Export findings and verdicts: CSV and Parquet with all columns, Markdown for reading, LaTeX for a paper."""
+"""Export findings and verdicts as CSV and Parquet (all columns), Markdown, or LaTeX (for a paper)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def findings(store: Store, series: Sequence[str]) -> pd.DataFrame:
 
 
 def verdicts(store: Store, series: Sequence[str]) -> pd.DataFrame:
-    """Return the verdicts of ``series``, in order. The column ``document`` is the whole verdict as JSON text."""
+    """Return the verdicts of ``series``, in order.
+
+    The column ``document`` is the whole verdict as JSON text.
+    """
     return store.frame(_VERDICTS, series=list(series)).astype({"k_most": "Int64"})
 
 
@@ -116,7 +119,10 @@ def findings_latex(frame: pd.DataFrame) -> str:
 
 
 def n_rows(frame: pd.DataFrame, what: TableWhat, form: TableFormat) -> int:
-    """Return the number of rows of a table in a format. LaTeX findings have one row per series and step."""
+    """Return the number of rows of a table in a format.
+
+    LaTeX findings have one row per series and step.
+    """
     if what == "findings" and form == "latex":
         shown = frame[(frame["measure"] == "pass_at_k") & (frame["scope"] == "all")]
         return len(shown[["series", "step"]].drop_duplicates())

@@ -65,7 +65,10 @@ class Reading:
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def count(self, steps: Mapping[str, int]) -> None:
-        """Count the samples of the current part by step and problem. ``steps`` maps checkpoint ids to steps."""
+        """Count the samples of the current part by step and problem.
+
+        ``steps`` maps checkpoint ids to steps.
+        """
         places = (self.part.samples.column(name).to_pylist() for name in ("checkpoint_id", "problem_id"))
         self.counted.update((steps[checkpoint], problem) for checkpoint, problem in zip(*places, strict=True))
 
@@ -288,7 +291,10 @@ def task_of(item: Recorded, file: PlannedFile) -> str:
 
 
 def problem_of(item: Recorded, file: PlannedFile, verifier: str, gold_list: GoldList) -> Problem:
-    """Return the problem of a sample. ``gold_list``: whether a response must state any or all golds of a list."""
+    """Return the problem of a sample.
+
+    A response must state any or all of its golds, given by ``gold_list``.
+    """
     task, gold = storable(task_of(item, file)), storable(item.gold or "")
     gold = all_of(gold) if gold_list == "all" else gold
     return Problem(task=task, prompt=storable(item.prompt), gold=gold, verifier=verifier)
@@ -300,7 +306,7 @@ def recorded_id(series: str, step: int) -> str:
 
 
 def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
-    """Yield runs of adjacent samples that share prompt, step, gold, task, greediness and presence of a reward."""
+    """Yield runs of adjacent samples with equal prompt, step, gold, task, greediness and has-reward flag."""
     start = 0
     for place, (before, item) in enumerate(pairwise(block), start=1):
         if (

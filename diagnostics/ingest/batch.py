@@ -1,4 +1,4 @@
-"""Buffer imported samples as columns, one transaction at a time, and find responses that already have a grade."""
+"""Buffer imported samples as columns, and find responses that already have a grade."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class AssignedSamples:
 
 @dataclass(kw_only=True)
 class AssignedRows:
-    """Rows of ``rows`` at ``places``. Each run of ``lengths`` rows has one checkpoint and one problem."""
+    """Rows of ``rows`` at ``places``.
+
+    Each run of ``lengths`` rows has one checkpoint and one problem.
+    """
 
     rows: RecordedRows
     places: list[int] = field(default_factory=list)
@@ -327,7 +330,10 @@ _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 
 
 class IdPairs(NamedTuple):
-    """Pairs (problem id, response id). Each id of 16 hexadecimal digits is stored as a 64-bit integer."""
+    """Pairs (problem id, response id).
+
+    Each id of 16 hexadecimal digits is stored as a 64-bit integer.
+    """
 
     problem_N: UInt64[np.ndarray, " pair"]
     response_N: UInt64[np.ndarray, " pair"]

@@ -171,7 +171,10 @@ def partial_rewards(
 
 
 def _has_partial(store: Store, verifier: str, config: ImportConfig) -> bool:
-    """Return whether any reward in the store is partial. This query is cheaper than one over all samples."""
+    """Return whether any reward in the store is partial.
+
+    This query is cheaper than one over all samples.
+    """
     rewards = store.frame("SELECT DISTINCT reward FROM grades WHERE verifier = $verifier", verifier=verifier)["reward"]
     return _are_partial(rewards, config)
 
@@ -355,7 +358,10 @@ def compare_scores(files: Sequence[PlannedFile], config: ImportConfig) -> ScoreN
 
 @dataclass(frozen=True, kw_only=True)
 class _Movement:
-    """Changes of the mean of two scores from step ``base`` to ``step``, over the same problems. Unit: probability."""
+    """Changes of the mean of two scores from step ``base`` to ``step``, over the same problems.
+
+    Unit: probability.
+    """
 
     base: int
     step: int

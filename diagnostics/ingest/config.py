@@ -1,4 +1,7 @@
-"""Settings of an import. Each dataclass field is a flag and a TOML key; its docstring is the help text."""
+"""Settings of an import.
+
+Each dataclass field is a flag and a TOML key; its docstring is the help text.
+"""
 
 from __future__ import annotations
 

@@ -273,7 +273,10 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
 
 
 def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
-    """Remove files whose samples another file has with scores. Return the other files, and a note per removed file."""
+    """Remove files whose samples another file has with scores.
+
+    Return the other files, and a note per removed file.
+    """
     samples = {file.path: file.importer.samples_of(file.path) for file in planned}
     scored: dict[tuple[str, int | None], Path] = {}
     for file in planned:

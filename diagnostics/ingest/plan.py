@@ -49,9 +49,10 @@ class ImportPlan:
 
 
 def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan:
-    """Return the plan for the files in ``paths`` and ``--base``. Each tool and run is a separate series.
+    """Return the plan for the files in ``paths`` and ``--base``.
 
-    Raises ``ImportFileError`` if no file can be read, and ``ConfigError`` if the flags contradict the files.
+    Each tool and run is a separate series. Raises ``ImportFileError`` if no file can be read, and ``ConfigError`` if
+    the flags contradict the files.
     """
     if not paths:
         raise ConfigError("no files given; pass a dump or a folder of dumps")
@@ -87,7 +88,10 @@ def plan_import(paths: Sequence[Path | str], config: ImportConfig) -> ImportPlan
 
 
 def _find_dumps(paths: Sequence[Path], config: ImportConfig) -> FoundFiles:
-    """Return the files of an import. With ``--map``, files without the response field are ``unknown``."""
+    """Return the files of an import.
+
+    With ``--map``, files without the response field are ``unknown``.
+    """
     listed = find_files(paths, name=config.chosen_format, allow_pickle=config.allow_pickle)
     if not config.map:
         return listed

@@ -1,4 +1,4 @@
-"""Identify the problem of a sample: by prompt and gold answer, or with ``--match id`` by the tool's id."""
+"""Identify a sample's problem by prompt and gold answer, or with ``--match id`` by the tool's id."""
 
 from __future__ import annotations
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 def plural(count: int, singular: str, many: str | None = None) -> str:
-    """Return a count with its noun, thousands separated by commas.
-
-    ``many`` is an irregular plural.
+    """Return a count with its noun, with commas between thousands. ``many`` is an irregular plural.
 
     >>> plural(1, "problem"), plural(0, "sample"), plural(12_000, "series", "series")
     ('1 problem', '0 samples', '12,000 series')
@@ -29,7 +27,7 @@ def short_count(count: float) -> str:
 
 
 def about_count(expected: float) -> str:
-    """Return an expected (fractional) count in words.
+    """Return an expected count, which may be fractional, in words.
 
     >>> about_count(1.26), about_count(0.02)
     ('about 1.3', 'fewer than 0.1')
@@ -38,7 +36,7 @@ def about_count(expected: float) -> str:
 
 
 def two_digits(number: float) -> str:
-    """Return a positive number to two digits, without decimals from 10 on, and no exponent.
+    """Return a positive number to two digits: no decimals from 10 on, and no exponent.
 
     >>> two_digits(0.0042), two_digits(3.14159), two_digits(1234.5), two_digits(4e-5)
     ('0.0042', '3.1', '1,234', '<0.0001')
@@ -49,7 +47,7 @@ def two_digits(number: float) -> str:
 
 
 def p_value_text(p: float | None) -> str:
-    """Return a p value as tables of two checkpoints print it; empty if none was computed.
+    """Return a p value as printed in tables of two checkpoints; empty if none was computed.
 
     >>> p_value_text(None), p_value_text(1e-9), p_value_text(0.04217)
     ('', '<0.0001', '0.042')
@@ -60,9 +58,7 @@ def p_value_text(p: float | None) -> str:
 
 
 def about_time(seconds: float) -> str:
-    """Return a duration in minutes, from two hours in hours, from two days in days.
-
-    Rounded up to 1 minute.
+    """Return a duration in minutes, hours (from 2 hours) or days (from 2 days), at least 1 minute.
 
     >>> about_time(41), about_time(5_000), about_time(20_000), about_time(600_000)
     ('about 1 min', 'about 84 min', 'about 5.6 h', 'about 6.9 days')

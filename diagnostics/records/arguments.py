@@ -1,6 +1,6 @@
-"""Check the arguments of the Python API: unknown names, and values of the wrong type.
+"""Check arguments of the Python API: unknown names, and values of the wrong type.
 
-An error names the argument and the type it takes, in one line, as the command line does for its flags.
+An error names the argument and its expected type in one line, as errors of command-line flags do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 Config = TypeVar("Config")
 
-#: Characters of a wrong value that an error quotes.
+#: Largest number of characters of a wrong value that an error message quotes.
 _QUOTED = 60
 _TAKES: Mapping[Any, tuple[str, str]] = {
     NoneType: ("None", "None"),
@@ -38,12 +38,10 @@ _MISMATCH = object()
 
 
 def check_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Check the arguments of an API function; its errors name arguments instead of flags.
+    """Check the arguments of an API function. Error messages name arguments instead of flags.
 
-    A single value in place of a list becomes a list. Types that the module imports only for annotations are not
-    checked.
-
-    Raises ``ConfigError`` for an argument that is unknown, missing or of the wrong type.
+    A single value for a list parameter becomes a list. Types that the module imports only for annotations are not
+    checked. Raises ``ConfigError`` for an argument that is unknown, missing or of the wrong type.
     """
 
     @wraps(call)
@@ -59,7 +57,7 @@ def check_arguments(call: Callable[Arguments, Result]) -> Callable[Arguments, Re
 
 
 def check_settings(config: type[Config]) -> type[Config]:
-    """Check field names and types when a settings dataclass is created; convert text to a path for path fields.
+    """Check field names and types when a settings dataclass is created, and convert text to paths.
 
     Raises ``ConfigError`` for a setting that is unknown or of the wrong type.
     """
@@ -68,7 +66,7 @@ def check_settings(config: type[Config]) -> type[Config]:
     @wraps(original_init)
     def checked(self: Any, *positional: Any, **settings: Any) -> None:
         if positional:
-            raise ConfigError(f"{config.__name__}: takes settings by name alone, not {_quote_value(positional[0])}")
+            raise ConfigError(f"{config.__name__}: takes only keyword arguments, not {_quote_value(positional[0])}")
         hints = _hints(config)  # type: ignore[arg-type]  # mypy: a class is hashable
         require_known(config.__name__, settings, hints)
         original_init(self, **{name: convert_value(name, value, hints[name]) for name, value in settings.items()})
@@ -78,7 +76,7 @@ def check_settings(config: type[Config]) -> type[Config]:
 
 
 def require_known(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``ConfigError`` for the first unknown name, with the nearest known ones.
+    """Raise ``ConfigError`` for the first unknown name, with the nearest known names.
 
     >>> require_known("ship", ["serie"], ["series", "held_out"])
     Traceback (most recent call last):
@@ -91,7 +89,9 @@ def require_known(owner: str, given: Iterable[str], known: Iterable[str]) -> Non
 
 
 def convert_value(name: str, value: Any, hint: Any) -> Any:
-    """Convert ``value`` to the type ``hint``. Raises ``ConfigError`` where that is impossible.
+    """Convert ``value`` to the type ``hint``.
+
+    Raises ``ConfigError`` if that is impossible.
 
     >>> convert_value("k", 8, tuple[int, ...]), convert_value("series", "grpo", Sequence[str] | None)
     ((8,), ('grpo',))
@@ -133,7 +133,10 @@ def _convert(value: Any, hint: Any, *, may_convert: bool) -> Any:
 
 
 def _is_plain(value: Any, hint: Any) -> bool:
-    """Whether ``value`` has the plain type ``hint``, numpy numbers included; True for types that are not checked."""
+    """Return whether ``value`` has the plain type ``hint``. Types that are not checked return True.
+
+    Numpy numbers count as Python numbers.
+    """
     if hint in (int, float):
         return isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
     if hint is bool:  # numpy's bool is not a Python bool
@@ -166,14 +169,14 @@ def _describe_type(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(map(str, inner))
     if origin in _COLLECTIONS:
-        return _TAKES[inner[0]][1] if inner[0] in _TAKES else f"a list, each of it {_describe_type(inner[0])}"
+        return _TAKES[inner[0]][1] if inner[0] in _TAKES else f"a list, each element {_describe_type(inner[0])}"
     if origin is Mapping:
         return "a dict"
     return _TAKES[hint][0] if hint in _TAKES else "a value of another kind"
 
 
 def _choices(hint: Any) -> list[str]:
-    """Return the text values that a type allows, such as those of a ``Literal``."""
+    """Return the texts that a type allows, such as those of a ``Literal``."""
     if get_origin(hint) is Literal:
         return [choice for choice in get_args(hint) if isinstance(choice, str)]
     return [choice for option in get_args(hint) for choice in _choices(option)] if get_origin(hint) else []
@@ -206,7 +209,7 @@ def _bind_arguments(
 
 
 class _AnyName(type):
-    """Make ``pd.DataFrame`` and ``Sequence[X]`` evaluate where pd and X are not imported."""
+    """Placeholder that lets ``pd.DataFrame`` and ``Sequence[X]`` evaluate where pd and X are not imported."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -218,21 +221,24 @@ class _AnyName(type):
 
 
 class _Unchecked(metaclass=_AnyName):
-    """A type that is not checked."""
+    """Placeholder for a type that is not checked."""
 
 
 class _NamesOfModule(dict[str, Any]):
-    """Names of a module; types imported only for annotations are not checked."""
+    """Names of a module.
+
+    Names imported only for annotations map to a placeholder that is not checked.
+    """
 
     def __missing__(self, name: str) -> Any:
-        if name.startswith("__"):  # a debugger or a test runner looks for these in frames
+        if name.startswith("__"):  # debuggers and test runners look up these names in frames
             raise KeyError(name)
         return _Unchecked
 
 
 @cache
 def _hints(owner: Any) -> Mapping[str, Any]:
-    """Return type hints by argument, or by field of a dataclass."""
+    """Return the type hint of each argument, or of each field of a dataclass."""
     if isinstance(owner, type):
         return get_type_hints(owner, include_extras=True)
     return get_type_hints(owner, localns=_NamesOfModule({**vars(builtins), **owner.__globals__}), include_extras=True)

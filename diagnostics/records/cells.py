@@ -1,4 +1,4 @@
-"""Escape and shorten text from users and models for terminals, spreadsheets and pages.
+"""Escape and shorten texts of users and models for terminals, spreadsheets and pages.
 
 Names, prompts and responses may contain control characters, bidirectional overrides and spreadsheet formulas.
 """
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 #: Control characters of ASCII and Latin-1, except tab and line feed.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-#: Bidirectional controls: embeddings, overrides and isolates. Each reorders all text after it.
+#: Bidirectional controls: embeddings, overrides and isolates. Each of them reorders all text after it.
 _TURNS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-#: First characters with which a spreadsheet takes a cell for a formula.
+#: First characters that make a spreadsheet treat a cell as a formula.
 _FORMULA = "=+-@\t\r"
-#: Characters shown of the beginning and the end of a long response.
+#: Number of characters shown of the beginning and of the end of a long response.
 HEAD_CHARACTERS, TAIL_CHARACTERS = 500, 700
-#: Limits of the ``repr`` of a field, and of a record before its remaining fields are left out, in characters.
+#: Limits in characters: the ``repr`` of one field, and of a record. Fields beyond the second limit are not shown.
 _MOST_OF_A_FIELD, _MOST_OF_A_RECORD = 100, 160
 
 
 def escape_controls(text: str) -> str:
-    r"""Escape control characters: they could colour, retitle, clear or reorder a terminal.
+    r"""Escape control characters, which could colour, retitle, clear or reorder a terminal.
 
     >>> print(escape_controls("a\x1b[31mb\u202ec\n"), end="")
     a\x1b[31mb\u202ec
@@ -35,7 +35,7 @@ def escape_controls(text: str) -> str:
 
 
 def escape_bidi(text: str) -> str:
-    r"""Escape bidirectional controls, which would reorder the text after them, in HTML pages too.
+    r"""Escape bidirectional controls, which would reorder the text after them, also in HTML pages.
 
     >>> escape_bidi("a\u202eb"), escape_bidi("שלום")
     ('a\\u202eb', 'שלום')
@@ -58,7 +58,7 @@ def one_line(text: str, most: int) -> str:
 def short_repr(record: Any) -> str:
     """Return the ``repr`` of a result on one line of at most about 200 characters.
 
-    Long texts are truncated, collections are shown as their length, empty fields are left out.
+    Long texts are truncated, collections are shown as their length, and empty fields are not shown.
 
     >>> from dataclasses import make_dataclass
     >>> Result = make_dataclass("Result", ["series", "why", "steps"], namespace={"__repr__": short_repr})
@@ -86,7 +86,7 @@ def _short(value: Any) -> str:
 
 
 def shorten_response(text: str) -> str:
-    """Return the beginning and the end of a long response: the answer is usually at the end.
+    """Return the beginning and the end of a long response. The answer is usually at the end.
 
     >>> len(shorten_response("a" * 5000)), shorten_response("short")
     (1224, 'short')
@@ -98,7 +98,7 @@ def shorten_response(text: str) -> str:
 
 
 def quote_formula(cell: str) -> str:
-    """Prefix an apostrophe to a cell that a spreadsheet would take for a formula.
+    """Prefix an apostrophe to a cell that a spreadsheet would treat as a formula.
 
     ``unquote_formula`` removes it.
 
@@ -118,7 +118,7 @@ def unquote_formula(cell: str) -> str:
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with ``quote_formula`` applied to its texts."""
+    """Return the frame with ``quote_formula`` applied to all text columns."""
     texts = frame.select_dtypes(["object", "string"]).columns
     return frame.assign(**{name: frame[name].map(_quote_if_text) for name in texts})
 

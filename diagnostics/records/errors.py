@@ -1,6 +1,6 @@
 """Error types, one per kind of input or component.
 
-Every message states what is wrong, where, and what to do, in one line.
+Every message states in one line what is wrong, where, and what to do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-#: Python arguments that have another name on the command line.
+#: Python arguments whose command-line flag has another name.
 FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "allow_loss_points": "--allow-loss",
@@ -18,7 +18,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "formats": "--format",
     }
 )
-#: A quoted command with its flags and paths, or a flag.
+#: A quoted command with its flags and paths, or a flag outside of one.
 _COMMAND_OR_FLAG = re.compile(
     r"(?P<command>`[^`]*`|\boversharp [a-z-]+(?: (?:--[a-z-]+|[A-Z./…][^\s;,)]*))*)"
     r"|--(?P<flag>[a-z][a-z0-9-]*)(?P<end>:?)"
@@ -26,15 +26,17 @@ _COMMAND_OR_FLAG = re.compile(
 _FIRST_FLAG = re.compile(r"--([a-z][a-z0-9-]*) (.+?): ")
 
 LEFT_OUT_EXIT_CODE = 3
-"""Exit status of a command that finished, but left out a checkpoint, a kernel, a run or a record, found imported grades
-doubtful, or could recommend no checkpoint."""
+"""Exit status of a command that finished with exceptions.
+
+It excluded a checkpoint, a kernel, a run or a record, found imported grades doubtful, or could recommend no checkpoint.
+"""
 
 
 class OversharpError(Exception):
-    """Base of all errors meant for users; the command line prints only the message.
+    """Base class of all errors meant for users. The command line prints only the message.
 
-    Messages name settings as flags: ``--most 0: must be 1 or more``. Errors of the Python API name arguments instead
-    (``records.arguments``) and keep the message with flags as ``as_flags``.
+    Messages refer to settings as flags: ``--most 0: must be 1 or more``. Errors of the Python API refer to arguments
+    instead (``records.arguments``). They keep the message with flags as ``as_flags``.
     """
 
     exit_code = 1
@@ -46,14 +48,14 @@ class OversharpError(Exception):
         return str(self) if self._as_flags is None else self._as_flags
 
     def name_arguments(self) -> None:
-        """Make ``str`` name Python arguments instead of flags."""
+        """Make ``str`` return the message with Python arguments instead of flags."""
         if self._as_flags is None:
             self._as_flags = str(self)
             self.args = (with_arguments(self._as_flags), *self.args[1:])
 
 
 def with_arguments(message: str) -> str:
-    """Replace flags in ``message`` by Python arguments, except in commands that it quotes.
+    """Replace flags in ``message`` by Python arguments, except in quoted commands.
 
     >>> with_arguments("--most 0: must be 1 or more; pass --series, or run `oversharp audit --out DIR` first")
     'most=0: must be 1 or more; pass series=, or run `oversharp audit --out DIR` first'
@@ -82,19 +84,19 @@ def _argument(flag: str) -> str:
 
 
 class ConfigError(OversharpError):
-    """A flag, TOML key or combination of them that cannot work."""
+    """A flag, a TOML key, or a combination of them cannot work."""
 
     exit_code = 2
 
 
 class CheckpointError(OversharpError):
-    """A checkpoint or series on disk that cannot be read."""
+    """A checkpoint or series on disk cannot be read."""
 
     exit_code = 9
 
 
 class ProblemError(OversharpError):
-    """A problem file, task or benchmark that cannot be loaded."""
+    """A problem file, task or benchmark cannot be loaded."""
 
     exit_code = 4
 
@@ -106,20 +108,20 @@ class SamplerError(OversharpError):
 
 
 class EngineRefusedError(SamplerError):
-    """An inference engine does not support this model; another sampler may."""
+    """An inference engine does not support this model. Another sampler may support it."""
 
 
 class KernelError(OversharpError):
-    """The gradient kernel of a checkpoint cannot be computed, or failed its certificate."""
+    """The gradient kernel of a checkpoint cannot be computed, or its certificate failed."""
 
     exit_code = 10
 
 
 class KernelTooLargeError(KernelError):
-    """The kernel's rows exceed the memory; about ``share`` of them would fit."""
+    """The rows of the kernel exceed the memory. About ``share`` of them would fit."""
 
     def __init__(self, message: str, share: float = 0.0) -> None:
-        super().__init__(message, share)  # both, so that pickling between processes keeps them
+        super().__init__(message, share)  # pass both, so that the error can be pickled between processes
         self.share = share
 
     def __str__(self) -> str:
@@ -127,31 +129,31 @@ class KernelTooLargeError(KernelError):
 
 
 class VerifierError(OversharpError):
-    """A verifier is unknown or cannot run (a bad response is data, not an error)."""
+    """A verifier is unknown or cannot run. A bad response is data, not an error."""
 
     exit_code = 6
 
 
 class StoreError(OversharpError):
-    """The DuckDB file cannot be opened, written or understood."""
+    """The DuckDB file cannot be opened, written or interpreted."""
 
     exit_code = 7
 
 
 class TrainingError(OversharpError):
-    """A training run that cannot start, continue or finish."""
+    """A training run cannot start, continue or finish."""
 
     exit_code = 8
 
 
 class ImportFileError(OversharpError):
-    """A file of another tool that cannot be read."""
+    """A file of another tool cannot be read."""
 
     exit_code = 11
 
 
 class ClusterError(OversharpError):
-    """A Ray cluster that cannot be joined, or has no worker that starts."""
+    """A Ray cluster cannot be joined, or none of its workers starts."""
 
     exit_code = 12
 
@@ -163,7 +165,9 @@ class UnreadableError(OversharpError):
 
 
 def first_line(error: Exception) -> str:
-    r"""Return the first line of a library's error message, at most 200 characters; its type if it is empty.
+    r"""Return the first line of a library's error message, at most 200 characters.
+
+    If the message is empty, return the type of the error.
 
     >>> first_line(ValueError("\nno such file\nin the folder")), first_line(ValueError())
     ('no such file', 'ValueError')
@@ -172,14 +176,14 @@ def first_line(error: Exception) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
-#: Bytes of a file's start that ``detect_stand_in`` needs.
+#: Number of bytes at the start of a file that ``detect_stand_in`` needs.
 START_BYTES = 512
 _LFS = b"version https://git-lfs.github.com/spec/"
 _HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head)\b", re.IGNORECASE)
 
 
 def detect_stand_in(start: bytes) -> str | None:
-    """Return the reason if the first bytes of a file are a Git LFS pointer or an HTML page, else None.
+    """Return the reason if the first bytes of a file are a Git LFS pointer or an HTML page; else None.
 
     >>> detect_stand_in(b"version https://git-lfs.github.com/spec/v1\\noid sha256:00")
     'is a Git LFS pointer, not the file; run `git lfs pull` in its repository'

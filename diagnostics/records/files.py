@@ -1,4 +1,4 @@
-"""Read files given by users: only regular files up to a size limit, no devices, pipes or sockets."""
+"""Read files given by users: regular files up to a size limit, no devices, pipes or sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 #: Size limit of configuration and source files, in bytes.
 MOST_BYTES = 1 << 24
-#: Paths of this process's open files, such as the shell's ``<(command)``.
+#: Paths of files that this process has open, such as the shell's ``<(command)``.
 _OPEN_FILES = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 _KINDS = {
     stat.S_ISCHR: "a device",
@@ -20,9 +20,9 @@ _KINDS = {
 
 
 def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
-    """Raise ``OSError`` for a device, pipe or socket, which may never end; a missing file passes.
+    """Raise ``OSError`` for a device, pipe or socket, because reading it may never end.
 
-    ``or_open_pipe`` accepts a pipe that the shell opened for this process.
+    A missing file raises nothing. ``or_open_pipe`` accepts a pipe that the shell opened for this process.
     """
     if not path.exists():
         return
@@ -34,7 +34,10 @@ def require_regular(path: Path, *, or_open_pipe: bool = False) -> None:
 
 
 def read_small(path: Path) -> bytes:
-    """Return the content of a regular file of at most ``MOST_BYTES``. Raises ``OSError`` for other files."""
+    """Return the content of a regular file of at most ``MOST_BYTES``.
+
+    Raises ``OSError`` for any other file.
+    """
     require_regular(path)
     with path.open("rb") as stream:
         if os.fstat(stream.fileno()).st_size > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Names given by users: nearest known names, file names, and paths of stores."""
+"""Nearest known names for unknown ones, file names from user names, and paths of stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.records.errors import StoreError
 #: File name of the store in the directory of an audit.
 STORE_NAME = "audit.duckdb"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-#: Names of settings and commands in other tools → our names; the first that exists is meant.
+#: Names of settings and commands in other tools → our names. The first of our names that exists is used.
 SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "backend": ("engine", "sampler"),
@@ -76,7 +76,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def slug(text: str) -> str:
-    """Return ``text`` as part of a file name that every file system and URL accepts.
+    """Return ``text`` in a form that is valid in file names of every file system and in URLs.
 
     >>> slug("GRPO α=1, seed 0"), slug("../.."), slug("mode share (exact)")
     ('GRPO-1-seed-0', 'unnamed', 'mode-share-exact')
@@ -85,7 +85,7 @@ def slug(text: str) -> str:
 
 
 def slugs(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return a slug for every text; slugs are distinct even on case-insensitive file systems.
+    """Return a slug for each text. The slugs are distinct, even on case-insensitive file systems.
 
     >>> slugs(["a b", "A-b", "c"])
     {'a b': 'a-b', 'A-b': 'A-b-2', 'c': 'c'}
@@ -104,7 +104,7 @@ def slugs(texts: Iterable[str]) -> Mapping[str, str]:
 
 
 def as_path_list(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
-    """Return a path or several paths as a list.
+    """Return one path or several paths as a list.
 
     >>> as_path_list("runs/a"), as_path_list(("a", "b"))
     (['runs/a'], ['a', 'b'])
@@ -113,7 +113,7 @@ def as_path_list(paths: Path | str | Sequence[Path | str]) -> list[Path | str]:
 
 
 def synonym(name: str, known: Iterable[str]) -> str | None:
-    """Return the name in ``known`` of a setting that other tools call ``name``, or None.
+    """Return the name in ``known`` of the setting that other tools call ``name``, or None.
 
     >>> synonym("num_samples", ["n", "entropy_samples"]), synonym("model", ["n"])
     ('n', None)
@@ -123,7 +123,7 @@ def synonym(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown ``name``: the nearest known names, or all.
+    """Return a hint for an unknown ``name``: the nearest known names, or all of them.
 
     >>> nearest_names("gsm8", ["gsm8k", "aime24"]), nearest_names("num_samples", ["n", "entropy_samples"])
     ('did you mean: gsm8k', 'did you mean: n')
@@ -135,22 +135,22 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
 
 
 def store_file(given: Path | str) -> Path:
-    """Return the store at ``given``: a file, or a directory that contains audit.duckdb."""
+    """Return the store at ``given``, which is a file, or a directory that contains audit.duckdb."""
     path = Path(given)
     inside = path / STORE_NAME
     return inside if path.is_dir() and inside.is_file() else path
 
 
 def require_store_place(path: Path) -> None:
-    """Raise ``StoreError`` for a path where no store can be."""
+    """Raise ``StoreError`` for a path at which no store can be created."""
     if any(character in str(path.resolve()) for character in "*?["):
         raise StoreError(f"{path.resolve()}: DuckDB reads *, ? and [ in a path as a glob pattern; pass another --out")
     if path.is_dir():
-        raise StoreError(f"{path}: is a directory without an {STORE_NAME}; name the file, such as {path / STORE_NAME}")
+        raise StoreError(f"{path}: is a directory without an {STORE_NAME}; pass a file, such as {path / STORE_NAME}")
     if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
-        raise StoreError(f"{path.parent}: --out takes a directory, but this is the name of a store; pass the directory")
-    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would read it as a table
-        raise StoreError(f"{path}: the suffix is that of a data file; name the store audit.duckdb")
+        raise StoreError(f"{path.parent}: --out takes a directory, but this is a store file; pass its directory")
+    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would open the file as a table
+        raise StoreError(f"{path}: the suffix is that of a data file; call the store audit.duckdb")
 
 
 def require_store_file(path: Path) -> None:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from oversharp.diagnostics.records.amounts import about_time, disk_size, plural, short_count, two_digits
 
-#: Least size or growth of a store for an estimate per sample: empty tables and the log take megabytes too.
+#: Smallest size, or growth, of a store from which disk space per sample is estimated. Empty tables and the log take
+#: megabytes too.
 LEAST_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCost:
-    """Mean cost of a sample over ``n`` earlier ones of the same kind; None if unknown.
+    """Mean cost of a sample, over ``n`` earlier samples of the same kind; None if unknown.
 
-    ``bytes`` is the share of the store's files.
+    ``bytes`` is the size of the store's files per sample.
     """
 
     n: int = 0
@@ -27,8 +28,9 @@ class SampleCost:
 class Pace:
     """Progress of a run over all its checkpoints.
 
-    ``lacking`` maps the id of each incomplete checkpoint to its number of missing samples. ``perhaps`` more samples may
-    follow; ``fewer``: not all of them may be needed. ``began``, and ``now`` below, are seconds of the same clock.
+    ``lacking`` maps the id of each incomplete checkpoint to its number of missing samples. ``perhaps`` is a number of
+    additional samples that may follow. ``fewer``: not all samples may be needed. ``began``, and ``now`` below, are
+    seconds of the same clock.
 
     >>> pace = Pace({"base": 2000, "late": 1000, "last": 1000}, began=0.0)
     >>> pace.start_line(max_tokens=1024)
@@ -62,17 +64,17 @@ class Pace:
 
     @property
     def total(self) -> int:
-        """Upper bound of the samples to draw."""
+        """Upper bound on the number of samples to draw."""
         return sum(self._lacking.values()) + self._perhaps if self._lacking else 0
 
     def start_line(self, *, max_tokens: int) -> str:
-        """Return the line on the samples to draw, with at most ``max_tokens`` tokens each."""
+        """Return the line about the samples to draw, with at most ``max_tokens`` tokens each."""
         most = "at most " if self._at_most else ""
         checkpoints, tokens = plural(self._checkpoints, "checkpoint"), short_count(self.total * max_tokens)
         return f"to draw: {most}{plural(self.total, 'sample')} at {checkpoints}, at most {tokens} tokens"
 
     def cost_line(self, cost: SampleCost, *, free_bytes: float) -> str:
-        """Return the line on tokens, time and disk space, extrapolated from earlier samples.
+        """Return the line about tokens, time and disk space, extrapolated from earlier samples.
 
         >>> pace = Pace({"base": 2000, "late": 1000}, began=0.0)
         >>> pace.cost_line(SampleCost(n=500, tokens=300.0, seconds=0.1, bytes=2e6), free_bytes=5e9)
@@ -103,7 +105,7 @@ class Pace:
         self._drawn[checkpoint_id] = self._drawn.get(checkpoint_id, 0) + count
 
     def leave_out(self, checkpoint_id: str) -> None:
-        """Drop a checkpoint that will not be sampled."""
+        """Remove a checkpoint that will not be sampled."""
         self._lacking.pop(checkpoint_id, None)
         self._at_work.discard(checkpoint_id)
 
@@ -128,9 +130,9 @@ class Pace:
         return f"{text} · {two_digits(per_s)} samples/s"
 
     def done_line(self, checkpoint_id: str, now: float, grown_bytes: float = 0.0) -> str | None:
-        """Return the line on a finished checkpoint; None if it had no missing samples.
+        """Return the line about a finished checkpoint; None if it had no missing samples.
 
-        ``grown_bytes`` is the growth of the store's files since the start.
+        ``grown_bytes`` is the growth of the store's files since the start of the run.
         """
         if checkpoint_id not in self._lacking:
             return None

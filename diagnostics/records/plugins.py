@@ -1,8 +1,8 @@
-"""Find measures, importers, samplers, tasks and verifiers in our packages and in entry-point groups ``oversharp.*``.
+"""Find plugins in our packages and in entry-point groups ``oversharp.*``.
 
-Measures and importers are records, found in the modules of their folder and by entry point. Samplers, tasks and
-verifiers are callables with the name of their entry point. A broken plugin, or one with an existing name, raises a
-``ConfigError``.
+Plugins are measures, importers, samplers, tasks and verifiers. Measures and importers are records, found in the modules
+of their folder and by entry point. Samplers, tasks and verifiers are callables, whose name is that of their entry
+point. A broken plugin, or one with an existing name, raises a ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from oversharp.diagnostics.records.errors import ConfigError
 
-#: Errors of importing a broken plugin; other errors propagate.
+#: Errors that the import of a broken plugin may raise. Other errors propagate.
 _BROKEN = (ImportError, AttributeError, NameError, SyntaxError, TypeError, ValueError, RuntimeError, OSError)
 
 
 class Record(Protocol):
-    """A frozen dataclass with a name and a docstring (default: the docstring of its module)."""
+    """A frozen dataclass with a name and a docstring, by default the docstring of its module."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def name(self) -> str:
-        """Name for users."""
+        """Name shown to users."""
         ...
 
     @property
@@ -46,9 +46,9 @@ RecordT = TypeVar("RecordT", bound=Record)
 def find_records(kind: type[RecordT], package: ModuleType, group: str) -> Mapping[str, RecordT]:
     """Return the records of type ``kind`` by name, from all modules in ``package`` and from entry points.
 
-    A module has records made by decorators of its functions, a record with the upper-case name of ``kind``
-    (``MEASURE``), or a tuple with its plural (``MEASURES``). An entry point names a record or such a module. Raises
-    ``ConfigError`` for a broken or clashing plugin.
+    A module has records in three forms: made by decorators of its functions, a record with the upper-case name of
+    ``kind`` (``MEASURE``), or a tuple with its plural (``MEASURES``). An entry point refers to a record or to such a
+    module. Raises ``ConfigError`` for a broken or clashing plugin.
     """
     by_name: dict[str, RecordT] = {}
     origin: dict[str, str] = {}
@@ -62,7 +62,7 @@ def find_records(kind: type[RecordT], package: ModuleType, group: str) -> Mappin
 def find_callables(group: str, own: Collection[str]) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group by name, without loading them.
 
-    ``own`` are the names used by oversharp. Raises ``ConfigError`` if two have the same name.
+    ``own`` has the names of the built-in plugins. Raises ``ConfigError`` if two have the same name.
     """
     by_name: dict[str, EntryPoint] = {}
     for point in _find_points(group):
@@ -74,7 +74,10 @@ def find_callables(group: str, own: Collection[str]) -> Mapping[str, EntryPoint]
 
 
 def load_callable(point: EntryPoint) -> Callable[..., Any]:
-    """Load the callable of an entry point. Raises ``ConfigError`` if it cannot be loaded or called."""
+    """Load the callable of an entry point.
+
+    Raises ``ConfigError`` if it cannot be loaded or called.
+    """
     loaded = _load_point(point)
     if not callable(loaded):
         raise _plugin_error(point, f"a {type(loaded).__name__}, not a callable; point it at a class or a function")
@@ -103,7 +106,7 @@ def _records_in(kind: type[RecordT], module: object) -> tuple[RecordT, ...]:
     name = kind.__name__.upper()
     single = getattr(module, name, None)
     values = list(vars(module).values()) if isinstance(module, ModuleType) else []
-    # a decorated function's record has the function's module, other records have that of their class
+    # a record made by a decorator has the module of the function, other records have the module of their class
     own = (value for value in values if isinstance(value, kind) and value.__module__ == getattr(module, "__name__", ""))
     return (*getattr(module, f"{name}S", ()), *(() if single is None else (single,)), *own)
 
@@ -117,7 +120,7 @@ def _find_points(group: str) -> tuple[EntryPoint, ...]:
     return _find_points_on(tuple(sys.path), group)
 
 
-@cache  # reading the metadata of every distribution takes tens of milliseconds
+@cache  # cached, because reading the metadata of all distributions takes tens of milliseconds
 def _find_points_on(path: tuple[str, ...], group: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=group))
 

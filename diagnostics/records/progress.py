@@ -1,4 +1,4 @@
-"""Progress of a run on stderr: bars on a terminal, else one line per stage."""
+"""Progress of a run on stderr: bars on a terminal, otherwise lines of text."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ProgressSink(Protocol):
         """Start a stage of ``total`` units: ``with sink.stage("draw", 256) as step: step(32)``."""
 
     def overall(self, status: Callable[[], str]) -> AbstractContextManager[None]:
-        """Start a run over several stages; ``status`` returns its progress in one line."""
+        """Start a run over several stages. ``status`` returns its progress in one line."""
 
 
 class SilentProgress:
-    """No output: for libraries, notebooks and tests."""
+    """No output, for libraries, notebooks and tests."""
 
     def note(self, text: str) -> None:
-        """Drop ``text``."""
+        """Ignore ``text``."""
 
     @contextmanager
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -44,11 +44,11 @@ class SilentProgress:
 
     @contextmanager
     def overall(self, status: Callable[[], str]) -> Iterator[None]:
-        """Never call ``status``."""
+        """Ignore ``status``."""
         yield
 
 
-#: Seconds between progress lines where there is no terminal.
+#: Seconds between progress lines if there is no terminal.
 HEARTBEAT_S = 60.0
 
 
@@ -81,7 +81,7 @@ class _OpenStage:
 
 
 class _Bars(Progress):
-    """Progress bars, with a line on the whole run below them."""
+    """Progress bars, with a status line of the whole run below them."""
 
     status: Callable[[], str] | None = None
 
@@ -93,9 +93,10 @@ class _Bars(Progress):
 
 
 class ConsoleProgress:
-    """Bars on a terminal, plain lines elsewhere; always on stderr. Stages may overlap.
+    """Progress on stderr: bars on a terminal, plain lines elsewhere.
 
-    Without a terminal, a stage prints a line with the time of day once a minute, and one at its end.
+    Stages may overlap. Without a terminal, a stage prints a line with the time of day once a minute, and one at its
+    end.
     """
 
     def __init__(self) -> None:
@@ -113,8 +114,8 @@ class ConsoleProgress:
     def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a bar over ``total`` units on a terminal.
 
-        If the run continues, a line replaces the bar at the end of the stage, since a terminal has no room for all
-        bars. A stage without progress prints no line.
+        If the run continues after the stage, a line replaces the bar, since a terminal has no room for all bars. A
+        stage without progress prints no line.
         """
         bars = self._bars = self._bars or self._start_bars()
         task = bars.add_task(escape_controls(title), total=total)
@@ -158,7 +159,7 @@ class ConsoleProgress:
             self._bars = None
 
     def _start_bars(self) -> _Bars:
-        """Start the bars, which overlapping stages share."""
+        """Start the shared bars of overlapping stages."""
         if not self._console.is_terminal:
             self._ended = Event()
             Thread(target=self._print_regularly, args=(self._ended,), daemon=True).start()

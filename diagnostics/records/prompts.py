@@ -1,4 +1,4 @@
-"""Short titles of prompts: the question, without chat markup and shared text."""
+"""Short titles of prompts: the question, without chat markup and text shared with other prompts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from os.path import commonprefix
 
-#: Markup around a user's turn: ChatML, Llama 3, Gemma, Phi and GLM, DeepSeek, Llama 2 and Mistral.
+#: Markup around a user turn: ChatML, Llama 3, Gemma, Phi and GLM, DeepSeek, Llama 2 and Mistral.
 _TURNS = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
@@ -19,18 +19,19 @@ _TURNS = tuple(
         r"\[INST\](?:\s*<<SYS>>.*?<</SYS>>)?(.*?)(?:\[/INST\]|\Z)",
     )
 )
-#: User turns with roles as words: decoded without special tokens, or written by the importers.
+#: User turns whose role is a plain word. Chats look so if decoded without special tokens, or written by the importers.
 _ROLE_LINES = (("\nuser\n", "\nassistant"), ("\n\nuser: ", "\n\nassistant: "))
 _FIRST_ROLES = ("system", "user", "assistant")
-#: Ends of lines and sentences, after which shared text may be removed.
+#: Ends of lines and sentences. Shared text is removed only up to such an end.
 _ENDS = re.compile(r"\n\s*|(?<=[.!?:])\s+")
 
 
 def prompt_titles(prompts: Sequence[str]) -> list[str]:
     r"""Return a one-line title of each prompt: the last user turn, without shared text.
 
-    Shared text is whole lines and sentences at the beginning and at the end. It is removed only if no title becomes
-    empty. With ten or more prompts, nine in ten must share it; the others stay whole. Unknown chat markup stays.
+    Shared text is whole lines and sentences at the beginning and at the end of the prompts. It is removed only if no
+    title becomes empty. With ten or more prompts, nine in ten must share it, and the others are not shortened. Unknown
+    chat markup is not removed.
 
     >>> chat = "<|im_start|>system\nYou are Qwen.<|im_end|>\n<|im_start|>user\nSolve it. {}<|im_end|>\n"
     >>> prompt_titles([chat.format("What is 3 + 4?"), chat.format("What is 3 + 5?")])
@@ -60,7 +61,7 @@ def _last_question(prompt: str) -> str:
 
 
 def _after_role_lines(text: str) -> str:
-    r"""Return the last user turn where roles are words; return text without roles unchanged.
+    r"""Return the last user turn if roles are plain words. Text without roles is returned unchanged.
 
     >>> _after_role_lines("system: Add.\n\nuser: 2 + 2?"), _after_role_lines("user\n2 + 2?\nassistant")
     ('2 + 2?', '2 + 2?')
@@ -79,7 +80,8 @@ def _common_text(texts: Collection[str], *, from_end: bool) -> str:
     n = len(ordered) if len(ordered) < 10 else math.ceil(0.9 * len(ordered))
     if n < 2:
         return ""
-    # sorted texts with the same beginning are adjacent: a prefix of the first and the last of n is one of all n
+    # sorted texts with the same beginning are adjacent, so a common prefix of the first and the last of n is common to
+    # all n
     pairs = zip(ordered, ordered[n - 1 :], strict=False)
     beginnings = {commonprefix(pair) for pair in pairs}  # noqa: RUF071 - by character, as intended
     if from_end:

@@ -1,4 +1,4 @@
-"""Version of oversharp, and the provenance needed to repeat an audit."""
+"""Version of oversharp, and the provenance of an audit: the facts needed to repeat it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORDED_PACKAGES = ("torch", "transformers", "duckdb", "math-verify", "numpy", 
 
 
 def version() -> str:
-    """Return the installed version of oversharp, ``0+unknown`` in a bare source tree.
+    """Return the installed version of oversharp; ``0+unknown`` in a source tree that is not installed.
 
     >>> version().count(".") >= 1
     True
@@ -28,7 +28,7 @@ def version() -> str:
 def provenance(
     command: str, left_out: Mapping[str, str], more: Mapping[str, object] | None = None
 ) -> dict[str, object]:
-    """Return the command, package versions, machine, left-out checkpoints with reasons, and ``more``."""
+    """Return the command, package versions, machine, excluded checkpoints with reasons, and ``more``."""
     versions = {"oversharp": version(), "python": python_version()}
     for package in RECORDED_PACKAGES:
         try:
@@ -40,7 +40,7 @@ def provenance(
 
 
 def format_call(verb: str, paths: Sequence[Path | str], config: Any) -> str:
-    """Return the Python call of a command, without default settings."""
+    """Return the Python call that corresponds to a command, without default settings."""
     given = [
         f"{field.name}={value!r}" for field in fields(config) if (value := getattr(config, field.name)) != field.default
     ]

@@ -1,4 +1,4 @@
-"""Converters and checks of settings that several commands share. Messages name the flag."""
+"""Parse and check settings that several commands share. Error messages name the flag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 
 Number = TypeVar("Number", int, float)
 
-#: Largest integer that the store and the engines accept.
+#: Largest integer that the store and the inference engines accept.
 MOST = 2**31 - 1
 
 
@@ -23,7 +23,7 @@ def comma_separated(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
 
 
 def comma_separated_numbers(_type: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
-    """Parse ``--control-temperatures 0.6,0.3`` as ``comma_separated`` does, to numbers."""
+    """Parse ``--control-temperatures 0.6,0.3`` to numbers, like ``comma_separated``."""
     return _parse_list(float, "numbers such as 0.6,0.3", tokens)
 
 
@@ -36,30 +36,30 @@ def _parse_list(kind: Callable[[str], Number], expected: str, tokens: Sequence[T
 
 
 def parse_optional(_type: Any, tokens: Sequence[Token]) -> str:
-    """Return the value of a flag; empty if the flag is given without a value."""
+    """Return the value of a flag; empty text if the flag has no value."""
     return tokens[0].value if tokens else ""
 
 
 def require_at_least(flag: str, value: int | None, least: int) -> None:
-    """Raise ``ConfigError`` for a value of ``flag`` below ``least``."""
+    """Raise ``ConfigError`` if the value of ``flag`` is below ``least``."""
     if value is not None and value < least:
         raise ConfigError(f"{flag} {value}: must be at least {least}")
 
 
 def require_memory(gib: float | None) -> None:
-    """Raise ``ConfigError`` for a ``--memory-gib`` that is not a number above 0."""
+    """Raise ``ConfigError`` if ``--memory-gib`` is not a number above 0."""
     if gib is not None and not 0 < gib < math.inf:
         raise ConfigError(f"--memory-gib {gib:g}: must be a number above 0")
 
 
 def require_storable(flag: str, value: int | None) -> None:
-    """Raise ``ConfigError`` for a value of ``flag`` that is larger than ``MOST``."""
+    """Raise ``ConfigError`` if the value of ``flag`` is larger than ``MOST``."""
     if value is not None and value > MOST:
         raise ConfigError(f"{flag} {value}: must be below {MOST + 1}")
 
 
 def require_chat_args(given: str) -> None:
-    """Raise ``ConfigError`` for ``--chat-args`` that are no JSON object or set reserved names."""
+    """Raise ``ConfigError`` if ``--chat-args`` is not a JSON object or sets reserved names."""
     try:
         arguments = json.loads(given)
     except ValueError as error:
@@ -74,6 +74,6 @@ def require_chat_args(given: str) -> None:
 
 
 def require_name(name: str | None) -> None:
-    """Raise ``ConfigError`` for a ``--name`` that is empty or not printable."""
+    """Raise ``ConfigError`` if a ``--name`` is empty or not printable."""
     if name is not None and (not name or not name.isprintable()):
         raise ConfigError(f"--name {name!r}: must be printable text")

@@ -1,4 +1,4 @@
-"""Shards of an audit's problems, for several machines."""
+"""Shards of an audit's problems, to distribute sampling over several machines."""
 
 from __future__ import annotations
 

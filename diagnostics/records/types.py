@@ -1,6 +1,5 @@
-"""Records shared by the rooms of oversharp.
+"""Records shared by all rooms of oversharp: frozen dataclasses with validation and content hashes.
 
-Frozen dataclasses with validation and content hashes only.
 No heavy imports: ``oversharp --help`` loads this module.
 """
 
@@ -17,24 +16,24 @@ from typing import Any, Literal, get_args
 FinishReason = Literal["stop", "length"]
 GradeState = Literal["ok", "parse_fail", "ambiguous", "timeout", "error"]
 #: How a response states its answer: in a box, in <answer> tags, after ####, after a label ("The answer is"), as
-#: mathematics alone, in unmarked prose, or not at all.
+#: mathematics without other text, in unmarked prose, or not at all.
 AnswerStyle = Literal["boxed", "tagged", "hashes", "labelled", "bare", "prose", "none"]
 
-#: Answer of an unparsed response: a separate class in every entropy ([B] C.5).
+#: Answer of an unparsed response. It is a separate class in every answer entropy ([B] C.5).
 NO_ANSWER = "NA"
 
-#: Sampler of a series with imported counts of correct samples: its samples have no texts.
+#: Sampler name of a series imported as counts of correct samples. Its samples have no texts.
 COUNTS_ALONE = "counts"
 
-#: Family-wise level of confirmations of lost and gained problems. Also in the view confirmed_problems.
+#: Family-wise level of confirmations of lost and gained problems. The view confirmed_problems uses it too.
 CONFIRMED_LEVEL = 0.05
 
-#: Default token limit of responses, if neither the user nor the task sets one.
+#: Default token limit of responses if neither the user nor the task sets one.
 DEFAULT_MAX_TOKENS = 1024
 
 
 def content_hash(*parts: object) -> str:
-    """Return a content hash of ``parts``, 16 hex digits, equal on every machine.
+    """Return a content hash of ``parts``: 16 hex digits, equal on every machine.
 
     >>> content_hash("a", 1) == content_hash("a", 1)
     True
@@ -45,7 +44,7 @@ def content_hash(*parts: object) -> str:
     return blake2b(blob.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-#: Copied for each of millions of responses: a copy is cheaper than a new hash object.
+#: Copied for each of millions of responses, because a copy is cheaper than a new hash object.
 _response_digest = blake2b(digest_size=8).copy
 
 
@@ -57,7 +56,10 @@ def response_digest(text: bytes) -> bytes:
 
 
 def response_id(text: str | bytes) -> str:
-    """Return the content hash of a response, given as text or UTF-8. Equal texts share grade and log-probability."""
+    """Return the content hash of a response given as text or UTF-8.
+
+    Responses with equal texts share their grade and log-probability.
+    """
     return response_digest(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")).hex()
 
 
@@ -67,7 +69,7 @@ class Problem:
 
     ``modes`` has all accepted responses if they can be enumerated. Then a response is correct if and only if it is one
     of them, and the exact measures (Definition 2.1 of [A]) are available. Problems of the same ``cluster`` are related,
-    such as variants of a template; a problem without one is independent.
+    such as variants of a template. A problem without a cluster is independent.
     """
 
     task: str
@@ -82,16 +84,17 @@ class Problem:
 
     @property
     def problem_id(self) -> str:
-        """Content hash: the same in every file, task and store, regardless of the cluster."""
+        """Content hash. It is the same in every file, task and store, and does not depend on the cluster."""
         return content_hash(self.prompt, self.gold, self.verifier, self.modes, dict(self.meta))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """Sampling settings, part of a sample's identity: samples under different settings never mix.
+    """Sampling settings.
 
-    ``top_p = 1`` and ``top_k = 0`` disable truncation. ``prompt_template`` must contain ``{prompt}``. With ``chat`` the
-    result becomes the user turn of the tokenizer's chat template, which also receives ``chat_args`` (a JSON object,
+    They are part of a sample's identity, so samples with different settings never mix. ``top_p = 1`` and ``top_k = 0``
+    disable truncation of the distribution. ``prompt_template`` must contain ``{prompt}``. With ``chat``, the filled
+    template becomes the user turn of the tokenizer's chat template, which also receives ``chat_args`` (a JSON object,
     None for no arguments).
     """
 
@@ -115,7 +118,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings:
-    """Known sampling settings of another tool; fields as in ``SamplingSettings``."""
+    """Known sampling settings of another tool. The fields are those of ``SamplingSettings``."""
 
     sampler: str
     temperature: float | None = None
@@ -136,7 +139,10 @@ class RecordedSettings:
 
 
 def _identity_fields(settings: SamplingSettings | RecordedSettings) -> dict[str, Any]:
-    """Return the fields that identify settings; ``chat_args`` only if set, as in ids of older stores."""
+    """Return the fields that identify settings.
+
+    ``chat_args`` is included only if set, so that ids in older stores stay valid.
+    """
     fields_by_name = asdict(settings)
     if fields_by_name["chat_args"] is None:
         del fields_by_name["chat_args"]
@@ -148,9 +154,9 @@ class Sample:
     """A sampled response to a problem from a checkpoint.
 
     ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at temperature 1
-    without truncation, in nats, regardless of the sampling temperature. ``n_tokens`` counts response tokens, end token
-    included. ``entropy_sum`` is the sum over the tokens of the entropy of the next-token distribution at temperature 1
-    over the full vocabulary, in nats; None where the sampler has none.
+    without truncation, in nats, regardless of the sampling temperature. ``n_tokens`` is the number of response tokens,
+    end token included. ``entropy_sum`` is the sum over the same tokens of the entropy of the next-token distribution at
+    temperature 1 over the full vocabulary, in nats; None if the sampler does not compute it.
     """
 
     problem_id: str
@@ -164,7 +170,7 @@ class Sample:
 
     @property
     def n_tokens(self) -> int:
-        """Response tokens, the end token included."""
+        """Number of response tokens, end token included."""
         return len(self.token_ids)
 
 
@@ -172,12 +178,12 @@ class Sample:
 class Grade:
     """Grade of one response by a verifier.
 
-    ``answer`` is the canonical final answer (``NO_ANSWER`` if none was found). ``mode`` is the canonical form of the
-    whole solution, the equivalence class of Definition 2.1 in [A] (None if none). A response that could not be graded
-    is never "wrong": ``state`` is its state and ``reason`` the cause. State ``ambiguous``: it states no single answer
-    (negation, comparison, alternatives). ``n_boxed`` counts the distinct contents of its ``\\boxed{}``, None where the
-    verifier reads no boxes. ``style`` is how the response states its answer, ``lenient`` whether it is correct by the
-    lenient reader too; both are None where the verifier parses no text.
+    ``answer`` is the canonical final answer (``NO_ANSWER`` if there is none). ``mode`` is the canonical form of the
+    whole solution, the equivalence class of Definition 2.1 in [A]; None if there is none. A response that could not be
+    graded is never "wrong": ``state`` is its state and ``reason`` the cause. The state ``ambiguous`` means that it
+    states no single answer (negation, comparison, alternatives). ``n_boxed`` is the number of distinct contents of its
+    ``\boxed{}``, None if the verifier reads no boxes. ``style`` is how the response states its answer, and ``lenient``
+    is whether the lenient reader accepts it too. Both are None if the verifier parses no text.
     """
 
     answer: str
@@ -199,8 +205,8 @@ class Grade:
 class ForcedResponse:
     """Teacher-forced score of a response under a checkpoint (temperature 1, full vocabulary).
 
-    ``logp_sum`` and ``entropy_sum`` are sums of ``token_logps`` and ``token_entropies`` over the response tokens (end
-    included), in nats.
+    ``logp_sum`` and ``entropy_sum`` are the sums of ``token_logps`` and ``token_entropies`` over the response tokens
+    (end token included), in nats.
     """
 
     problem_id: str
@@ -212,21 +218,21 @@ class ForcedResponse:
 
     @property
     def n_tokens(self) -> int:
-        """Response tokens, the end token included."""
+        """Number of response tokens, end token included."""
         return len(self.token_logps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A complete checkpoint on disk; ``weights_hash`` identifies its weights.
+    """A complete checkpoint on disk. ``weights_hash`` identifies its weights.
 
-    ``repeats``: an earlier checkpoint of the series has the same weights; this one is sampled separately.
+    ``repeats``: an earlier checkpoint of the series has the same weights, and this one is sampled separately.
     """
 
     step: int
     label: str
     path: Path
-    kind: Literal["full", "lora", "recorded"]  # recorded: another tool's samples, without weights
+    kind: Literal["full", "lora", "recorded"]  # "recorded" is another tool's samples, without weights
     weights_hash: str
     base_path: Path | None = None  # the model that a LoRA adapter belongs to
     untrained: Checkpoint | None = None  # a LoRA adapter at initialisation, which does not change this model yet
@@ -239,9 +245,9 @@ class Checkpoint:
 
     @property
     def checkpoint_id(self) -> str:
-        """Hash of the weights, with the step where an earlier step has the same weights.
+        """Hash of the weights, with the step if an earlier step has the same weights.
 
-        Thus runs from the same base share its samples, and a run that learned nothing is compared with its base by
+        So runs from the same base share its samples, and a run that learned nothing is compared with its base by
         independent samples.
         """
         return f"{self.weights_hash}-{self.step}" if self.repeats else self.weights_hash
@@ -258,7 +264,7 @@ class TrainingMetric:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Checkpoints of a training run in ascending step order; the first is the base."""
+    """Checkpoints of a training run in ascending step order. The first is the base."""
 
     name: str
     path: Path
@@ -278,9 +284,9 @@ class Series:
 class Finding:
     """A number of an audit, or the reason why it is unknown.
 
-    ``low``/``high`` bound a 95 % interval over problems unless the measure says otherwise. ``n`` counts the units that
-    ``value`` uses; ``unit`` is its physical unit: nats, probability, tokens, … ``interval_over`` is the resampling unit
-    of the interval, None without one; ``why_no_interval`` is the reason why clusters allow none.
+    ``low`` and ``high`` are a 95 % interval over problems unless the measure states another one. ``n`` is the number of
+    units that ``value`` uses. ``unit`` is its physical unit: nats, probability, tokens, … ``interval_over`` is the
+    resampling unit of the interval, None without one. ``why_no_interval`` is the reason why clusters allow no interval.
     """
 
     checkpoint_id: str
@@ -306,7 +312,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingResponse:
-    """Training response before the checkpoint of ``step``, sampled ``draws`` times in its group."""
+    """Response of the training run before the checkpoint of ``step``, sampled ``draws`` times in its group."""
 
     step: int
     prompt: str
@@ -317,17 +323,18 @@ class TrainingResponse:
 
 
 def training_problem(prompt: str) -> Problem:
-    """Return the problem of a training prompt: without an answer, it is scored, not graded."""
+    """Return the problem of a training prompt. It has no answer, so it is scored but not graded."""
     return Problem(task="training", prompt=prompt, gold="", verifier="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictTerms:
-    """Verdict settings that the samples do not contain.
+    """Verdict settings that cannot be derived from the samples.
 
     ``guess_rate`` is the false-accept rate of the graders on wrong responses, None if not given. ``looks`` is the
-    number of looks at the verdict before training ends, None if unknown. One of ``runs`` runs will be chosen.
-    ``selected_by``: "base" if the base's samples chose the problems, "none" if not, None if not given.
+    number of looks at the verdict before training ends, None if unknown. ``runs`` is the number of runs from which one
+    will be chosen. ``selected_by`` is "base" if the base's samples chose the problems, "none" if not, None if not
+    given.
     """
 
     guess_rate: float | None = None
@@ -340,11 +347,11 @@ class VerdictTerms:
 class AuditKey:
     """Identity of an audit: series, problem set, sampling settings and sample counts.
 
-    ``panel`` is the number of responses per problem that every checkpoint scores, sampled from the base under
-    ``panel_settings_id``, and the number of each checkpoint's samples that the base scores. The gradient kernel of each
-    checkpoint uses ``kernel_responses`` fixed responses to each of ``kernel_problems`` problems, and as many own
-    samples. ``verifier`` is the verifier whose grades are used, None for each problem's own. ``terms`` affect only the
-    verdict.
+    ``panel`` is the number of the base's responses per problem that every checkpoint scores, sampled with
+    ``panel_settings_id``. It is also the number of each checkpoint's samples that the base scores. The gradient kernel
+    of each checkpoint uses ``kernel_responses`` fixed responses to each of ``kernel_problems`` problems, and as many of
+    its own samples. ``verifier`` is the verifier whose grades are used, None for each problem's own. ``terms`` affect
+    only the verdict.
     """
 
     audit_id: str
@@ -367,15 +374,15 @@ class AuditKey:
 PictureFormat = Literal["svg", "png", "pdf"]
 PICTURE_FORMATS: tuple[PictureFormat, ...] = get_args(PictureFormat)
 
-#: Change that the audit's samples suggest, which fresh samples may confirm.
+#: Change of a problem that the audit's samples suggest, and that fresh samples may confirm.
 Change = Literal["lost", "gained"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmation:
-    """Test of a seemingly lost or gained problem by fresh samples at base and late checkpoint.
+    """Test of a seemingly lost or gained problem with fresh samples of base and late checkpoint.
 
-    ``p`` is one-sided; ``p_adjusted`` is corrected for all problems that were sampled again in the same test.
+    ``p`` is one-sided. ``p_adjusted`` is corrected for all problems that were sampled again in the same test.
     """
 
     problem_id: str
@@ -389,6 +396,6 @@ class Confirmation:
 
     @property
     def confirmed(self) -> bool:
-        """Whether fresh samples show the change, at a level of 5 % over all problems sampled again."""
+        """Whether fresh samples show the change, at a family-wise level of 5 % over all problems sampled again."""
 
         return self.p_adjusted <= CONFIRMED_LEVEL

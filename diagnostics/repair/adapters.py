@@ -87,11 +87,17 @@ class Adapters:
             _refuse_different_shape(part, self._parts[-1])
 
     def plan_files(self, lambda_: float, *, float32: bool, rounding: Rounding) -> PlannedFiles:
-        """Plan the weight file of this point. ``rounding`` is unused, because factors keep their precision."""
+        """Plan the weight file of this point.
+
+        ``rounding`` is unused, because factors keep their precision.
+        """
         return {FILE: [self._plan(name, lambda_, float32) for name in self._parts[-1].tensors]}
 
     def make_config(self, checkpoint: Checkpoint, *, computed: bool, float32: bool) -> dict[str, Any]:
-        """Return the adapter_config.json of ``checkpoint``. If ``computed``, its ranks are those of the sum."""
+        """Return the adapter_config.json of ``checkpoint``.
+
+        If ``computed``, its ranks are those of the sum.
+        """
         config = load_object(checkpoint.path / ADAPTER_CONFIG)
         config["base_model_name_or_path"] = _portable_model_name(checkpoint, config)
         n = len(self._parts) if computed else 1
@@ -125,8 +131,9 @@ class Adapters:
         )
 
     def _scale(self) -> float:
-        """Return the factor of B that preserves its scale: with n parts, rsLoRA's α/√r grows by √n, LoRA's α/r does
-        not.
+        """Return the factor of B that preserves its scale in a sum of n parts.
+
+        The scale α/√r of rsLoRA grows by √n, the scale α/r of LoRA does not.
         """
         return 1 / math.sqrt(len(self._parts)) if self._parts[-1].config.get("use_rslora") else 1.0
 

@@ -77,7 +77,7 @@ def require_ours(out: Path, record: dict[str, Any]) -> None:
 
 
 def refuse_inside(out: Path, places: Sequence[Path]) -> None:
-    """Raise ``ConfigError`` if ``out`` is inside a series, because the next audit of that series would include it."""
+    """Raise ``ConfigError`` if ``out`` is inside a series, whose next audit would include it."""
     for place in places:
         if out.resolve().is_relative_to(place.resolve()):
             raise ConfigError(f"--out {out}: is inside {place}, which is a series; choose a folder next to it")

@@ -19,7 +19,7 @@ _AT_A_TIME = 1 << 20
 
 @dataclass(kw_only=True)
 class Rounding:
-    """Sums over all mixed elements, from which the position of the rounded weights on the line is computed."""
+    """Sums over all mixed elements that give the position of the rounded weights on the line."""
 
     along: float = 0.0  # Σ (rounded − base)·(exact − base)
     square: float = 0.0  # Σ (exact − base)²

@@ -108,7 +108,10 @@ class _Interpolation:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Steps of the ends that the series contains. With adapters, a base that is a full model is not included."""
+        """Steps of the ends that the series contains.
+
+        With adapters, a base that is a full model is not included.
+        """
         under_adapters = self.sources.are_adapters and self.sources.base.kind == "full"
         return (WHOLE,) if under_adapters else (0, WHOLE)
 

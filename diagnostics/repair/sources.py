@@ -141,7 +141,10 @@ def _refuse_unchanged(sources: Sources) -> None:
 
 
 def _refuse_mixed_kinds(sources: Sources) -> None:
-    """Raise ``CheckpointError`` for a mixture of kinds. Only adapters with a full model as base are allowed."""
+    """Raise ``CheckpointError`` for a mixture of kinds.
+
+    Only adapters with a full model as base are allowed.
+    """
     other = next((checkpoint for checkpoint in sources.checkpoints if checkpoint.kind != sources.last.kind), None)
     if other is None and sources.base.kind == "lora" and sources.last.kind == "full":
         other = sources.base

@@ -111,7 +111,7 @@ def is_identity(files: Sequence[Path]) -> bool:
 
 
 def refuse_untied_head(files: Sequence[Path], *, tied: bool) -> None:
-    """Raise ``IncompleteCheckpointError`` if a ``tied`` output head is stored with other values than the embeddings.
+    """Raise ``IncompleteCheckpointError`` if a ``tied`` output head differs from the embeddings.
 
     transformers would use the embeddings and ignore the stored head.
     """

@@ -30,7 +30,10 @@ _RUN_FOLDERS = ("weights", "checkpoints", "broadcasts", "export", "exports", "hf
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A folder that may be a checkpoint. Fields are those of ``CheckpointPlace``; ``step`` may be unknown."""
+    """A folder that may be a checkpoint.
+
+    Fields are those of ``CheckpointPlace``; ``step`` may be unknown.
+    """
 
     label: str
     path: Path

@@ -311,7 +311,7 @@ _LAYOUTS = (_verl_megatron, _verl_fsdp, _nemo_rl, _skyrl, _prime_rl, _openrlhf, 
 
 
 def _shard_obstacle(step: Path) -> str | None:
-    """Return why shards of an unknown trainer in ``step`` cannot be read; None if there are no such shards."""
+    """Return why shards of an unknown trainer cannot be read; None if ``step`` has no such shards."""
     return next((reason for reason in (*_deepspeed(step), *_distributed(step), *_accelerate(step))), None)
 
 
@@ -331,7 +331,7 @@ def _deepspeed(step: Path) -> Iterator[str]:
 
 
 def _newest_tag(step: Path) -> Path | None:
-    """Return DeepSpeed's folder in a checkpoint: the folder listed in the file ``latest``, else the last one."""
+    """Return DeepSpeed's folder in a checkpoint: the one in the file ``latest``, else the last one."""
     tags = [folder for folder in _folders(step) if any(folder.glob(_DEEPSPEED))]
     latest = step / "latest"
     named = latest.read_bytes()[:200].decode(errors="replace").strip() if latest.is_file() else ""

@@ -1,4 +1,7 @@
-"""Read and round the numbers in weight files without torch. Numpy has no bfloat16, so it is emulated."""
+"""Read and round the numbers in weight files without torch.
+
+Numpy has no bfloat16, so it is emulated.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def floats(raw: bytes, dtype: str) -> NDArray[Any]:
 
 
 def rounded(number_N: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Round to ``dtype``: ties to even, overflow to infinity. A bfloat16 result is returned as float32.
+    """Round to ``dtype``: ties to even, overflow to infinity.
+
+    A bfloat16 result is returned as float32.
 
     >>> rounded(floats(bytes.fromhex("0180803f"), "F32"), "BF16")  # 1 plus slightly more than half a step
     array([1.0078125], dtype=float32)

@@ -22,7 +22,10 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubData:
-    """One split of a data set on the hub. ``revision`` is a full commit hash, because a branch can change."""
+    """One split of a data set on the hub.
+
+    ``revision`` is a full commit hash, because a branch can change.
+    """
 
     path: str
     revision: str
@@ -42,7 +45,7 @@ def data_rows(name: str, data: HubData, local: Path | None = None) -> Generator[
 
 
 def how_to_copy(name: str, data: HubData) -> str:
-    """Return a hint with the command that makes a local copy on a networked machine, and the flag that uses it."""
+    """Return a hint: the command that makes a local copy, and the flag that uses the copy."""
     config = f', "{data.config}"' if data.config else ""
     return (
         f"on a machine with a network, run: python -c 'from datasets import load_dataset; load_dataset("

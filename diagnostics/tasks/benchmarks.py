@@ -186,7 +186,7 @@ def get_benchmark(name: str) -> Benchmark:
 
 
 def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """Return the problems of ``NAME`` or ``NAME=PATH``: all in the benchmark's order, or ``limit`` distinct ones.
+    """Return all problems of ``NAME`` or ``NAME=PATH`` in order, or ``limit`` distinct ones.
 
     A limit keeps the first problems, or samples them by ``seed`` if ``limit_draws``. A larger limit contains the
     problems of a smaller one. A published benchmark cannot be fixed, so some faults that are errors in a user's file
@@ -212,7 +212,7 @@ def benchmark_problems(argument: str, *, limit: int | None = None, seed: int = 0
 
 
 def text_answers_note(task: str, problems: Sequence[Problem]) -> str | None:
-    """Return a note on golds that "math" cannot parse and that are compared as text; None if there are none."""
+    """Return a note on golds that "math" cannot parse, so that they are compared as text, or None."""
     kind, _, argument = task.partition(":")
     name = argument.partition("=")[0]
     places = [place for place, problem in enumerate(problems, start=1) if problem.verifier == "exact"]

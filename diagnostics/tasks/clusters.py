@@ -85,10 +85,10 @@ _ROWS_AT_ONCE = 1024
 
 
 def find_near_duplicates(prompts: Sequence[str], tasks: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    """Return whether each prompt is a near-duplicate of another of its task: a Jaccard index of at least 0.6.
+    """Return for each prompt whether it is a near-duplicate: a Jaccard index of at least 0.6.
 
-    The Jaccard index is that of the word trigrams (``runs``) of two prompts. All numbers are the same token, and so are
-    all capitalised words, most of which are names: "Ann has 3 pears" equals "Bob has 12 pears".
+    It is compared with the other prompts of its task by word trigrams (``runs``). All numbers are the same token, and
+    so are all capitalised words, most of which are names: "Ann has 3 pears" equals "Bob has 12 pears".
 
     Trigrams in more than half of a task's prompts are ignored. They are instructions, or the form of a set with a
     single template. Problems from one generator are independent draws: their common form does not make them related.

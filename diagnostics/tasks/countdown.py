@@ -127,10 +127,10 @@ def problem(query: Query) -> Problem:
 
 
 def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
-    """Return the problems of one split, in shuffled order. ``audit`` is the first 100 of the held-out split.
+    """Return the problems of one split, in shuffled order.
 
-    ``seed`` determines the split, so use the same seed for training and audit. Raises ``ProblemError`` for an unknown
-    split or a limit below 1.
+    ``audit`` is the first 100 of the held-out split. ``seed`` determines the split, so use the same seed for training
+    and audit. Raises ``ProblemError`` for an unknown split or a limit below 1.
 
     >>> audit = problems()
     >>> len(audit), sum(len(problem.modes) for problem in audit)

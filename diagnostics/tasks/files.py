@@ -82,7 +82,10 @@ def read_rows(path: Path) -> Generator[Row, None, None]:
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Raise ``ProblemError`` for a Git LFS pointer or a web page instead of the file. Pipes are not checked."""
+    """Raise ``ProblemError`` for a Git LFS pointer or a web page instead of the file.
+
+    Pipes are not checked.
+    """
     if not path.is_file():
         return
     try:

@@ -1,4 +1,4 @@
-"""Overlap of an audit's problems with training data: equal prompts, or prompts that share a word n-gram.
+"""Overlap of an audit's problems with training data: equal prompts, or a shared word n-gram.
 
 There are three kinds of overlap. "same text": equal texts. "same words": equal up to case, spaces and punctuation.
 "shared run": a common run of words (n-gram) of 13 words by default, as in Brown et al. 2020, arXiv 2005.14165, appendix
@@ -67,7 +67,10 @@ class SetOverlap:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapResult:
-    """Result of ``check_problems``. ``found`` has, for each set and overlapping problem, the closest prompt."""
+    """Result of ``check_problems``.
+
+    ``found`` has, for each set and overlapping problem, the closest prompt.
+    """
 
     name: str
     n: int
@@ -172,8 +175,9 @@ class _Index:
                 self._n_runs[place] += 1
 
     def find_overlaps(self, prompt: str) -> Iterator[tuple[int, How, float]]:
-        """Yield the audit's problems that overlap with a prompt, with kind and share. Each occurs once, as its closest
-        kind.
+        """Yield the audit's problems that overlap with a prompt, with kind and share.
+
+        Each occurs once, as its closest kind.
         """
         prompt_words = split_words(prompt)
         same = self._by_text.get(_as_text(prompt), [])

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptPreset:
-    """Prompt and sampling settings of a paper, with the field names of an audit's settings. ``source`` cites it."""
+    """Prompt and sampling settings of a paper.
+
+    ``source`` cites it. The other fields are settings of an audit.
+    """
 
     title: str
     source: str

@@ -1,8 +1,8 @@
-"""Verifiers, which turn response text into an answer, a reward and a state.
+"""Verifiers, which turn the text of a response into an answer, a reward and a state.
 
-Outside packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments
-that returns an object with the methods of ``oversharp.diagnostics.verifiers.contract.Verifier`` (and ``close()``
-if it holds worker processes). A function in a file that the user names is a verifier too: ``named_verifier``.
+Other packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments that
+returns an object with the methods of ``oversharp.diagnostics.verifiers.contract.Verifier`` (and ``close()`` if it has
+worker processes). A function in the user's file can be a verifier too: ``named_verifier``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oversharp.diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
 
 ENTRY_POINT_GROUP = "oversharp.verifiers"
 
-# name -> module and class; imported on first use, so that --help never loads sympy
+# name -> module and class, imported on first use so that --help never loads sympy
 _BUILT_IN = {
     "choice": ("oversharp.diagnostics.verifiers.choice", "ChoiceVerifier"),
     "exact": ("oversharp.diagnostics.verifiers.exact", "ExactVerifier"),
@@ -34,11 +34,12 @@ _BUILT_IN = {
     "modes": ("oversharp.diagnostics.verifiers.modes", "ModesVerifier"),
     "reasoning_gym": ("oversharp.diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
-#: Verifiers that extract an answer from text: a gold may list several answers, and thoughts may contain the answer.
+#: Verifiers that extract an answer from text. Their gold may list several answers, and they have a variant that accepts
+#: answers in the model's thinking.
 _READERS = ("choice", "exact", "math", "math_strict")
 _RAISED = {"choice": 5, "exact": 5, "math": 6, "math_strict": 6}
-#: Version of each verifier's rules. If you change what a verifier accepts or returns as the answer, raise its number:
-#: outdated grades are then recomputed before they are counted with new ones.
+#: Version of each verifier's rules. If you change what a verifier accepts or returns as the answer, raise its number.
+#: Grades by older rules are then recomputed, and never counted together with new grades.
 RULES: Mapping[str, int] = MappingProxyType(
     {name: _RAISED.get(name, 1) for name in _BUILT_IN} | {name + SUFFIX: _RAISED[name] for name in _READERS}
 )
@@ -60,10 +61,10 @@ def verifier_names() -> tuple[str, ...]:
 def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = None) -> Verifier:
     """Create a verifier.
 
-    ``timeout_s`` (wall seconds per response) and ``workers`` apply to verifiers with worker processes. Call its
-    ``close()`` if it has one; ``Verifiers`` does this automatically.
-    Raises ``VerifierError`` for an unknown name, and ``ConfigError`` for a broken or clashing plugin, or for a function
-    in a file that this process's user did not name.
+    If it has a ``close()``, call it at the end; ``Verifiers`` does this automatically. ``timeout_s`` (wall seconds per
+    response) and ``workers`` apply to verifiers with worker processes. Raises ``VerifierError`` for an unknown name.
+    Raises ``ConfigError`` for a broken or clashing plugin, or for a function in a file that the user did not pass to
+    this process.
 
     >>> get_verifier("modes").name
     'modes'
@@ -86,16 +87,17 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
 
 
 def named_verifier(given: str, limits: GraderLimits | None = None) -> str:
-    """Return the verifier's name for the value of a flag; a function in a file is loaded first.
+    """Return the verifier's name for the value of a flag. A function in a file is loaded first.
 
-    Only call this with what the user typed, because it runs the file, in a process bounded by ``limits`` (None: the
-    file's previous limits, else the default). Raises ``ConfigError`` if the file or function cannot be used.
+    Only call this with a value that the user typed, because it runs the file, in a process bounded by ``limits``. With
+    None, the limits are those of an earlier call for this file, else the default. Raises ``ConfigError`` if the file or
+    function cannot be used.
     """
     return named_by_user(given, limits) if is_own(given) else given
 
 
 def in_thoughts(verifier: str) -> str:
-    """Return the name of the variant that accepts a box in the thoughts if no answer follows them.
+    """Return the name of the variant that accepts a box in the model's thinking if no answer follows.
 
     Raises ``ConfigError`` for a verifier that has no such variant.
 
@@ -106,15 +108,15 @@ def in_thoughts(verifier: str) -> str:
         return verifier
     if verifier not in _READERS:
         raise ConfigError(
-            f"--answer-in-thoughts: verifier {verifier!r} has no such variant; {', '.join(_READERS)} have"
+            f"--answer-in-thoughts: verifier {verifier!r} does not support it; use one of {', '.join(_READERS)}"
         )
     return verifier + SUFFIX
 
 
 def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | None]:
-    r"""Return each problem's share of wrong responses that ``verifier`` accepts by luck.
+    r"""Return each problem's share of wrong responses that ``verifier`` accepts by luck; None if unknown.
 
-    None if the share is unknown. An unknown verifier, such as another tool's, raises nothing and gives None.
+    An unknown verifier, such as another tool's, does not raise an error but gives None.
 
     >>> options = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
     >>> guess_shares("choice", [options]), guess_shares("math", [options]), guess_shares("recorded:verl", [options])
@@ -122,13 +124,15 @@ def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | Non
     """
     guess_share = None
     if verifier in verifier_names():
-        with Verifiers() as verifiers:  # this starts no worker processes
+        with Verifiers() as verifiers:  # creating a verifier starts no worker processes
             guess_share = getattr(verifiers.named(verifier), "guess_share", None)
     return [None if guess_share is None else guess_share(problem) for problem in problems]
 
 
 class Verifiers:
-    """Grades problems of any mix of verifiers, each started on first use and closed at the end.
+    """Grade problems with any mix of verifiers.
+
+    Each verifier starts on first use, and all are closed at the end.
 
     >>> problem = Problem(task="t", prompt="2 + 3", gold="5", verifier="exact")
     >>> with Verifiers() as verifiers:
@@ -167,7 +171,7 @@ class Verifiers:
         return self._by_name[name]
 
     def check_gold(self, problem: Problem) -> None:
-        """Raise ``ProblemError`` if the verifier can use neither the gold nor any member of a gold list."""
+        """Raise ``ProblemError`` unless the verifier can use the gold or at least one member of a gold list."""
         faults: list[ProblemError] = []
         variants = _variants(problem)
         for variant in variants:
@@ -181,7 +185,7 @@ class Verifiers:
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """Return one grade per (problem, response text), in order.
 
-        A gold that lists several answers accepts any of them; a correct response gets the answer of the first gold.
+        A gold that lists several answers accepts any of them. A correct response gets the answer of the first gold.
         """
         variants = [_variants(problem) for problem, _ in items]
         if all(len(alternatives) == 1 for alternatives in variants):
@@ -191,7 +195,8 @@ class Verifiers:
         pairs: list[tuple[Problem, str]] = []
         for alternatives, (_, text) in zip(variants, items, strict=True):
             pairs += [(variant, text) for variant in alternatives]
-            pairs.append((alternatives[0], f"\\boxed{{{alternatives[0].gold}}}"))  # names a correct answer
+            # also grade the first gold itself: all correct responses get its answer
+            pairs.append((alternatives[0], f"\\boxed{{{alternatives[0].gold}}}"))
         grades = iter(self._grade(pairs))
         return [_best([next(grades) for _ in alternatives], next(grades)) for alternatives in variants]
 
@@ -207,7 +212,7 @@ class Verifiers:
 
 
 def _variants(problem: Problem) -> tuple[Problem, ...]:
-    """Return one copy of the problem for each answer that its gold accepts."""
+    """Return a copy of the problem for each answer that its gold accepts."""
     if problem.gold[:1] != "[" or problem.verifier.removesuffix(SUFFIX) not in _READERS:
         return (problem,)
     return tuple(replace(problem, gold=gold) for gold in accepted_golds(problem.gold))

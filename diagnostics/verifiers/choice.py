@@ -34,7 +34,7 @@ _NAMED = re.compile(
     r"(?:(?:the\s+)?(?:correct|right|best|final)\s+)?(?:option|choice|letter|answer)\s+(?:is\s+)?:?\s*",
     re.IGNORECASE,
 )
-#: The same in other languages: "la B", "l'option B", "вариант B".
+#: Option phrases in other languages: "la B", "l'option B", "вариант B".
 _NAMED_ELSEWHERE = re.compile(
     r"(?:(?:la|le|el|die|der|das|a|o|il|lo|de)\s+|l['’]\s*)?(?:(?:opci[oó]n|opção|alternativa|letra|lettre|lettera"
     r"|opzione|option"
@@ -53,12 +53,13 @@ _WITH_TEXT = re.compile(
     r"(?:[(\[]?([A-Z])[)\].:]?[)\].:,;]\s(?!(?<=[,;]\s)(?!I\s+[a-z])[(\[]?[A-Z][)\].:,;]*(?:\s|$)).+|[(\[]([A-Z])[)\]]\S.*"
     r"|([A-Z])\s\(.+\))"
 )
-#: A letter and a clause about it: "B because …", "C is correct".
+#: A letter followed by a clause about it: "B because …", "C is correct".
 _WITH_CLAUSE = re.compile(
     r"[(\[]?([A-Z])[)\]]?\s+(?:(?:because|since|as|which|where|due to|for|given|[-–—=])(?=\s).+"
     r"|is\s+(?:the\s+)?(?:only\s+)?(?:correct|right|best|true|answer|valid)\b.*)"
 )
-#: Letters that are negated or joined. They name no single option, though the first may look like one with its text.
+#: Letters that are negated or joined by a word or sign. They do not state a single option, although the first may look
+#: like one followed by its text.
 _DOUBTED = re.compile(
     r"(?:option|choice|letter)?\s*[(\[]?[A-Z][)\].:]?\s*(?:,|;|/|&|→|[-=]?>|\bor\b|\band\b|\bthen\b|\bfollowed by\b"
     r"|\bbefore\b)"
@@ -66,13 +67,13 @@ _DOUBTED = re.compile(
     r"(?!I\s+[a-z])[(\[]?[A-Z][)\].:]?(?![A-Za-z])|(?:not|neither|either|anything but)\s+(?:option |choice )?"
     r"[(\[]?[A-Z][)\].:]?(?![A-Za-z])"
 )
-#: The letter that a line of the prompt begins with: "A. red", "(A) red", "A) red", "A: red".
+#: An option in the prompt, a line that begins with a letter: "A. red", "(A) red", "A) red", "A: red".
 _OPTION = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*\S", re.MULTILINE)
 
 
 @lru_cache(maxsize=1 << 12)
 def choice_letter(answer: str) -> str | None:
-    r"""Return the letter that an answer states, in upper case; None if it states none.
+    r"""Return the letter that an answer states, in upper case; None if it states no letter.
 
     >>> [choice_letter(text) for text in ("B", "(b)", r"\text{B}", "option B", "B. Paris", "A car", "Paris")]
     ['B', 'B', 'B', 'B', 'B', None, None]
@@ -96,12 +97,12 @@ def _letter(text: str) -> str | None:
 
 @lru_cache(maxsize=1 << 12)
 def _bare(answer: str) -> str:
-    """Return an answer without LaTeX wrapping and Markdown, on one line."""
+    """Return an answer on one line, without LaTeX wrapping and Markdown."""
     bare = collapse_whitespace(unwrap(_TEXT_COMMAND.sub(r"\1", typeset(unwrap(without_marks(answer))))))
-    return bare if bare.isascii() else normalize("NFKC", bare)  # full-width letters and brackets
+    return bare if bare.isascii() else normalize("NFKC", bare)  # replace full-width letters and brackets
 
 
-#: Longest option text that may end without a full stop, in characters.
+#: Longest option text without a final full stop, in characters.
 _MOST_OPTION = 80
 
 
@@ -118,7 +119,7 @@ def _labelled_option(text: str) -> str | None:
     return "" if goes_on(rest, text[label.stop :]) else label.line
 
 
-#: Where the letter is searched, in this order.
+#: Rules that search the letter, in order of priority.
 _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (last_boxed, "boxed"),
     (tagged_answer, "tagged"),
@@ -131,7 +132,7 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
 
 @lru_cache(maxsize=1 << 12)
 def choice_doubted(answer: str) -> bool:
-    r"""Return whether an answer names several letters, or negates a letter.
+    r"""Return whether an answer states several letters, or negates a letter.
 
     >>> [choice_doubted(text) for text in ("A or B", "(A), (B)", "not B", "(B) or (C)", "B. vitamins A and C", "B")]
     [True, True, True, True, False, False]
@@ -140,12 +141,12 @@ def choice_doubted(answer: str) -> bool:
 
 
 class ChoiceVerifier:
-    r"""Accepts a response whose final letter is the gold's.
+    r"""Accept a response whose final letter is that of the gold.
 
-    The letter is taken from the first of these that contains one: the last ``\boxed{…}``; the last
+    The letter is taken from the first of these that contains a letter: the last ``\boxed{…}``; the last
     ``<answer>…</answer>``; the last line that starts with ``####``; the rest of the line after the last "answer is" or
-    "answer:"; the last line. A response that gives the option's text without its letter is ``parse_fail``. A
-    response that names several letters there, or negates one, is ``ambiguous``. Answer and mode are the letter.
+    "answer:"; the last line. A response that gives the option's text without its letter is ``parse_fail``. A response
+    that states several letters there, or negates one, is ``ambiguous``. Answer and mode are the letter.
 
     >>> problem = Problem(task="t", prompt="Warm?\nA. blue\nB. red", gold="B", verifier="choice")
     >>> [grade.correct for grade in ChoiceVerifier().grade([(problem, r"So \boxed{\text{B}}."), (problem, "A")])]
@@ -157,9 +158,7 @@ class ChoiceVerifier:
     def check_gold(self, problem: Problem) -> None:
         """Raise ``ProblemError`` unless the gold is a single letter."""
         if choice_letter(problem.gold) is None:
-            raise ProblemError(
-                f'answer {problem.gold[:40]!r} is no letter; the verifier "choice" needs that of the correct option'
-            )
+            raise ProblemError(f"answer {problem.gold[:40]!r} is not a letter; give the letter of the correct option")
 
     def guess_share(self, problem: Problem) -> float | None:
         """Return 1 / number of options in the prompt (lines that begin with a letter); None without options."""
@@ -182,7 +181,7 @@ class ChoiceVerifier:
             if content == "":
                 break  # nothing follows the label, or the response reconsiders its answer
             if doubt or (content is not None and choice_doubted(content)):
-                reason = f"no single answer: {doubt or 'several options, or one that is negated'}"
+                reason = f"no single answer: {doubt or 'several options, or a negated option'}"
                 return _grade_without_letter(problem, text, "ambiguous", reason, n_boxed, style)
             letter = None if content is None else choice_letter(content)
             if letter is not None:
@@ -191,7 +190,7 @@ class ChoiceVerifier:
                 return Grade(
                     answer=letter, mode=letter, reward=float(is_correct), n_boxed=n_boxed, style=style, lenient=lenient
                 )
-        reason = "no option's letter in \\boxed{}, <answer>, after ####, after 'answer is' or on the last line"
+        reason = "no option letter in \\boxed{}, <answer>, after ####, after 'answer is' or on the last line"
         return _grade_without_letter(problem, text, "parse_fail", reason, n_boxed, "prose" if part.strip() else "none")
 
 

@@ -27,18 +27,18 @@ from oversharp.diagnostics.verifiers.reading.sentences import goes_on
 from oversharp.diagnostics.verifiers.reading.stated import box_doubt
 
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
-#: Longest answer whose cleaned form is cached, and longest end of a response (from its last box on) that is cached, in
-#: characters: responses repeat them often.
+#: Longest answer, and longest end of a response (from its last box on), for which results are cached, in characters.
+#: Short texts repeat often.
 _SHORT, _SHORT_END = 32, 48
 
 
 def exact_answer(text: str, *, prompt: str = "") -> str | None:
     r"""Return the final answer of a response as text; None if it states none.
 
-    Searches what follows closed thoughts for these, in this order: the last ``\boxed{…}``; the last
+    The text after the model's thinking is searched for these, in this order: the last ``\boxed{…}``; the last
     ``<answer>…</answer>``; the last line that starts with ``####``; the line after the last label ("answer is",
-    "Answer:"); the last line. Markdown, dollars, special tokens and a full stop around it are removed and whitespace is
-    collapsed; letter case stays.
+    "Answer:"); the last line. Markdown, dollars, special tokens and a full stop around the answer are removed, and
+    whitespace is collapsed. Letter case is preserved.
 
     >>> exact_answer("Let me think.\nThe answer is **Paris**."), exact_answer("Paris"), exact_answer(" ")
     ('Paris', 'Paris', None)
@@ -47,7 +47,7 @@ def exact_answer(text: str, *, prompt: str = "") -> str | None:
 
 
 def _extract_answer(part: str) -> tuple[str | None, AnswerStyle]:
-    """Return the answer in the final part of a response, and how it is stated."""
+    """Return the answer in the final part of a response, and the style in which it is stated."""
     start = part.rfind("\\boxed{")
     if start >= 0 and len(part) - start <= _SHORT_END:
         closed = _closed_box(part[start:])
@@ -81,7 +81,7 @@ def _last_line(text: str) -> str | None:
 
 
 _BULLETS = tuple("->*+•#")
-#: Where the answer is searched, in this order.
+#: Rules that search the answer, in order of priority, with the style of each.
 _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (last_boxed, "boxed"),
     (tagged_answer, "tagged"),
@@ -113,7 +113,7 @@ _gold_answer = lru_cache(maxsize=1 << 16)(exact_answer)
 
 
 class ExactVerifier:
-    """Accepts a response whose ``exact_answer`` is the same text as the gold's.
+    """Accept a response whose ``exact_answer`` equals that of the gold.
 
     >>> problem = Problem(task="t", prompt="Capital of France?", gold="Paris", verifier="exact")
     >>> ExactVerifier().grade([(problem, "Answer: Paris.")])[0].correct

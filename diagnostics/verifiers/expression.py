@@ -1,4 +1,4 @@
-"""Verifier "expression", for arithmetic expressions with a given value."""
+"""Verifier "expression", which accepts arithmetic expressions with a given value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
 from oversharp.diagnostics.verifiers.extraction import collapse_whitespace, last_boxed, tagged_answer, unwrap
 from oversharp.diagnostics.verifiers.reading.responses import answer_text
 
-#: Longest accepted expression. With at most 12 digits per number, values stay below 1,600 bits.
+#: Longest accepted expression, in characters. With at most 12 digits per number, values stay below 1,600 bits.
 MAX_TOKENS = 128
 MAX_DIGITS = 12
 ALL_OPERATORS = "+-*/"
@@ -20,11 +20,13 @@ _TOKEN = re.compile(r"\s*(?:(\d+)|([-+*/()]))", re.ASCII)
 
 
 class ExpressionError(ValueError):
-    """The text is not an expression of the grammar; the message says why."""
+    """The text is not an expression of the grammar. The message has the reason."""
 
 
 def tokenize(text: str) -> list[str]:
-    """Split ``text`` into numbers, operators and brackets. Raises ``ExpressionError`` for anything else.
+    """Split ``text`` into numbers, operators and brackets.
+
+    Raises ``ExpressionError`` for anything else.
 
     >>> tokenize("6*7 + 12")
     ['6', '*', '7', '+', '12']
@@ -49,8 +51,8 @@ def tokenize(text: str) -> list[str]:
 def evaluate(tokens: Sequence[str], *, operators: str = ALL_OPERATORS, brackets: bool = True) -> Fraction:
     """Return the exact rational value of an expression split by ``tokenize``, with the usual precedence.
 
-    Grammar: non-negative integers, the binary ``operators``, round brackets if ``brackets``. No signs, no powers.
-    Raises ``ExpressionError`` for anything else and ``ZeroDivisionError`` where a divisor is zero.
+    The grammar has non-negative integers, the binary ``operators``, and round brackets if ``brackets``. It has no signs
+    and no powers. Raises ``ExpressionError`` for anything else and ``ZeroDivisionError`` if a divisor is zero.
 
     >>> evaluate(tokenize("6 * 7 + 12")), evaluate(tokenize("8 / (3 - 8 / 3)"))
     (Fraction(54, 1), Fraction(24, 1))
@@ -81,7 +83,7 @@ def _product(tokens: Sequence[str], position: int, operators: str, brackets: boo
 
 def _atom(tokens: Sequence[str], position: int, operators: str, brackets: bool) -> tuple[Fraction, int]:
     if position == len(tokens):
-        raise ExpressionError("ends where a number must follow")
+        raise ExpressionError("ends where a number is expected")
     token = tokens[position]
     if token.isdigit():
         return Fraction(int(token)), position + 1
@@ -90,7 +92,7 @@ def _atom(tokens: Sequence[str], position: int, operators: str, brackets: bool) 
         if position == len(tokens) or tokens[position] != ")":
             raise ExpressionError("a bracket is not closed")
         return value, position + 1
-    raise ExpressionError(f"unexpected {token!r} where a number must stand")
+    raise ExpressionError(f"unexpected {token!r} where a number is expected")
 
 
 def _require_operator(operator: str, operators: str) -> str:
@@ -100,12 +102,12 @@ def _require_operator(operator: str, operators: str) -> str:
 
 
 class ExpressionVerifier:
-    r"""Accepts an expression that has the gold's value and obeys the rules in ``problem.meta``.
+    r"""Accept an expression that has the gold's value and obeys the rules in ``problem.meta``.
 
     ``meta`` may contain ``numbers`` (each must be used exactly once), ``operators`` (default ``+-*/``) and ``brackets``
     (default true). The expression is the content of the last ``\boxed{…}`` or ``<answer>…</answer>``, else the whole
-    response; any other text makes it ``parse_fail``. Answer and mode are its tokens joined by single spaces, so that
-    spacing never splits a mode.
+    response. If there is any other text, the response is ``parse_fail``. Answer and mode are the tokens joined by
+    single spaces, so that spacing has no effect.
 
     >>> rules = {"numbers": [6, 7, 12]}
     >>> problem = Problem(task="t", prompt="6 7 12 = 54 :", gold="54", verifier="expression", meta=rules)
@@ -121,7 +123,7 @@ class ExpressionVerifier:
         _rules(problem)
 
     def guess_share(self, problem: Problem) -> float | None:
-        """Return 0 if the numbers are given: an expression that uses them is a solution. None otherwise."""
+        """Return 0 if the numbers are given, because any expression that uses them is a solution; else None."""
         return None if _rules(problem)[0] is None else 0.0
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
@@ -148,12 +150,13 @@ class ExpressionVerifier:
 def _target(problem: Problem) -> Fraction:
     gold = collapse_whitespace(problem.gold)
     try:
-        if len(gold) > 2 * MAX_DIGITS or "e" in gold.lower():  # Fraction("1e999999999") would never return
+        # reject exponents, because Fraction("1e999999999") would never return
+        if len(gold) > 2 * MAX_DIGITS or "e" in gold.lower():
             raise ValueError(gold)
         return Fraction(gold)
     except (ValueError, ZeroDivisionError) as error:
         raise ProblemError(
-            f'answer {gold[:40]!r} is no number; the verifier "expression" needs one, as "54"'
+            f'answer {gold[:40]!r} is not a number; the verifier "expression" needs a number such as "54"'
         ) from error
 
 
@@ -167,7 +170,7 @@ def _rules(problem: Problem) -> tuple[list[int] | None, str, bool]:
             raise ProblemError('"numbers" must be a list of non-negative integers, such as [6, 7, 12]')
         numbers = sorted(numbers)
     if not isinstance(operators, str) or not operators or not set(operators) <= set(ALL_OPERATORS):
-        raise ProblemError(f'"operators" must be a string of characters out of {ALL_OPERATORS}')
+        raise ProblemError(f'"operators" must be a string of characters from {ALL_OPERATORS}')
     if not isinstance(brackets, bool):
         raise ProblemError('"brackets" must be true or false')
     return numbers, operators, brackets

@@ -7,7 +7,7 @@ import re
 _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _PLAIN_BOX = re.compile(r"\\boxed\{([^{}\\]*)\}")
 _HASHES = re.compile(r"^[ \t]*####(.*)$", re.MULTILINE)
-#: Markdown headings, which may begin with four hashes too: "#### Step 10: check", "#### Final Answer".
+#: Markdown headings, which may also begin with four hashes: "#### Step 10: check", "#### Final Answer".
 _HEADING = re.compile(
     r"[\s*_]*(?:(?:step|case|part|section|problem|question|example|stage|phase|method|approach"
     r"|sub-?problem)\s+"
@@ -19,7 +19,7 @@ _HEADING = re.compile(
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+")
 #: Two letters in a row, or a letter of another script; Greek letters are mathematics.
 _WORD = re.compile(r"[A-Za-z]{2,}|[^\W\d_A-Za-zͰ-Ͽºª°²³¹¼-¾⅐-⅞]")
-#: The answer field in JSON or a printed Python dict, with its value: text, a list or a word.
+#: The answer field in JSON or a printed Python dict, with its value: a text, a list or a word.
 _JSON_ANSWER = re.compile(
     r"""[{,]\s*["'](?:final[ _]?)?answer["']\s*:\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
     r"""|\[(?P<list>[^\[\]]*)\]|(?P<bare>[^\s,{}\[\]"']+))\s*[,}]""",
@@ -41,7 +41,7 @@ def collapse_whitespace(text: str) -> str:
 def last_boxed(text: str) -> str | None:
     r"""Return the content of the last ``\boxed{…}`` whose braces balance; None if there is none.
 
-    Makes one pass, so a response that loops over open boxes takes linear time.
+    One pass suffices, so a response with a long loop of open boxes takes linear time.
 
     >>> last_boxed(r"\boxed{3}, no: \boxed{\frac{1}{2}}")
     '\\frac{1}{2}'
@@ -54,13 +54,13 @@ def last_boxed(text: str) -> str | None:
     plain = _PLAIN_BOX.match(text, start)
     if plain is not None:
         return plain[1].strip()
-    # the last box is nearly always closed; an earlier one counts only if it is truncated
+    # fast path: the last box is nearly always closed
     content = _last_closed_box(text[start:])
     return content if content is not None else _last_closed_box(text)
 
 
 def _last_closed_box(text: str) -> str | None:
-    open_braces: list[int] = []  # where the content of an open box starts; -1 for any other brace
+    open_braces: list[int] = []  # for each open brace, where the content of its box starts; -1 for other braces
     start, end = -1, -1
     for match in _BRACE.finditer(text):
         token = match.group()
@@ -68,7 +68,7 @@ def _last_closed_box(text: str) -> str | None:
             content_start = open_braces.pop() if open_braces else -1
             if content_start > start:
                 start, end = content_start, match.start()
-        elif token[-1] == "{" and token != "\\{":  # \{ is a set's brace, not a group
+        elif token[-1] == "{" and token != "\\{":  # \{ is the brace of a set, not a group
             open_braces.append(-1 if token == "{" else match.end())
     return text[start:end].strip() if start >= 0 else None
 
@@ -79,7 +79,7 @@ def tagged_answer(text: str) -> str | None:
     >>> tagged_answer("<think>1+1</think> <answer> 2 </answer>")
     '2'
     """
-    if "<" not in text:  # searching one character is ten times as fast as two
+    if "<" not in text:  # searching for one character is ten times as fast as searching for two
         return None
     for opening, closing in (("<answer>", "</answer>"), ("<ANSWER>", "</ANSWER>"), ("<Answer>", "</Answer>")):
         end = text.rfind(closing)
@@ -90,7 +90,7 @@ def tagged_answer(text: str) -> str | None:
 
 
 def hash_answer(text: str) -> str | None:
-    """Return the rest of the last line that starts with ``####`` and is no heading.
+    """Return the rest of the last line that starts with ``####`` and is not a heading.
 
     GSM8K solutions end with such a line.
 
@@ -108,7 +108,7 @@ def hash_answer(text: str) -> str | None:
 def json_answer(text: str) -> str | None:
     r"""Return the value of the last JSON field "answer" or "final_answer"; None if there is none.
 
-    A list becomes its members, and ``null`` an empty text. Backslashes count once, escaped or not.
+    A list becomes its members, and ``null`` an empty text. Escaped and unescaped backslashes are treated alike.
 
     >>> json_answer('{"answer": 42, "confidence": 0.9}'), json_answer('{"answer": ["4", "7"]}')
     ('42', '4, 7')
@@ -136,7 +136,7 @@ def last_line(text: str) -> str | None:
 
 
 def unwrap(text: str) -> str:
-    r"""Remove dollars, math-mode brackets, bold marks and the full stop around a whole answer.
+    r"""Remove dollars, math-mode brackets, bold marks and the full stop around an answer.
 
     >>> unwrap("**$7$**."), unwrap(r"\(x+1\)"), unwrap("3.5")
     ('7', 'x+1', '3.5')
@@ -157,7 +157,7 @@ def unwrap(text: str) -> str:
 
 
 def looks_like_formula(text: str) -> bool:
-    r"""Return whether ``text`` is mathematics without prose: no word outside a LaTeX command.
+    r"""Return whether ``text`` is mathematics without prose, with no word outside a LaTeX command.
 
     >>> [looks_like_formula(text) for text in ("7", r"2\sqrt{3}", r"5 \text{ cm}", "7 pears", "")]
     [True, True, True, False, False]

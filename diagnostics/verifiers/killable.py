@@ -1,7 +1,7 @@
-"""Worker processes that can be killed, so that a call that hangs costs only its own timeout.
+"""Worker processes that can be killed, so that a hanging call only costs its own timeout.
 
-Signals and futures would not work: SIGALRM does not interrupt big-integer work in C and needs the main thread;
-``Future.result(timeout)`` stops waiting but leaves the worker hung. Killing the process always works.
+Signals and futures do not suffice. SIGALRM does not interrupt big-integer work in C, and needs the main thread.
+``Future.result(timeout)`` stops waiting but leaves the worker hanging. Killing the process always works.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from oversharp.diagnostics.records.errors import VerifierError
 
 R = TypeVar("R")
 
-#: Most calls submitted to the pool without a result: enough to keep workers busy, with bounded memory.
+#: Largest number of calls in the pool without a result. It keeps workers busy and bounds the memory.
 CALLS_IN_FLIGHT = 512
-#: Attempts of a call whose worker dies; the cause may be external (the out-of-memory killer).
+#: Number of attempts of a call whose worker dies. The cause may be external, such as the out-of-memory killer.
 TRIES = 3
-#: Seconds past the timeout of the oldest call after which the pool counts as stuck.
+#: Seconds after the timeout of the oldest call at which the pool counts as stuck.
 STALL_S = 60.0
-#: Address space of one worker: a tower of powers must not exhaust the machine's memory before it times out.
+#: Memory limit (address space) of one worker, so that a tower of powers cannot exhaust the machine's memory.
 WORKER_MEMORY_BYTES = 4 << 30
 
 
@@ -53,13 +53,12 @@ class Outcome(Generic[R]):
 
 
 class KillablePool:
-    """Runs calls in worker processes, and kills the worker of a call past ``timeout_s`` (wall seconds).
+    """Run calls in worker processes, and kill the worker of a call that exceeds ``timeout_s`` (wall seconds).
 
-    The other calls continue. Workers start at the first ``map`` and import ``module`` once, outside the timed part. A
-    call whose worker died for another reason (killed from outside, out of memory) is tried again before it becomes an
-    ``error``.
-
-    ``timeout_s`` must be positive; ``workers`` defaults to the CPUs this process may use, at most 8.
+    The other calls continue. Workers start at the first ``map`` and import ``module`` once, which does not count as
+    time of a call. If a worker dies for another reason (killed from outside, out of memory), its call is tried again
+    before it becomes an ``error``. ``timeout_s`` must be positive. ``workers`` defaults to the CPUs that this process
+    may use, at most 8.
     """
 
     def __init__(self, *, module: str, timeout_s: float, workers: int | None = None) -> None:
@@ -75,7 +74,10 @@ class KillablePool:
         self._started: Semaphore
 
     def map(self, function: Callable[..., R], calls: Sequence[tuple[object, ...]]) -> list[Outcome[R]]:
-        """Return ``function(*call)`` for every call, in order. ``function`` and its values must pickle."""
+        """Return ``function(*call)`` for every call, in order.
+
+        ``function`` and its values must be picklable.
+        """
         outcomes: list[Outcome[R]] = []
         in_flight: deque[_Ticket[R]] = deque()
         for call in calls:
@@ -109,8 +111,8 @@ class KillablePool:
         raise self._cannot_start("they die as soon as they start")
 
     def _start(self) -> ProcessPool:
-        # forkserver: no fork of a process that holds torch threads, and a killed worker is replaced by a fork of
-        # a server that has already imported the module (milliseconds instead of a second).
+        # forkserver, because forking a process with torch threads is unsafe. The server has already imported the
+        # module, so a killed worker is replaced in milliseconds instead of a second.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([self._module])
         _start_server()
@@ -123,7 +125,7 @@ class KillablePool:
         )
 
     def _await_workers(self, pool: ProcessPool) -> None:
-        # reading pool.active starts the workers; it is false if they die
+        # accessing pool.active starts the workers; it is false if they die
         waits_until = time.monotonic() + STALL_S
         for _ in range(self._workers):
             while pool.active and not self._started.acquire(timeout=0.1):
@@ -138,7 +140,7 @@ class KillablePool:
                 ticket = self._submit(ticket.function, ticket.call)
             try:
                 error = ticket.future.exception(timeout=2 * self.timeout_s + STALL_S)
-            except TimeoutError:  # no progress: a worker was killed while it held the queue's lock
+            except TimeoutError:  # no progress: a worker was killed while it held the lock of the queue
                 self.close()
                 error = BrokenProcessPool("the pool stalled")
             if not isinstance(error, ProcessExpired | BrokenProcessPool):
@@ -148,7 +150,7 @@ class KillablePool:
         if isinstance(error, TimeoutError):
             return Outcome(value=None, state="timeout", reason=f"no result within {self.timeout_s:g} s")
         if isinstance(error, ProcessExpired):
-            return Outcome(value=None, state="error", reason=f"its worker process died, {TRIES} times over")
+            return Outcome(value=None, state="error", reason=f"its worker process died {TRIES} times")
         if isinstance(error, BrokenProcessPool):
             raise self._cannot_start(str(error))
         return Outcome(value=None, state="error", reason=f"{type(error).__name__}: {error}"[:200])
@@ -156,7 +158,7 @@ class KillablePool:
     def _cannot_start(self, why: str) -> VerifierError:
         return VerifierError(
             f"verifier workers do not work ({why}); check that `python -c 'import {self._module}'` succeeds "
-            "and that a script which audits guards itself with `if __name__ == '__main__':`"
+            "and that a script that runs audits has the guard `if __name__ == '__main__':`"
         )
 
 
@@ -174,8 +176,9 @@ class _Ticket(Generic[R]):
 def stopped_later() -> Iterator[None]:
     """Defer Ctrl-C, SIGTERM and SIGHUP to the end of the block, when its workers have started.
 
-    Abandoning a pool while a worker starts removes the semaphores that the worker opens, and the worker would print a
-    traceback. Starting takes a second or two. Does nothing outside the main thread, which alone gets signals.
+    If a pool is abandoned while a worker starts, the semaphores that the worker opens are removed, and the worker
+    prints a traceback. Starting takes a second or two. Outside the main thread this does nothing, because only the main
+    thread receives signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -200,7 +203,7 @@ def stopped_later() -> Iterator[None]:
 
 
 def _start_server() -> None:
-    """Start the fork server so that it ignores Ctrl-C from the start: closed pipes end it."""
+    """Start the fork server so that it ignores Ctrl-C. It ends when its pipes are closed."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is None or threading.current_thread() is not threading.main_thread():
         forkserver.ensure_running()
@@ -218,7 +221,7 @@ def _stop(pool: ProcessPool) -> None:
 
 
 def prepare_worker(module: str, started: Semaphore) -> None:
-    """Prepare a worker before its first call. By now it has opened all of its semaphores."""
+    """Prepare a worker before its first call, after it has opened all of its semaphores."""
     started.release()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # scorers print, and standard output may be JSON
@@ -233,8 +236,8 @@ def prepare_worker(module: str, started: Semaphore) -> None:
 def timed(timeout_s: float, function: Callable[..., R], call: tuple[object, ...]) -> R:
     """Run a call in the worker, with a limit on CPU time as a second safeguard.
 
-    The parent kills a late worker. If the parent itself was killed, a worker in a big-integer operation would
-    otherwise occupy a core forever.
+    The parent kills a late worker. But if the parent itself is killed, a worker in a big-integer operation would occupy
+    a core forever.
     """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

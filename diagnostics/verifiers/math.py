@@ -1,4 +1,4 @@
-"""Verifier "math": rules extract the answer, math-verify compares it in killable workers."""
+"""Verifier "math": rules extract the answer, and math-verify compares it in worker processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verifiers.math_worker import MathVerdict
 
 WORKER_MODULE = "oversharp.diagnostics.verifiers.math_worker"
-#: Longer "answers" are runaway text, on which parsing takes exponential time.
+#: Longest answer in characters. Longer ones are runaway text, whose parsing takes exponential time.
 MAX_ANSWER_CHARACTERS = 1000
 
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
@@ -37,7 +37,7 @@ _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})", re.ASCII)
 _INFINITY = re.compile(r"([-+]?)\s*(?:\\text\{)?\s*(?:positive )?infinity\}?", re.IGNORECASE)
 _MIXED = re.compile(r"(-?\d+)\s+(\d+)\s*/\s*(\d+)", re.ASCII)
 _CURRENCY = re.compile(r"^[€£¥]\s*(?=\d)")
-#: A gold that is a single number, with a currency sign or a unit.
+#: A gold that is a single number, possibly with a currency sign or a unit.
 _SINGLE_NUMBER = re.compile(
     r"-?\s*\\?[$€£]?\s*(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?P<decimals>\d+))?\s*(?:\\?%|\\text\s*\{[^{}\d]*\}"
     r"|[A-Za-z°][^\d,;]*)?",
@@ -45,32 +45,33 @@ _SINGLE_NUMBER = re.compile(
 )
 _YES_NO = ("yes", "no", "true", "false")
 _LIST = re.compile(r",|;|\b(?:or|and)\b|\\pm")
-#: Reason for comparing a mathematical gold as text: no worker parses it within the time limit.
+#: Reason for comparing a mathematical gold as text: math-verify could not parse it within the time limit.
 TOO_SLOW = "math-verify does not finish reading it"
 _COMPARED_AS_TEXT = (NO_MATHEMATICS, TOO_SLOW)
 _NOTHING_STATED = "no \\boxed{}, <answer>, ####, 'answer is' or bare formula in the response"
 _PERCENT = re.compile(r"(.*[\d}\])$])\s*\\%", re.DOTALL)
-#: Degrees at the end, of an angle or a temperature; ``verdict_on_form`` compares the scale.
+#: Degrees at the end of an angle or a temperature. ``verdict_on_form`` compares the temperature scale.
 _DEGREES = re.compile(r"(?<=[\d}])\^\\circ\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK]?\s*\}?\s*$")
-#: A gold such as 3 million, whose word must not be dropped as a unit.
+#: A gold such as 3 million. The scale word is part of the number, not a unit.
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SCALED = re.compile(rf"^(-?[\d.,]+)\s*\\text\s*\{{\s*({'|'.join(_SCALES)})\s*\}}$", re.IGNORECASE)
-#: The unit of a quantity that an equation states.
+#: The unit of a quantity on the right side of an equation.
 _UNIT_OF_SIDE = re.compile(r"(?<=[A-Za-z}])(\s*=\s*-?[\d.,]+)\s*\\(?:text|mathrm)\s*\{[^{}]*\}(?:\^\{?\d\}?)?\s*$")
 _ABOUT = re.compile(r"\\(?:approx|simeq)(?![A-Za-z])|≈")
 
 
-#: The arguments of ``math_worker.judge``, each in a box: gold, answer, the gold whose key a correct answer gets, and
-#: the value that the response states as approximately equal to the answer.
+#: Arguments of ``math_worker.judge``, each in a box: the gold, the answer, the gold whose key a correct answer gets,
+#: and the value that the response states as approximately equal to the answer.
 Comparison: TypeAlias = tuple[str, str, str, str | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gold:
-    """A parsed gold: ``answer`` without a box, ``words`` if it is text.
+    """A parsed gold.
 
-    ``n_decimals``: digits after the decimal point if the gold is a single number, else None.
-    ``values``: alternative formulas; an answer must equal one of them. ``boxed``: the first of them for math-verify.
+    ``answer`` is the gold without a box. ``words`` is its text if it is words. ``n_decimals`` is the number of digits
+    after the decimal point if the gold is a single number, else None. ``values`` are alternative formulas, of which an
+    answer must equal one. ``boxed`` is the first of them in a box, for math-verify.
     """
 
     answer: str
@@ -84,9 +85,9 @@ class Gold:
 
 @lru_cache(maxsize=1 << 16)
 def gold_of(gold: str) -> Gold:
-    r"""Parse a gold by the rules for responses: a gold may be a whole solution that states the answer.
+    r"""Parse a gold, which may be a whole solution, by the rules for responses.
 
-    The gold is boxed because math-verify reads a bare ``2\sqrt{3}`` as 2 and cannot read a bare ``x^2+1``.
+    The gold is put into a box because math-verify reads a bare ``2\sqrt{3}`` as 2 and cannot read a bare ``x^2+1``.
 
     >>> gold_of(r"Thus \boxed{x^2+1}.").boxed, gold_of("$5$").boxed, gold_of("Paris").words
     ('\\boxed{x^2+1}', '\\boxed{5}', 'paris')
@@ -113,7 +114,7 @@ def _write_scale(match: re.Match[str]) -> str:
 
 
 def _gold_text(gold: str) -> str:
-    """Return the answer in a gold: its boxes, what follows ####, a label or "A:", else the whole text."""
+    """Return the answer in a gold: its boxes, the text after ####, a label or "A:", else all of it."""
     gold = with_plain_boxes(gold.strip())
     statement = boxes(gold) if "\\boxed" in gold else None
     if statement is not None:
@@ -132,7 +133,7 @@ def _without_percent(value: str) -> str:
 
 
 def comparisons(gold: Gold, value: str) -> Iterator[Comparison]:
-    r"""Yield the comparisons to make; ``value`` is right if any of them is equal.
+    r"""Yield the comparisons to make. ``value`` is right if any of them succeeds.
 
     A percentage is compared as its number and as a hundredth of it, unless both sides are percentages. "a \approx b"
     states both values if they are approximately equal.
@@ -164,14 +165,14 @@ def _by_percent(right: str, answer: str) -> tuple[tuple[str, str], ...]:
     return ((right, answer),)
 
 
-#: Attempts to parse a gold that times out: usually the machine was busy, and a gold reported as unparsed would be
-#: compared as text, so that its grades would differ from run to run.
+#: Number of attempts to parse a gold that times out. Usually the machine was busy. A gold reported as unparsed would be
+#: compared as text, so its grades would differ between runs.
 _CHECKS = 3
 
 
 @lru_cache(maxsize=1 << 16)
 def boxed(answer: str, *, algebra: bool = False) -> str:
-    r"""Return an answer in a box for math-verify; ``4e5``, ``3 1/2`` and ``infinity`` become LaTeX.
+    r"""Return an answer in a box for math-verify. ``4e5``, ``3 1/2`` and ``infinity`` become LaTeX.
 
     ``algebra``: the gold ends in a variable, so a last letter is not a unit.
 
@@ -190,25 +191,24 @@ def boxed(answer: str, *, algebra: bool = False) -> str:
 
 
 class MathVerifier:
-    r"""Grades mathematics with math-verify, after ``reading.stated.read`` has extracted the answer.
+    r"""Grade mathematics with math-verify, after ``reading.stated.read`` has extracted the answer.
 
     A response without a single value (negated, compared, a range, alternatives that are not all right, withdrawn) is
-    ``ambiguous``. Words are compared as text; times, dates and numbers to a base by their parts. Different units
-    differ, and so do a set and a tuple. docs/grading.md has the rules.
+    ``ambiguous``. Words are compared as text. Times, dates and numbers to a base are compared by their parts. Different
+    units are different answers, and so are a set and a tuple. docs/grading.md has the rules.
 
-    Each distinct (gold, answer) pair is verified only once, for any number of samples.
-    The answer is a canonical key: the gold's for a correct answer, else an exact rational, 12 significant digits or
-    sympy's normal form; mode and answer are the same. A missing answer, or an answer that math-verify cannot parse, is
-    ``parse_fail``. A comparison that takes longer than ``timeout_s`` (wall seconds) is ``timeout``, with the answer's
-    text as the answer.
+    Each distinct (gold, answer) pair is verified only once, for any number of samples. The answer is a canonical key.
+    For a correct answer it is the gold's key, else an exact rational, 12 significant digits or sympy's normal form. The
+    mode equals the answer. A missing answer, or an answer that math-verify cannot parse, is ``parse_fail``. A
+    comparison that takes longer than ``timeout_s`` (wall seconds) is ``timeout``, and its answer is the text.
 
-    Limits, all math-verify's: an equation states its right side; the tuple (1, 2) and the open interval are the same.
+    math-verify has two limits: an equation states its right side, and the tuple (1, 2) equals the open interval.
 
-    Use as a context manager, or call ``close()``: worker processes start at the first pair.
+    Use the verifier as a context manager, or call ``close()``: worker processes start at the first pair.
     """
 
     name = "math"
-    #: Whether a response that puts different contents into boxes is ambiguous.
+    #: Whether a response with several boxes of different contents is ambiguous.
     one_box = False
 
     def __init__(self, *, timeout_s: float = 5.0, workers: int | None = None) -> None:
@@ -226,17 +226,17 @@ class MathVerifier:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes; they start again if the verifier is used again."""
+        """End the worker processes. They start again if the verifier is used again."""
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
         """Raise ``ProblemError`` if the gold is a placeholder such as "None", is too long or has no value."""
         gold = gold_of(problem.gold)
         if _PLAIN_NUMBER.fullmatch(gold.answer):
-            return  # valid without asking a worker; most golds are plain numbers
+            return  # fast path for plain numbers, which need no worker
         if len(gold.boxed) > MAX_ANSWER_CHARACTERS:
             raise ProblemError(f"the answer has {len(gold.boxed)} characters; give the final answer alone")
-        why = "it says that there is no answer" if says_nothing(gold.answer) else self._fault(gold)
+        why = "it is a placeholder for a missing answer" if says_nothing(gold.answer) else self._fault(gold)
         if why and not (why in _COMPARED_AS_TEXT and _is_notation(gold.answer)):
             shown = collapse_whitespace(problem.gold)[:60]
             raise ProblemError(f'answer {shown!r} cannot be graded ({why}); correct it, or set "verifier": "exact"')
@@ -253,9 +253,10 @@ class MathVerifier:
         return TOO_SLOW if outcome.state == "timeout" else outcome.reason if outcome.value is None else outcome.value
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
-        """Return one grade per (problem, response text), in order; known pairs need no worker."""
+        """Return one grade per (problem, response text), in order. Known pairs need no worker."""
         asked = [(gold_of(problem.gold), _find_answer(problem, text)) for problem, text in items]
-        known = [self._known.get(pair) for pair in asked]  # a pair is hashed once: that is most of the time
+        # hash each pair only once, because hashing takes most of the time
+        known = [self._known.get(pair) for pair in asked]
         new = dict.fromkeys(pair for pair, grade in zip(asked, known, strict=True) if grade is None)
         self._verify(
             [pair for gold, stated in new for reading in _readings(gold, stated) for pair in _pairs(gold, reading)]
@@ -269,13 +270,13 @@ class MathVerifier:
         ]
 
     def _remember(self, pair: tuple[Gold, Stated]) -> Grade:
-        """Grade a pair and cache the grade: answers repeat far more often than response texts."""
+        """Grade a pair and cache the grade, because answers repeat far more often than response texts."""
         grade = self._grade(*pair)
         grade = self._known[pair] = replace(grade, style=pair[1].style, lenient=grade.correct)
         return grade
 
     def _mark_lenient(self, grade: Grade) -> Grade:
-        """Return the grade of a response that only the lenient reader accepts."""
+        """Mark the grade of a response that only the lenient reader accepts."""
         lenient_grade = self._lenient.get(id(grade))
         if lenient_grade is None:
             # self._known keeps the grade alive, so its id is not reused
@@ -294,7 +295,7 @@ class MathVerifier:
         for reading in _readings(gold, stated)[1:] if not grade.correct else ():
             if (other := self._grade_by_rules(gold, reading)).correct:
                 return other
-        # the same text as the gold is right, even if it cannot be parsed
+        # an answer that is the same text as the gold is right, even if it cannot be parsed
         may_compare_text = stated.text is not None and not grade.correct and (not self.one_box or stated.n_boxed < 2)
         if may_compare_text and any(
             same_notation(gold.answer, statement) for statement in (stated.text or "", stated.sentence)
@@ -333,7 +334,7 @@ class MathVerifier:
             or next(iter(outcomes), None)
         )
         if outcome is None:
-            return _no_answer("nothing but a sign of approximation in the answer", stated)
+            return _no_answer("the answer has only a sign of approximation", stated)
         if outcome.value is None:
             assert outcome.state != "ok"
             return _make_grade(collapse_whitespace(value), stated, state=outcome.state, reason=outcome.reason)
@@ -342,7 +343,10 @@ class MathVerifier:
         return _make_grade(outcome.value.answer_key, stated, correct=outcome.value.correct)
 
     def _grade_doubtful(self, gold: Gold, stated: Stated) -> Grade:
-        """Grade alternatives: right if every one is right, or if their list equals the list in the gold."""
+        """Grade alternatives.
+
+        They are right if each is right, or if their list equals the list in the gold.
+        """
         grades = [self._judge_value(gold, value, stated) for value in stated.values]
         if grades and all(
             grade.correct and verdict_on_form(gold.answer, value) is not False
@@ -357,14 +361,14 @@ class MathVerifier:
 
 
 class StrictMathVerifier(MathVerifier):
-    """Like ``MathVerifier``, but a response with boxes of different contents is always ambiguous."""
+    """Grade like ``MathVerifier``, but a response with boxes of different contents is always ambiguous."""
 
     name = "math_strict"
     one_box = True
 
 
 def _find_answer(problem: Problem, text: str) -> Stated:
-    """Return the answer that a response states, or why it states none."""
+    """Return the answer that a response states, or the reason why it states none."""
     stated = read(answer_text(text, prompt=problem.prompt))
     if stated.text is not None or stated.why or not (marks_thoughts(text) or opens_thoughts(problem.prompt)):
         return stated
@@ -376,7 +380,7 @@ def _find_answer(problem: Problem, text: str) -> Stated:
 
 
 def _readings(gold: Gold, stated: Stated) -> tuple[Stated, ...]:
-    """Return the stated answer and, if the gold is a single number, its reading with a decimal comma."""
+    """Return the stated answer, and if the gold is a number, also its reading with a decimal comma."""
     if gold.n_decimals is None or len(stated.values) != 1 or stated.doubt or stated.text is None:
         return (stated,)
     value = other_reading(stated.values[0], is_european=stated.is_european, decimals=gold.n_decimals)
@@ -387,7 +391,7 @@ def _readings(gold: Gold, stated: Stated) -> tuple[Stated, ...]:
 
 
 def _is_notation(gold: str) -> bool:
-    """Return whether a gold is a formula that can be compared as text if math-verify cannot parse it."""
+    """Return whether a gold is a formula that is compared as text if math-verify cannot parse it."""
     written = "\\" in gold and looks_like_formula(gold) and gold.count("{") == gold.count("}")
     return written and any(sign.isalnum() for sign in re.sub(r"\\[A-Za-z]+", "", gold))
 

@@ -1,4 +1,4 @@
-"""Worker side of the "math" verifier; the only module that imports math-verify."""
+"""Worker side of the "math" verifier. Only this module imports math-verify."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sympy import Basic, MatrixBase
 
 from oversharp.diagnostics.verifiers.reading.texts import NO_MATHEMATICS
 
-# Timeouts are off because the pool kills a late worker; math-verify would log a warning at every start.
+# Timeouts are off because the pool kills a late worker. With a timeout, math-verify logs a warning at every start.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 Parsed: TypeAlias = "Basic | MatrixBase | str"
 
-# Both sides are boxed; the first match counts (as in TRL's reward).
+# Both sides are in a box, and the first match is used (as in TRL's reward).
 _BOXED = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 
 # exceptions that sympy raises on expressions that it cannot handle
 _SYMPY_STUMBLES = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
-#: With one of these, an expression is an interval; (1, 2) alone may be a point.
+#: An expression with one of these is an interval. (1, 2) without them may be a point.
 _SURELY_INTERVAL = re.compile(r"[\[\]]|\\infty")
-#: Beyond this, numbers are compared by 12 significant digits instead of exactly.
+#: Limit of digits above which numbers are compared by 12 significant digits instead of exactly.
 _MAX_EXACT_BITS = 512
 _MAX_EXPANDED_POWER = 12
-#: Digits to which exact irrational numbers are computed.
+#: Number of digits to which exact irrational numbers are computed.
 _EXACT_DIGITS = 60
 
 
@@ -47,8 +47,8 @@ class MathVerdict:
 def judge(gold: str, candidate: str, named: str | None = None, about: str | None = None) -> MathVerdict:
     r"""Compare ``candidate`` with ``gold``, and compute the canonical key of its answer.
 
-    ``named``: the form of the gold whose key a correct answer gets; None for ``gold`` itself. ``about``: the value
-    that the response states as approximately equal; a candidate that differs from it by more than 1 % is wrong.
+    ``named`` is the form of the gold whose key a correct answer gets; None for ``gold`` itself. ``about`` is the value
+    that the response states as approximately equal. A candidate that differs from it by more than 1 % is wrong.
 
     The gold is the first argument because math-verify is not symmetric. A correct answer gets the gold's key, any
     other its own key. Answers are not compared with each other, because equality in math-verify is not transitive
@@ -78,15 +78,15 @@ def judge(gold: str, candidate: str, named: str | None = None, about: str | None
     if equal_as_complex_numbers(gold_parsed[0], parsed[0]):
         return MathVerdict(correct=True, answer_key=gold_key)
     key = _safe_key(parsed[0], candidate)
-    # a key must not contain both correct and wrong answers
+    # otherwise a key could belong to both correct and wrong answers
     return MathVerdict(correct=False, answer_key=f"{key} (other form)" if key == gold_key else key)
 
 
 def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
     """Return whether two expressions are certainly unequal, without symbolic simplification.
 
-    This saves math-verify's simplification (5–20 ms a pair). Two expressions that differ at one point by more than
-    its rounding are not identical. The variables get positive integers, for which identities hold under any
+    This saves math-verify's simplification (5–20 ms per pair). Two expressions whose values at one point differ by more
+    than the rounding error are not identical. The variables get positive integers, for which identities hold under any
     assumption. Returns False for percentages, sets, relations and single symbols, for which math-verify has special
     rules, and in every doubtful case.
 
@@ -115,7 +115,7 @@ def clearly_different(gold: Sequence[Parsed], answer: Sequence[Parsed]) -> bool:
 def contradicts_itself(answer: Parsed) -> bool:
     """Return whether an answer equates numbers that differ by more than 1 %, as in 1 = 2.
 
-    Without this check the answer would count by its right side.
+    Without this check, only its right side would be compared.
 
     >>> contradicts_itself(sympy.Eq(1, 2, evaluate=False)), contradicts_itself(sympy.Eq(sympy.Symbol("x"), 2))
     (True, False)
@@ -142,7 +142,7 @@ def rounded_away(gold: Parsed, answer: Parsed) -> bool:
 
 
 def equal_as_complex_numbers(gold: Parsed, answer: Parsed) -> bool:
-    """Return whether two expressions are the same number with i as the imaginary unit.
+    """Return whether two expressions are the same number if i is the imaginary unit.
 
     math-verify treats i as a variable.
 
@@ -164,9 +164,9 @@ def equal_as_complex_numbers(gold: Parsed, answer: Parsed) -> bool:
 
 
 def exactly_different(gold: Parsed, answer: Parsed) -> bool:
-    """Return whether two exact numbers differ by any amount; math-verify compares six decimals.
+    """Return whether two exact numbers differ by any amount. math-verify compares only six decimals.
 
-    False if either is a decimal, has a variable, or has no value that can be computed.
+    Returns False if either is a decimal, has a variable, or has no value that can be computed.
 
     >>> exactly_different(sympy.Rational(1, 10**400), sympy.Rational(1, 10**500))
     True
@@ -208,7 +208,7 @@ def _differ(left: Basic, right: Basic, share: float) -> bool:
 
 
 def gold_fault(gold: str) -> str:
-    r"""Return why a gold cannot be compared with answers, "" if it can.
+    r"""Return why a gold cannot be compared with answers; "" if it can.
 
     >>> gold_fault(r"\boxed{2\sqrt{3}}"), gold_fault(r"\boxed{foo!@#}"), gold_fault(r"\boxed{1/0}")
     ('', 'math-verify finds no mathematics in it', 'it has no value')
@@ -241,10 +241,10 @@ def _safe_key(answer: Parsed, source: str) -> str:
 
 
 def canonical_key(answer: Parsed) -> str:
-    """Return a string that equal answers share.
+    """Return a string that is the same for equal answers.
 
-    It is exact if the answer is rational, else it has 12 digits, else it is sympy's normal form. Depends on the answer
-    alone, not on other graded answers or their order.
+    It is exact if the answer is rational, else it has 12 digits, else it is sympy's normal form. It depends on the
+    answer alone, not on other graded answers or their order.
 
     >>> canonical_key(sympy.Rational(6, 4)), canonical_key(sympy.sqrt(12)), canonical_key(sympy.sympify("(x+1)**2"))
     ('3/2', '3.46410161514', 'x**2 + 2*x + 1')
@@ -258,7 +258,7 @@ def canonical_key(answer: Parsed) -> str:
         return canonical_key(answer.rhs)  # "x = 5" is the same answer as "5"
     if isinstance(answer, sympy.Set | sympy.Tuple) and answer.args:
         keys = [canonical_key(part) for part in answer.args]
-        if type(answer).__name__ == "FiniteSet":  # math-verify has a separate subclass of sympy's
+        if type(answer).__name__ == "FiniteSet":  # math-verify has its own subclass of sympy's class
             keys.sort()
             return keys[0] if len(keys) == 1 else "{" + ", ".join(keys) + "}"
         return f"{type(answer).__name__}({', '.join(keys)})"
@@ -300,7 +300,10 @@ def _combine_exact(operation: Basic, left: Fraction, right: Fraction) -> Fractio
 
 
 def _expands_cheaply(expression: Basic) -> bool:
-    """Return whether expanding is cheap: (x + 1)**1000000 would use up the timeout for a label."""
+    """Return whether expanding is cheap.
+
+    Expanding (x + 1)**1000000 for its key would exceed the timeout.
+    """
     return isinstance(expression, sympy.Expr) and all(
         isinstance(power.exp, sympy.Integer) and abs(power.exp) <= _MAX_EXPANDED_POWER
         for power in expression.atoms(sympy.Pow)

@@ -10,10 +10,10 @@ from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 
 
 class ModesVerifier:
-    """Accepts a response if and only if it is in ``problem.modes``, up to whitespace.
+    """Accept a response if and only if it is in ``problem.modes``, up to whitespace.
 
-    Answer and mode are the response itself: the listed mode where it matches, else the response with its
-    whitespace collapsed. An empty response is ``parse_fail``.
+    Answer and mode are the matching mode, else the response with collapsed whitespace. An empty response is
+    ``parse_fail``.
 
     >>> problem = Problem(task="t", prompt="6 7 12 = 54 :", gold="54", verifier="modes", modes=("6 * 7 + 12",))
     >>> [grade.correct for grade in ModesVerifier().grade([(problem, " 6 *  7 + 12"), (problem, "54")])]
@@ -25,7 +25,7 @@ class ModesVerifier:
     def check_gold(self, problem: Problem) -> None:
         """Raise ``ProblemError`` if the problem lists no modes."""
         if not problem.modes:
-            raise ProblemError('the verifier "modes" needs "modes", the list of every accepted response')
+            raise ProblemError('the verifier "modes" needs the field "modes" with the list of all accepted responses')
 
     def guess_share(self, problem: Problem) -> float:
         """Return 0: every listed response is correct by definition."""
@@ -36,7 +36,8 @@ class ModesVerifier:
         listed: dict[int, dict[str, str]] = {}
         grades = []
         for problem, text in items:
-            # keyed by identity: hashing a problem's content for each of its thousand samples would dominate
+            # keyed by identity, because hashing a problem's content for each of its thousand samples would dominate the
+            # run time
             modes = listed.get(id(problem))
             if modes is None:
                 modes = listed[id(problem)] = {collapse_whitespace(mode): mode for mode in problem.modes}

@@ -1,4 +1,4 @@
-"""Names of verifiers and recorded rewards, as messages and reports print them."""
+"""Names of verifiers and recorded rewards, as printed in messages and reports."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from oversharp.diagnostics.records.types import COUNTS_ALONE
 
-#: Prefix of ``verifier`` for grades that another tool recorded; the tool's name follows.
+#: Prefix of ``verifier`` for grades that another tool recorded. The tool's name follows.
 RECORDED = "recorded:"
 
 
 def grader_name(verifier: str) -> str:
-    """Return a verifier's name; the recorded reward of another tool is written in words.
+    """Return the printed name of a verifier. Another tool's recorded reward is described in words.
 
     >>> grader_name("math"), grader_name("recorded:verl"), grader_name("recorded:counts")
     ('math', 'the reward that verl recorded', 'the imported counts')
@@ -34,14 +34,11 @@ def listed_graders(verifiers: Sequence[str]) -> str:
 
 
 def correct_means(verifiers: Sequence[str]) -> str:
-    """Return a clause that states when a response counts as correct.
+    """Return a clause that states how responses were graded.
 
     >>> correct_means(("exact", "math"))
-    'correct is what exact and math accepted'
+    'responses were graded by exact and math'
     >>> correct_means(("recorded:verl",))
-    'correct is told by the reward that verl recorded'
+    'responses were graded by the reward that verl recorded'
     """
-    listed = listed_graders(verifiers)
-    if any(verifier.startswith(RECORDED) for verifier in verifiers):
-        return f"correct is told by {listed}"
-    return f"correct is what {listed} accepted"
+    return f"responses were graded by {listed_graders(verifiers)}"

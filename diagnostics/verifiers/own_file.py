@@ -1,15 +1,18 @@
 """Verifier for a function in the user's file: ``--verifier reward.py:function``.
 
-    def function(response, answer):      # and prompt, meta, if it has such parameters
+The function looks like this:
+
+def function(response, answer):  # and prompt, meta, if it has such parameters
         return float(response.strip() == answer)
 
-The function returns the reward (a number or a bool; 1 is correct), or the reward and the final answer. If it raises,
+It returns the reward (a number or a bool; 1 is correct), or the reward and the final answer. If it raises an error,
 takes too long or ends its process, only that response is not graded. Worker processes (``own_workers``) load the file
-and call the function. Only a flag can load a file; a name in a problem file or in a store loads nothing.
+and call the function.
 
-The verifier's name consists of the file's name without its folder, the function's name and the file's hash:
-``reward.py:function@3f2a…``. Changed code is a different verifier. The workers load the content that was hashed, even
-if the file has changed since. Modules that the file imports are not part of the hash.
+Only a flag can load a file. A name in a problem file or in a store loads nothing. The verifier's name consists of the
+file's name without its folder, the function's name and the file's hash: ``reward.py:function@3f2a…``. So changed code
+is a different verifier. The workers load the content that was hashed, even if the file has changed since. Modules that
+the file imports are not part of the hash.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _HASH_DIGITS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """A function that the user named, and its workers, which are kept between the stages of an audit."""
+    """A function that the user passed by a flag, and its workers, which later stages reuse."""
 
     spec: str
     file: Path
@@ -44,7 +47,7 @@ class _Named:
     asked: tuple[str, ...]
 
 
-#: Functions that the user named by a flag, by verifier name. No other file is loaded.
+#: Functions that the user passed by a flag, by verifier name. No other file is loaded.
 _NAMED: dict[str, _Named] = {}
 
 
@@ -60,7 +63,7 @@ def is_own(given: str) -> bool:
 def pinned(given: str) -> str:
     """Return ``given`` with the hash of the file's content.
 
-    Raises ``ConfigError`` for a file that cannot be read, or that differs from a hash in ``given``.
+    Raises ``ConfigError`` for a file that cannot be read, or whose hash differs from the hash in ``given``.
     """
     return _pin_spec(given)[0]
 
@@ -68,15 +71,15 @@ def pinned(given: str) -> str:
 def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     """Load a function and return its verifier's name, which is valid in this process.
 
-    ``limits`` None: the function's previous limits, else the default. Raises ``ConfigError`` as ``pinned`` does, for a
-    file that cannot be loaded, and for a function that is missing or has a required parameter that is not in
-    ``ARGUMENTS``.
+    With ``limits`` None, the limits are the function's earlier limits, else the default. Raises ``ConfigError`` like
+    ``pinned``, for a file that cannot be loaded, and for a function that is missing or has a required parameter that is
+    not in ``ARGUMENTS``.
     """
     spec, source = _pin_spec(given)
     path, function, code = _split_spec(spec)
     name = f"{path.name}:{function}@{code}"
     before = _NAMED.get(name)
-    file = path.absolute()  # the same content elsewhere may import other modules
+    file = path.absolute()  # the same content in another folder may import other modules
     if before is not None and before.file == file and limits in (None, before.workers.limits):
         return name
     workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
@@ -88,15 +91,17 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
 
 
 class OwnFileVerifier:
-    """Grades with a function in the user's file. Raises ``ConfigError`` for a name that no flag gave."""
+    """Grade with a function in the user's file.
+
+    Raises ``ConfigError`` for a name that was not passed by a flag.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         named = _NAMED.get(name)
         if named is None:
             raise ConfigError(
-                f"verifier {name!r} is code of somebody's own, which no file of data can load; name it by "
-                "--verifier FILE.py:function"
+                f"verifier {name!r} is user code, which a data file cannot load; pass it by --verifier FILE.py:function"
             )
         self._named = named
         self._was_called = False
@@ -104,7 +109,7 @@ class OwnFileVerifier:
     def check_gold(self, problem: Problem) -> None:
         """Call the function once, with the first problem's answer as the response.
 
-        Raises ``ConfigError`` if the call fails: the fault is in the function, not in this problem.
+        Raises ``ConfigError`` if the call fails, because the fault is in the function and not in this problem.
         """
         if self._was_called:
             return
@@ -113,13 +118,13 @@ class OwnFileVerifier:
         if grade.state != "ok":
             raise ConfigError(
                 f"--verifier {self._named.spec}: fails with the first problem's answer as the response "
-                f"({grade.reason}); fix the function, or let it return 0 for a response that it cannot read"
+                f"({grade.reason}); fix the function, or return 0 for a response that it cannot parse"
             )
 
     def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
         """Return one grade per (problem, response text), in order.
 
-        ``error`` if the function raises or ends its process, ``timeout`` if it takes too long.
+        The state is ``error`` if the function raises an error or ends its process, ``timeout`` if it takes too long.
         """
         outcomes = self._named.workers.map([self._call(problem, text) for problem, text in items])
         return [_grade(text, outcome) for (_, text), outcome in zip(items, outcomes, strict=True)]
@@ -148,7 +153,9 @@ def _pin_spec(given: str) -> tuple[str, bytes]:
         raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
     digest = sha256(source).hexdigest()[:_HASH_DIGITS]
     if code is not None and code != digest:
-        raise ConfigError(f"--verifier {given}: {path} has changed since ({digest}); leave @{code} out, or restore it")
+        raise ConfigError(
+            f"--verifier {given}: {path} has changed since (hash {digest}); leave out @{code}, or restore the file"
+        )
     return f"{path}:{function}@{digest}", source
 
 
@@ -167,7 +174,7 @@ def _load_arguments(workers: GraderPool, spec: str) -> tuple[str, ...]:
     path, function, _ = _split_spec(spec)
     if "unknown_argument" in loaded:
         taken = loaded["unknown_argument"]
-        raise ConfigError(f"--verifier {spec}: asks for {taken!r}; it may ask for {', '.join(ARGUMENTS)}")
+        raise ConfigError(f"--verifier {spec}: requires the parameter {taken!r}; allowed are {', '.join(ARGUMENTS)}")
     if "known" in loaded:
         hint = nearest_names(function, loaded["known"]) if loaded["known"] else "it defines none"
         raise ConfigError(f"--verifier {spec}: no function {function} in that file; {hint}")

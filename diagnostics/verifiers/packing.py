@@ -1,4 +1,4 @@
-"""JSON encoding of a generator's entry that preserves tuples and non-string keys."""
+"""JSON encoding of a reasoning-gym entry that preserves tuples and non-string keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 
 def pack(value: Any) -> Any:
-    """Return a JSON-ready copy of a generator's entry.
+    """Return a JSON-ready copy of an entry.
 
-    Tuples and non-string keys are preserved, because scorers distinguish them from lists and strings.
-
-    Raises ``TypeError`` for anything else that JSON cannot represent.
+    Tuples and non-string keys are preserved, because scorers distinguish them from lists and strings. Raises
+    ``TypeError`` for anything else that JSON cannot represent.
 
     >>> pack({"size": (3, 4), "moves": {1: "up"}})
     {'size': {'#tuple': [3, 4]}, 'moves': {'#items': [[1, 'up']]}}
@@ -34,7 +33,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(value: Any) -> Any:
-    """Restore what ``pack`` encoded.
+    """Restore the value that ``pack`` encoded.
 
     >>> unpack(pack({"size": (3, 4), "moves": {1: "up"}}))
     {'size': (3, 4), 'moves': {1: 'up'}}

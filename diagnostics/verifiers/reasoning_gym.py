@@ -1,4 +1,4 @@
-"""Verifier "reasoning_gym", which scores with the generator that made the problem."""
+"""Verifier "reasoning_gym", which scores a response with the generator of the problem."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WORKER_MODULE = "oversharp.diagnostics.verifiers.reasoning_gym_worker"
 
 
 class ReasoningGymVerifier:
-    """Rewards a response with the score in [0, 1] of the problem's generator; correct means 1.
+    """Give a response the score of the problem's generator, in [0, 1]. A score of 1 means correct.
 
     ``problem.meta`` contains ``generator`` and ``entry`` (packed), so that stored responses can be graded again without
-    generating anything. The answer is the text in the last ``<answer>…</answer>``, else the whole response; answer
-    and mode are that text with its whitespace collapsed. A scorer that raises is state ``error``, one that takes
-    longer than ``timeout_s`` (wall seconds) is ``timeout``: its worker process is killed.
+    generating anything. The answer is the text in the last ``<answer>…</answer>``, else the whole response, with
+    collapsed whitespace. The mode equals the answer. If the scorer raises an error, the state is ``error``. If it takes
+    longer than ``timeout_s`` (wall seconds), its worker process is killed and the state is ``timeout``.
     """
 
     name = "reasoning_gym"
@@ -39,14 +39,14 @@ class ReasoningGymVerifier:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes; they start again if the verifier is used again."""
+        """End the worker processes. They start again if the verifier is used again."""
         self._pool.close()
 
     def check_gold(self, problem: Problem) -> None:
         """Raise ``ProblemError`` if the problem lacks its generator's name or entry."""
         if not isinstance(problem.meta.get("generator"), str) or not isinstance(problem.meta.get("entry"), Mapping):
             raise ProblemError(
-                'the verifier "reasoning_gym" needs the generator\'s own entry; '
+                'the verifier "reasoning_gym" needs the generator\'s entry in "meta"; '
                 "load the problems with --task reasoning_gym:NAME instead of a file"
             )
 

@@ -1,4 +1,4 @@
-"""Verifiers "NAME_thoughts", which accept a box in a model's thoughts if no answer follows them."""
+"""Verifiers "NAME_thoughts", which accept a box in the model's thinking if no answer follows the thinking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIX = "_thoughts"
 
 
 class ThoughtsVerifier:
-    r"""Grades like ``verifier``; without an answer, the last box in the thoughts counts.
+    r"""Grade like ``verifier``. If no answer follows the thinking, grade the last box in the thinking.
 
     >>> from oversharp.diagnostics.verifiers.exact import ExactVerifier
     >>> problem = Problem(task="t", prompt="6 * 7", gold="42", verifier="exact_thoughts")
@@ -37,7 +37,7 @@ class ThoughtsVerifier:
         self._verifier.check_gold(problem)
 
     def guess_share(self, problem: Problem) -> float | None:
-        """Return the share of wrong responses that is accepted by luck; None if unknown."""
+        """Return the share of wrong responses that are accepted by luck; None if unknown."""
         known = getattr(self._verifier, "guess_share", None)
         return None if known is None else known(problem)
 
@@ -56,6 +56,6 @@ class ThoughtsVerifier:
 
 
 def _boxed_thoughts(problem: Problem, text: str) -> str:
-    """Return the thoughts of a response, "" if they contain no box."""
+    """Return the thinking of a response; "" if it contains no box."""
     thoughts = final_part(text, prompt=problem.prompt).thoughts or ""
     return thoughts if "\\boxed" in thoughts else ""

@@ -174,7 +174,7 @@ class TokenScores:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewedResponse:
-    """Full text of a response in three parts: the text before its answer, the answer, and the text after it.
+    """Full text of a response in three parts: before its answer, the answer, and after it.
 
     If the answer does not occur in the text, all of it is ``before``. ``pieces`` has the text of every token, and
     ``scores`` the scores under the two checkpoints. If ``pieces`` or ``scores`` is empty, ``why_no_pieces`` or

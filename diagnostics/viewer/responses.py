@@ -343,7 +343,7 @@ def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None
 
 
 def _span_in_statement(text: str, answer: str, stated: str, before: str) -> tuple[int, int] | None:
-    """Return the span of the answer within the last occurrence of ``stated``, else the span of that occurrence."""
+    """Return the span of the answer in the last occurrence of ``stated``, else of that occurrence."""
     places = [match.span(1) for match in re.finditer(f"{before}({re.escape(stated)})", text, re.MULTILINE)]
     return (_last_word(text, answer, *places[-1]) or places[-1]) if places else None
 

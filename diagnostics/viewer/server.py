@@ -1,4 +1,4 @@
-"""Serve the page over HTTP on localhost: GET only, with a random access token and a content security policy."""
+"""Serve the page over HTTP on localhost: GET only, with a token and a content security policy."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Ways of solving: how a response reaches its answer, parsed from its text alone.
+"""Ways of solving: how a response computes its answer, derived from its text alone.
 
-A problem that lists all its correct responses has known modes; for other problems, ways replace them. A reader assigns
-a signature to each text, and nearly equal signatures of a problem are merged into one way. A package can provide
-another reader (clusters of embeddings, a judge) by the entry-point group ``oversharp.ways``: a callable without
-arguments that returns an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. An installed
-reader replaces the built-in one.
+Some problems list all correct responses, which are their modes. For other problems, ways replace modes. A reader maps
+each text to a signature. Nearly equal signatures of a problem are merged into one way. A package can provide another
+reader (embedding clusters, an LLM judge) through the entry-point group ``oversharp.ways``: a callable without arguments
+that returns an object with the attributes of ``oversharp.diagnostics.ways.contract.WaysReader``. An installed reader
+replaces the built-in one.
 """
 
 from __future__ import annotations

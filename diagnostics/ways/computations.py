@@ -1,4 +1,4 @@
-"""Operations of a solution, from equations in prose or lines of a program."""
+"""Operations of a solution, parsed from equations in prose or lines of a program."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from oversharp.diagnostics.ways.values import Value, name_value
 
-#: Maximum number per response; further operations are dropped.
+#: Largest number of operations per response. Further operations are dropped.
 MOST_COMPUTATIONS = 400
 _NEUTRAL = {"+": 0, "*": 1, "/": 1}
 
 
 class Computation(NamedTuple):
-    """Kind of operation, names of the operands, and name of the value.
+    """One operation: its kind, the names of its operands, and the name of its value.
 
     A ``v`` in a name is an unknown. Kinds: ``+`` with any number of terms, ``*`` and ``/`` with any number of factors,
     ``^`` a power or a root, ``!`` a factorial or binomial coefficient, ``=`` an equation in one unknown (with the value
@@ -37,6 +37,6 @@ def record_operation(operations: list[Computation], kind: str, operands: Sequenc
 
 
 def _is_percentage(operands: Sequence[Value]) -> bool:
-    """Return whether the operands spell a number below 1, such as 25/100."""
+    """Return whether the operands are a way of writing a number below 1, such as 25/100."""
     above, below = operands[0], operands[-1]
     return len(operands) == 2 and below == 100 and isinstance(above, int) and 0 < above < 100

@@ -1,7 +1,7 @@
 """Parser of the arithmetic in a text, exact and in bounded time.
 
-It handles digits, the four operations, powers, roots, factorials, brackets, and the LaTeX and units around them, and
-skips anything else. A general parser would take milliseconds per equation.
+It handles digits, the four operations, powers, roots, factorials, brackets, and the LaTeX and units around them. It
+skips everything else. A general parser would take milliseconds per equation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oversharp.diagnostics.ways.values import (
     symbol,
 )
 
-#: Characters that are parsed at the beginning and at the end of a longer text.
+#: Number of characters that are parsed at the beginning and at the end of a text longer than their sum.
 MOST_CHARACTERS, END_CHARACTERS = 49_152, 16_384
 
 _SIGNS_TO_ASCII = str.maketrans(
@@ -37,7 +37,7 @@ _SIGNS_TO_ASCII = str.maketrans(
      "✕": "*", "≦": "=", "≧": "=", "€": "", "£": "", "¥": "", "，": ";", "；": ";",
      **{chr(ord(sign) + 0xFEE0): sign for sign in "0123456789()*+-./<=>%"}, "＜": "=", "＞": "="}
 )  # fmt: skip
-#: Those of them that are ASCII: for these, str.replace is faster than a table.
+#: ASCII signs of this table. For them, str.replace is faster than translate.
 _ASCII_SIGNS = tuple((sign, other) for code, other in _SIGNS_TO_ASCII.items() if (sign := chr(code)).isascii())
 _CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox|operatorname)\s?\{[^{}]{0,200}\}")
@@ -52,12 +52,12 @@ _COMMANDS = {
     ",": "", "!": "", " ": "", ";": "", ":": "", "(": ";", ")": ";", "[": ";", "]": ";", "{": "(", "}": ")",
 }  # fmt: skip
 _EMPTY_POWER = re.compile(r"\^(?:\{ ?\}| )?(?=[\s=+*/;.,)}-]|$)")
-# Patterns with a look-behind begin with the sign itself: the search finds it much faster than the text before it, or
-# than one of several alternatives.
+# A pattern with a look-behind begins with the sign itself, because the regex engine finds a sign much faster than the
+# text before it.
 _TIMES = re.compile(r"[xX](?:(?<=[\d)%][xX])|(?<=[\d)%a-z] [xX]))(?= ?[\d(])")
 #: Words after a number that separate equations and are not units.
 _LINKS = r"(?!(?:x|so|and|or|then|thus|hence|is|are|was|gives?|which|because|since|when|if|while|but|therefore|to)\b)"
-#: In other scripts a single letter is also a unit, not an unknown.
+#: Letters of other scripts. Alone after a number they are a unit, not an unknown.
 _OTHER = "À-ÖØ-öø-žͰ-ӿ぀-ヿ一-鿿가-힣"
 _UNIT = re.compile(
     rf"([\d)%}}])[ ]?{_LINKS}(?:[A-Za-z{_OTHER}’'-]{{2,20}}|[{_OTHER}])"
@@ -69,7 +69,7 @@ _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d.])")
 _AFTER_DIGIT = re.compile(r" \d{3}(?<=\d \d{3})")
 _ARTICLE = re.compile(r"[aAI](?<!\w[aAI])(?= [A-Za-z]{2})")
 RELATION = re.compile(r"[=≈<>≤≥＝＜＞≦≧\\](?:(?<!\\)|(?:approx|[lg]eq?\b))")
-#: Limits: length of a run of arithmetic, its tokens, and the depth of its brackets.
+#: Limits: characters of one run of arithmetic, tokens of a run, and nesting depth of brackets.
 MOST_RUN, MOST_TOKENS, MOST_DEPTH = 400, 200, 24
 MOST_FACTORIAL = 60
 _DIGITS = 24
@@ -103,10 +103,10 @@ def read_computations(text: str) -> list[Computation]:
 
 
 def normalise_notation(text: str) -> str:
-    r"""Return the lines of a text with a relation, in ASCII signs and without units.
+    r"""Return the lines of a text that contain a relation, with ASCII signs and without units.
 
-    The LaTeX commands ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi`` stay; other commands separate the text around
-    them.
+    The LaTeX commands ``\\frac``, ``\\sqrt``, ``\\binom`` and ``\\pi`` are preserved. Other commands separate the text
+    around them.
 
     >>> normalise_notation("We have \\(3 \\times 12 \\text{ eggs} \\approx 36\\).\nSo much.")
     'We have ;3 * 12  = 36;.'
@@ -136,7 +136,10 @@ def normalise_notation(text: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _read_run(run: str) -> tuple[Computation, ...]:
-    """Parse one run. Cached: responses to one problem share most of their equations."""
+    """Parse one run of arithmetic.
+
+    The result is cached, because responses to one problem share most equations.
+    """
     operations: list[Computation] = []
     for sentence in _SENTENCE.split(run):
         if "=" in sentence:
@@ -145,13 +148,13 @@ def _read_run(run: str) -> tuple[Computation, ...]:
 
 
 def _read_chain(sentence: str) -> list[Computation]:
-    """Return the operations of one chain of relations: a = b = c."""
+    """Return the operations of one chain of relations such as a = b = c."""
     operations: list[Computation] = []
     before: Value | None = None
     sides = _EQUALS.split(sentence)
     for place, side in enumerate(sides):
         tokens = _TOKEN.findall(side)[:MOST_TOKENS]
-        if len(tokens) == 1 and tokens[0][0].isdigit():  # true of most right sides
+        if len(tokens) == 1 and tokens[0][0].isdigit():  # fast path: most right sides are plain numbers
             parsed = _bare_number(tokens[0])
         else:
             parsed = _last_expression(tokens) if place == 0 else _first_expression(tokens)
@@ -168,7 +171,7 @@ def _read_chain(sentence: str) -> list[Computation]:
 
 
 def _relate(left: Value, right: Value) -> Computation | None:
-    """Return the solved unknown, or the relation of unknowns, of an equation."""
+    """Return the operation of an equation with unknowns: the solved unknown, or a rewritten relation."""
     open_sides = [side for side in (left, right) if isinstance(side, Polynomial) and side.unknowns]
     if not open_sides or any(side.is_symbol for side in open_sides):  # all values are known, or one side is a name
         return None
@@ -193,7 +196,10 @@ def _bare_number(token: str) -> tuple[Value, list[Computation]] | None:
 
 
 def _last_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | None:
-    """Return the longest expression that ends at the last token, among a few starts."""
+    """Return the longest expression that ends at the last token.
+
+    Only a few start positions are tried.
+    """
     start = 0
     for _ in range(8):
         if start >= len(tokens):
@@ -212,13 +218,13 @@ def _first_expression(tokens: list[str]) -> tuple[Value, list[Computation]] | No
     return None if value is None else (value, reader.operations)
 
 
-#: Tokens with which no further factor begins; "" is the end.
+#: Tokens that cannot begin another factor. "" is the end of the tokens.
 _NO_FACTOR = frozenset({"", "+", "-", ")", "]", "}"})
 _SIGNS = frozenset({"+", "-"})
 
 
 class _Reader:
-    """Recursive-descent parser of one expression that records each operation."""
+    """Recursive-descent parser of one expression. It records each operation."""
 
     def __init__(self, tokens: list[str], place: int) -> None:
         self.tokens, self.place, self.depth = [*tokens, ""], place, 0
@@ -233,7 +239,7 @@ class _Reader:
     def _sum(self) -> Value:
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise NoValueError("brackets are nested too deep")
+            raise NoValueError("brackets are nested too deeply")
         sign = self.tokens[self.place]
         if sign in _SIGNS:
             self.place += 1
@@ -334,8 +340,8 @@ class _Reader:
         raise NoValueError("not an expression")
 
     def _mixed_number(self, whole: Value) -> Value:
-        r"""Parse an integer with a fraction of two numbers after it: 3\frac{4}{5} is 3 + 4/5."""
-        six = self.tokens[self.place : self.place + 7]  # the first is the command
+        r"""Parse an integer followed by a fraction of two numbers: 3\frac{4}{5} is 3 + 4/5."""
+        six = self.tokens[self.place : self.place + 7]  # the first token is \frac
         if len(six) == 7 and six[1] == six[4] == "{" and six[2].isdigit() and six[5].isdigit() and six[6]:
             self.place += 7
             return add(whole, divide(_number(six[2]), _number(six[5])))
@@ -346,7 +352,7 @@ class _Reader:
         above, below = self._argument(), self._argument()
         value = divide(above, below)
         if self.place - start <= 7 and isinstance(value, Fraction) and above in (value.numerator, -value.numerator):
-            return value  # one half is a number; 480/6 is a division
+            return value  # \frac{1}{2} is a number, but 480/6 is a division
         return self._record("/", [above, below], value)
 
     def _choices(self) -> Value:
@@ -359,7 +365,7 @@ class _Reader:
     def _argument(self) -> Value:
         if self.tokens[self.place] == "{":
             return self._group()
-        token = self.tokens[self.place]  # \frac23 is two digits
+        token = self.tokens[self.place]  # \frac23 has two one-digit arguments
         if len(token) > 1 and token.isdigit():
             self.tokens = [*self.tokens[: self.place], *token, *self.tokens[self.place + 1 :]]
         return self._atom()

@@ -12,17 +12,17 @@ from scipy.sparse import csr_array
 
 from oversharp.diagnostics.ways.contract import Signature
 
-#: Number of most frequent signatures that are clustered; the others are assigned to the nearest cluster.
+#: Number of signatures that are clustered: the most frequent ones. Others are assigned to the nearest cluster.
 MOST_CLUSTERED = 256
-#: Longest name of a way; longer ones end in a hash.
+#: Longest name of a way, in characters. Longer names are shortened and end in a hash.
 LONGEST_NAME = 120
 
 
 def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Signature, str]:
-    """Return the name of each known signature's way: its most frequent signature.
+    """Return the name of the way of each known signature: the most frequent signature of that way.
 
-    Signatures of the same strategy are clustered by average linkage down to a mean similarity of ``joined_from``. The
-    result does not depend on the order of ``counts``, which are the counts over all checkpoints.
+    Signatures of the same strategy are clustered by average linkage, down to a mean similarity of ``joined_from``.
+    ``counts`` are over all checkpoints. Their order has no effect on the result.
 
     >>> short = Signature(strategy="arithmetic", steps=("13", "26"), written="13 26")
     >>> longer = Signature(strategy="arithmetic", steps=("13", "2", "26"), parts=("6",), written="13 2 26 (6)")
@@ -42,10 +42,10 @@ def name_ways(counts: Mapping[Signature, int], *, joined_from: float) -> dict[Si
 
 
 def similarities(left: Sequence[Signature], right: Sequence[Signature]) -> Float[np.ndarray, "left right"]:
-    """Return similarities from 0 to 1: the shared steps over all steps of either.
+    """Return similarities from 0 to 1: the number of shared steps divided by the number of all steps.
 
-    A step of one that is a part of the other counts as shared. Parts that only one of them has do not count, unless the
-    other has different parts instead: then the two took different routes, and each such pair counts as two steps.
+    A step of one signature that is a part of the other counts as shared. Parts of only one signature do not count. But
+    if each has different parts, the two solutions took different routes, and each such pair counts as two steps.
 
     >>> first = Signature(strategy="arithmetic", steps=("9", "13"), parts=("2",))
     >>> similarities([first], [first, Signature(strategy="arithmetic", steps=("9", "13")),
@@ -86,9 +86,9 @@ def _clusters(signatures: Sequence[Signature], joined_from: float) -> np.ndarray
     if len(signatures) < 2 or joined_from >= 1:
         keys = {key: number for number, key in enumerate(dict.fromkeys((s.steps, s.parts) for s in signatures))}
         return np.array([keys[s.steps, s.parts] for s in signatures])
-    from sklearn.cluster import AgglomerativeClustering  # takes a second to import
+    from sklearn.cluster import AgglomerativeClustering  # slow to import, about a second
 
-    # clusters at exactly joined_from are merged
+    # merge clusters whose similarity is exactly joined_from
     clustering = AgglomerativeClustering(
         n_clusters=None, metric="precomputed", linkage="average", distance_threshold=1 - joined_from + 1e-9
     )
@@ -113,7 +113,10 @@ def _common(left: csr_array, right: csr_array) -> np.ndarray:
 
 
 def _name(signature: Signature) -> str:
-    """Return strategy and steps: strategies may share steps. A long name ends in a hash."""
+    """Return strategy and steps as name, because strategies may share steps.
+
+    A long name ends in a hash.
+    """
     name = f"{signature.strategy}: {signature.written or ' '.join(signature.steps)}"
     if len(name) <= LONGEST_NAME:
         return name

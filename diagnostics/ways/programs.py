@@ -1,8 +1,8 @@
-"""Parser of the arithmetic in a Python program, which it does not run.
+"""Parser of the arithmetic in a Python program. The program is not run.
 
-Names are replaced by the values assigned to them, so names, the order of assignments and the number of lines have no
-effect. Unknown values (a loop variable, a library call) are represented by the normal form of the syntax tree, without
-names and without the order of commutative operands.
+Names are replaced by the values assigned to them. So the names, the order of assignments and the number of lines have
+no effect. An unknown value (a loop variable, a library call) is represented by the normal form of its syntax tree,
+which does not depend on names or the order of commutative operands.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from oversharp.diagnostics.ways.values import (
 )
 
 MOST_CHARACTERS, MOST_NODES, MOST_DEPTH = 20_000, 3_000, 50
-#: Upper bound of syntax nodes per character ("a+a" has 8), so that short programs need no count.
+#: Upper bound of syntax nodes per character ("a+a" has 8), so that nodes of short programs need not be counted.
 _NODES_PER_CHARACTER = 4
 _FENCED = re.compile(r"```([^\n`]{0,20})\n(.*?)(?:```|\Z)", re.DOTALL)
 _PYTHON = frozenset({"", "python", "py", "python3"})
 _BARE = re.compile(r"\s*(?:def \w+\(|import \w|from \w+ import |print\()")
-#: Calls that leave a number unchanged for a way of solving.
+#: Calls that leave a number unchanged, so that they are not a step.
 _TRANSPARENT = frozenset({"int", "float", "round", "Fraction", "Rational", "Integer", "simplify", "print"})
 _SIGNS = {ast.Add: "+", ast.Sub: "+", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/"}
 _INTEGER_FUNCTIONS: dict[str, Callable[..., int]] = {"gcd": gcd, "lcm": lcm, "max": max, "min": min}
@@ -46,7 +46,7 @@ _LONGEST = 80
 
 
 class Form(str):
-    """Normal form of a piece of a program with unknown value."""
+    """Normal form of a piece of a program whose value is unknown."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ def read_program(source: str) -> list[Computation] | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in the response's strings
+            warnings.simplefilter("ignore")  # the response's strings may contain invalid escapes
             tree = ast.parse(source)
             if len(source) * _NODES_PER_CHARACTER > MOST_NODES and sum(1 for _ in ast.walk(tree)) > MOST_NODES:
                 return None
@@ -200,7 +200,7 @@ class _Program:
                 return self._form(f"{type(node).__name__}({','.join(map(_text, parts))})", record=False)
 
     def _flat(self, node: ast.BinOp, kind: str) -> Known:
-        """Evaluate a sum of any number of terms, or a product, as one operation."""
+        """Evaluate a sum or product with any number of operands as one operation."""
         operands: list[tuple[type[ast.operator], Known]] = []
         left: ast.expr = node
         alike = ("+",) if kind == "+" else ("*", "/")
@@ -304,7 +304,8 @@ def _exact(value: int | float) -> Value:
         if value.bit_length() > 64:
             raise NoValueError("the number is too long")
         return value
-    exact = Fraction(repr(value)) if value - value == 0 else None  # the decimal as written; no infinity
+    # parse the decimal as written; infinity is not a number here
+    exact = Fraction(repr(value)) if value - value == 0 else None
     if exact is None:
         raise NoValueError("the number is too long")
     return exact.numerator if exact.denominator == 1 else exact

@@ -1,4 +1,4 @@
-"""Built-in reader "steps": values computed in prose, programs, or one expression."""
+"""Built-in reader "steps": the values computed in prose, in a program, or in one expression."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from oversharp.diagnostics.ways.programs import read_program, split_programs
 #: Reasons why a way is unknown.
 EMPTY, NO_STEP = "the response is empty", "no equation or computation was found in it"
 _UNKNOWN = Signature(why=NO_STEP)
-#: Step of solving an equation for its unknown, in addition to the value.
+#: Step for solving an equation, in addition to the value of its unknown.
 UNKNOWN = "unknown"
 MOST_STEPS = 128
 _FAMILY = {"/": "*"}
-#: Limits of an expression: characters, and depth of its tree.
+#: Limits of an expression: number of characters, and depth of its syntax tree.
 MOST_CHARACTERS, MOST_DEPTH = 300, 40
 _BARE = re.compile(r"[\d\s+\-*/().^×·÷−]+")
 _BOXED = re.compile(r"\\boxed\{([^{}]{1,300})\}|<answer>([^<]{1,300})</answer>")
 _OPERATION = re.compile(r"\d\s*[-+*/^×·÷−]")
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-"})
-#: Whether an operation forms a sum or a product, and the sign of its right operand.
+#: For each operation, whether it forms a sum or a product, and the sign of its right operand.
 _FAMILIES = {ast.Add: "++", ast.Sub: "+-", ast.Mult: "**", ast.Div: "*/"}
 _INVERSE = {"+": "-", "*": "/"}
 
 
 class StepsReader:
-    """Ways by computed values; the strategy is code, algebra, arithmetic or expression.
+    """Ways by computed values. The strategy is code, algebra, arithmetic or expression.
 
     >>> first, second, none = StepsReader().read(["16 - 3 = 13, and 13 * 2 = 26", "2 * (16 - 3) = 26", "It is 26."])
     >>> first.steps == second.steps, first.strategy, none.why
@@ -87,12 +87,12 @@ def _build_signature(strategy: str | None, computations: list[Computation], *, w
 
 
 def reduce_steps(computations: Sequence[Computation]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return steps, the computed values, and parts, the products inside longer products.
+    """Return steps (the computed values) and parts (products inside longer products).
 
-    Both are sorted, without duplicates. The result does not depend on the order and grouping of operations. A sum that
-    is only used in another sum is not a step: adding three numbers at once or one by one is the same. A product that is
-    only used in another product is a part, because a solution on one line omits it. An operation on unknowns is not a
-    step; an equation counts as the value of its unknown, however often it is rearranged.
+    Both are sorted and have no duplicates. Order and grouping of operations have no effect. A sum that is only used in
+    another sum is not a step, so adding three numbers at once or one by one is the same. A product that is only used in
+    another product is a part, because a solution on one line omits it. An operation on unknowns is not a step. An
+    equation counts as the value of its unknown, however often it is rearranged.
 
     >>> at_once = [Computation("+", ("3", "4", "5"), "12")]
     >>> reduce_steps(at_once) == reduce_steps([Computation("+", ("3", "4"), "7"), Computation("+", ("7", "5"), "12")])
@@ -102,7 +102,7 @@ def reduce_steps(computations: Sequence[Computation]) -> tuple[tuple[str, ...], 
     """
     used_in: dict[str, set[str]] = defaultdict(set)
     steps, parts = set(), set()
-    for c in reversed(computations):  # a value is used after it is computed
+    for c in reversed(computations):  # reversed, because a value is used after it is computed
         family = _FAMILY.get(c.kind, c.kind)
         if _is_step(c):
             if used_in[c.value.lstrip("-")] != {family} or family not in "+*":
@@ -113,25 +113,28 @@ def reduce_steps(computations: Sequence[Computation]) -> tuple[tuple[str, ...], 
             used_in[name.lstrip("-")].add(family)
     if any(c.kind == "=" for c in computations):
         steps.add(UNKNOWN)
-    if not steps:  # the text only rewrites expressions
+    if not steps:  # no values are computed: the text only rewrites expressions
         steps = {c.value for c in computations if c.kind == "~"}
     return tuple(sorted(steps)[:MOST_STEPS]), tuple(sorted(parts - steps)[:MOST_STEPS])
 
 
 def count_operations(computations: Sequence[Computation], *, every: bool = False) -> str:
-    """Return the number of distinct values by kind of operation; with ``every``, of operations.
+    """Return the number of distinct values by kind of operation.
+
+    With ``every``, return the number of all operations.
 
     >>> count_operations([Computation("*", ("2", "9"), "18"), Computation("*", ("9", "2"), "18")])
     '*1'
     """
     operations = [(c.kind, c.value) for c in computations if every or _is_step(c)]
-    operations = operations or [(c.kind, c.value) for c in computations]  # the text only rewrites expressions
+    # no values are computed: the text only rewrites expressions
+    operations = operations or [(c.kind, c.value) for c in computations]
     kinds = Counter(kind for kind, _ in (operations if every else set(operations)))
     return " ".join(f"{kind}{n}" for kind, n in sorted(kinds.items()))
 
 
 def describe_last_step(computations: Sequence[Computation]) -> str:
-    """Return the operands, sorted, the operation and the value of the last step.
+    """Return the last step: its operands (sorted), its operation and its value.
 
     >>> describe_last_step([Computation("+", ("16", "-3"), "13"), Computation("*", ("13", "2"), "26")])
     '13 * 2 = 26'
@@ -155,7 +158,7 @@ def _find_expression(text: str) -> str | None:
     >>> _find_expression(" 6*7 + 12\n"), _find_expression("So \\boxed{3 \\times 4}"), _find_expression("54")
     ('6*7 + 12', None, None)
     """
-    if _OPERATION.search(text) is None:  # true of most texts that state a number
+    if _OPERATION.search(text) is None:  # fast path: most texts just state a number
         return None
     text = text.strip()
     if _is_bare(text):
@@ -190,7 +193,7 @@ def _is_bare(text: str) -> bool:
 
 
 def _name(node: ast.expr, operations: list[Computation], depth: int) -> str:
-    """Return the order-independent name of a subexpression, and append its operations."""
+    """Return a name of a subexpression that does not depend on the order of operands, and append its operations."""
     if depth > MOST_DEPTH:
         raise ValueError("nested too deep")
     match node:

@@ -1,6 +1,6 @@
-"""Exact values of school arithmetic: integers, fractions, polynomials in unknowns.
+"""Exact values of school arithmetic: integers, fractions, and polynomials in unknowns.
 
-Integers stay ``int``: most values are integers, and ``Fraction`` is ten times as slow.
+Integers stay ``int``: most values are integers, and ``Fraction`` is ten times slower.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import gcd, isqrt
 
 Number = int | Fraction
-#: Symbols with their exponents, sorted by symbol.
+#: Pairs (symbol, exponent), sorted by symbol.
 Monomial = tuple[tuple[str, int], ...]
 
 MOST_BITS = 512
@@ -19,23 +19,23 @@ MOST_TERMS = 24
 
 
 class NoValueError(ValueError):
-    """A text has no exact value within the limits."""
+    """The text has no exact value within the limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """Coefficients by monomial; exponents may be negative. At least one monomial has a symbol."""
+    """Coefficients by monomial. At least one monomial contains a symbol. Exponents may be negative."""
 
     terms: tuple[tuple[Monomial, Number], ...]
 
     @property
     def unknowns(self) -> frozenset[str]:
-        """The letters in it, except π and roots, which are known."""
+        """The letters in the polynomial, except π and roots, which are known values."""
         return frozenset(name for monomial, _ in self.terms for name, _ in monomial if name[0] not in "√π")
 
     @property
     def is_symbol(self) -> bool:
-        """Whether it is a single unknown."""
+        """Whether the polynomial is a single unknown."""
         (monomial, coefficient), *others = self.terms
         return not others and coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1
 
@@ -49,7 +49,9 @@ def symbol(name: str) -> Polynomial:
 
 
 def add(first: Value, second: Value) -> Value:
-    """Return the sum. Like all functions here, raises ``NoValueError`` beyond the limits.
+    """Return the sum.
+
+    Like all functions of this module, it raises ``NoValueError`` beyond the limits.
 
     >>> add(Fraction(1, 2), Fraction(1, 2))
     1
@@ -88,7 +90,7 @@ def negate(value: Value) -> Value:
 
 
 def divide(first: Value, second: Value) -> Value:
-    """Return the quotient; the divisor must have one term.
+    """Return the quotient. The divisor must have a single term.
 
     >>> divide(6, 4), divide(6, 3)
     (Fraction(3, 2), 2)
@@ -117,13 +119,14 @@ def power(base: Value, exponent: Value) -> Value:
     if exponent < 0:
         return divide(1, power(base, -exponent))
     result: Value = 1
-    for _ in range(exponent):  # one factor at a time: the limit on bits then applies before the number is huge
+    # multiply one factor at a time, so that the limit on bits applies before the number is huge
+    for _ in range(exponent):
         result = multiply(result, base)
     return result
 
 
 def root(value: Value) -> Value:
-    """Return the square root: exact for a fraction, else with a new symbol.
+    """Return the square root: exact if the fraction has an exact root, else with a new symbol.
 
     >>> root(16), name_value(root(50))
     (4, '5√2')
@@ -142,7 +145,10 @@ def root(value: Value) -> Value:
 
 
 def plain(number: Number) -> Number:
-    """Return an ``int`` if the number is whole. Raises ``NoValueError`` if it is too large."""
+    """Return an ``int`` if the number is whole.
+
+    Raises ``NoValueError`` if the number is too large.
+    """
     if isinstance(number, Fraction):
         if number.denominator == 1:
             number = number.numerator
@@ -154,15 +160,16 @@ def plain(number: Number) -> Number:
 
 
 def divide_plain(first: Number, second: Number) -> Number:
-    """Return the quotient of two numbers, the second not 0."""
+    """Return the quotient of two numbers. The second must not be 0."""
     if isinstance(first, int) and isinstance(second, int):
         whole, rest = divmod(first, second)
-        return plain(Fraction(first, second)) if rest else whole  # a whole quotient is not longer than ``first``
+        # a whole quotient has at most as many digits as ``first``
+        return plain(Fraction(first, second)) if rest else whole
     return plain(Fraction(first) / second)
 
 
 def linear_root(value: Value) -> Number | None:
-    """Return the root of a polynomial linear in its only unknown, else None.
+    """Return the root of a polynomial that is linear in its only unknown, else None.
 
     >>> linear_root(add(multiply(symbol("n"), 40), -120))
     3
@@ -191,7 +198,7 @@ def name_value(value: Value) -> str:
 
 
 def normalise_equation(value: Polynomial) -> Polynomial:
-    """Return the equation value = 0 with coprime integers, the first of them positive."""
+    """Return the equation value = 0 with coprime integer coefficients, the first of them positive."""
     below = 1
     for _, coefficient in value.terms:
         below = below * coefficient.denominator // gcd(below, coefficient.denominator)
@@ -204,7 +211,7 @@ def normalise_equation(value: Polynomial) -> Polynomial:
 
 
 def _term_name(monomial: Monomial, coefficient: Number) -> str:
-    # radicals and π keep their names: they are not unknowns
+    # roots and π keep their names, because they are not unknowns
     powers = sorted(
         (name if name[0] in "√π" else "v") + ("" if exponent == 1 else f"^{exponent}") for name, exponent in monomial
     )
@@ -216,7 +223,7 @@ def _terms(value: Value) -> dict[Monomial, Number]:
 
 
 def _multiply_monomials(first: Monomial, second: Monomial) -> tuple[Monomial, Number]:
-    """Return the product of two monomials, and the rational factor from roots in it."""
+    """Return the product of two monomials, and a rational factor that results from roots."""
     if not second or (not first and all(exponent > 0 for _, exponent in second)):
         return first or second, 1
     exponents = dict(first)

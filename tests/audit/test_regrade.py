@@ -312,7 +312,7 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     page = oversharp.report(store).read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
     assert "16 times per problem by verl (temperature, top-p, max tokens and seed not recorded)." in text
-    assert "correct is told by the reward that verl recorded" in text
+    assert "responses were graded by the reward that verl recorded" in text
     assert "Whether samples were cut off before they had answered is not known of every checkpoint" in text
     for never in ("<NA>", "&lt;NA&gt;", ": None", " nan", "recorded:verl", "--panel", "run oversharp confirm"):
         assert never not in text, never

@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_one_line_with_what_it_takes(hint: Any, given: Any,
     [
         (lambda: oversharp.AuditConfig(task="countdown", n="64"), "n='64': takes a whole number, not str"),
         (lambda: oversharp.AuditConfig(num_samples=64), "num_samples: AuditConfig takes no such argument; did you me"),
-        (lambda: oversharp.AuditConfig(64), "AuditConfig: takes settings by name alone, not 64"),
+        (lambda: oversharp.AuditConfig(64), "AuditConfig: takes only keyword arguments, not 64"),
         (lambda: oversharp.ImportConfig(stor="x"), "stor: ImportConfig takes no such argument; did you mean: store"),
         (lambda: oversharp.TrainConfig(lr=1.0), "lr: TrainConfig takes no such argument; did you mean: learning_rate"),
         (lambda: oversharp.ConfirmConfig(most="3"), "most='3': takes a whole number, not str"),

@@ -200,5 +200,5 @@ class Yes:
     with Verifiers() as verifiers:
         assert verifiers.grade([(problems[0], "no")])[0].correct
     assert sys.modules["outside"].Yes.n_closed == 2  # of the check of the golds, and this one
-    with pytest.raises(ProblemError, match="task 'doubles:bad', problem 1: answer 'x y' is no number"):
+    with pytest.raises(ProblemError, match="task 'doubles:bad', problem 1: answer 'x y' is not a number"):
         load_problems(None, "doubles:bad", limit=3)

@@ -88,10 +88,10 @@ def test_the_same_problem_has_the_same_id_in_every_file(tmp_path: Path) -> None:
         ([GOOD | {"verifier": 3}], 'line 1: "verifier" is a number'),
         (
             [GOOD | {"verifier": "reasoning_gym"}],
-            "line 1: the verifier .reasoning_gym. needs the generator's own entry",
+            "line 1: the verifier .reasoning_gym. needs the generator's entry in .meta.",
         ),
         ([GOOD, {"prompt": "y", "answer": "foo!@#"}], "line 2: answer 'foo!@#' cannot be graded .*\"exact\""),
-        ([{"prompt": "y", "answer": "x", "verifier": "expression"}], "line 1: answer 'x' is no number"),
+        ([{"prompt": "y", "answer": "x", "verifier": "expression"}], "line 1: answer 'x' is not a number"),
         ([GOOD | {"id": "a"}, "", {"prompt": "y", "answer": 1, "id": "a"}], "line 3: the same id 'a' as line 1"),
         ([GOOD | {"id": 1}, GOOD | {"id": 2, "source": "x"}], "line 2: the same problem as line 1"),
         ([], "contains no problems"),

@@ -44,7 +44,7 @@ def test_another_letter_is_wrong_and_the_options_text_is_no_answer() -> None:
 
 
 def test_a_gold_that_is_no_letter_is_an_error_of_the_data() -> None:
-    with pytest.raises(ProblemError, match="answer 'Paris' is no letter"):
+    with pytest.raises(ProblemError, match="answer 'Paris' is not a letter"):
         ChoiceVerifier().check_gold(Problem(task="t", prompt="p", gold="Paris", verifier="choice"))
 
 

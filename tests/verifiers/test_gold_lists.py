@@ -67,5 +67,5 @@ def test_a_box_in_thoughts_counts_if_the_user_asks_for_it_and_nothing_follows(na
 
 
 def test_other_verifiers_do_not_look_into_thoughts() -> None:
-    with pytest.raises(ConfigError, match="--answer-in-thoughts: verifier 'modes' has no such variant"):
+    with pytest.raises(ConfigError, match="--answer-in-thoughts: verifier 'modes' does not support it"):
         in_thoughts("modes")

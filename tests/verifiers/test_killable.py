@@ -27,7 +27,7 @@ def test_outcomes_keep_the_order_of_the_calls_and_errors_stay_with_their_call() 
     assert [outcome.state for outcome in outcomes] == ["ok", "error", "ok"]
     assert outcomes[1].reason.startswith("ValueError")
     assert [outcome.value for outcome in many] == [math.sqrt(number) for number in range(1200)]
-    assert [(outcome.state, outcome.reason) for outcome in dead] == [("error", "its worker process died, 3 times over")]
+    assert [(outcome.state, outcome.reason) for outcome in dead] == [("error", "its worker process died 3 times")]
 
 
 def test_workers_that_cannot_start_say_so_in_bounded_time() -> None:

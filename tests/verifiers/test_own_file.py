@@ -100,7 +100,7 @@ def test_no_file_of_data_runs_code_and_a_flag_does(code: Path, monkeypatch: pyte
     (tmp_path / "ran.py").write_text("from pathlib import Path\nPath('ran').touch()\ndef f(answer): return 1\n")
     row = {"prompt": "1+1?", "answer": "2", "verifier": "ran.py:f"}
     (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ConfigError, match="code of somebody's own, which no file of data can load; name it by"):
+    with pytest.raises(ConfigError, match="is user code, which a data file cannot load; pass it by"):
         load_problems(Path("own.jsonl"), None)
     assert not (tmp_path / "ran").exists()
     (found,) = load_problems(Path("own.jsonl"), None, verifier="ran.py:f")
@@ -113,7 +113,7 @@ def test_no_file_of_data_runs_code_and_a_flag_does(code: Path, monkeypatch: pyte
     [
         ("none.py:half", r"none\.py cannot be read \(No such file"),
         ("reward.py:hlf", r"no function hlf in that file; did you mean: half"),
-        ("reward.py:odd", r"asks for 'target'; it may ask for response, answer, prompt, meta"),
+        ("reward.py:odd", r"requires the parameter 'target'; allowed are response, answer, prompt, meta"),
         ("broken.py:half", r"broken\.py cannot be loaded \(ModuleNotFoundError: No module named 'not_there', line 2\)"),
         ("reward.py:half@00ff", r"reward\.py has changed since"),
     ],

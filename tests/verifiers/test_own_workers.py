@@ -46,21 +46,25 @@ def grader(tmp_path: Path) -> Grader:
         ("import os; os.kill(os.getpid(), 9)", "error", "the grader ended its process (signal SIGKILL)"),
         ("raise KeyboardInterrupt", "error", "KeyboardInterrupt, line 4"),
         ("raise GeneratorExit('over')", "error", "GeneratorExit: over, line 4"),
-        ("raise Silent", "error", "Silent: its message cannot be read, line 4"),
+        ("raise Silent", "error", "Silent: its message is unavailable, line 4"),
         ("raise ValueError('\\ud800\\n\\0')", "error", "ValueError: ? ?, line 4"),
         ("raise ValueError('x' * 10**6)", "error", f"ValueError: {'x' * 180}, line 4"),
-        ("return float('nan')", "error", "ValueError: gave nan, not a finite number, by the function in line 2"),
+        (
+            "return float('nan')",
+            "error",
+            "ValueError: returned nan, which is not a finite number, by the function in line 2",
+        ),
         (
             "return None",
             "error",
-            "TypeError: gave NoneType, not a number, or a number and a text, by the function in line 2",
+            "TypeError: returned NoneType instead of a number, or a number and a text, by the function in line 2",
         ),
         ("return 10**400", "error", "OverflowError: int too large to convert to float"),
         ("return {'score': 1.0}", "error", "TypeError: gave dict"),
         ("while True: pass", "timeout", "no result within 1 s"),
         ("import time; time.sleep(60)", "timeout", "no result within 1 s"),
         ("return 3 ** 10**9", "timeout", "no result within 1 s"),
-        ("[0] * 10**10", "error", "MemoryError, line 4; --grader-memory-gib 1 is its limit"),
+        ("[0] * 10**10", "error", "MemoryError, line 4; its limit is --grader-memory-gib 1"),
         ("import os; os.closerange(3, 100)", "error", "the grader ended its process"),
     ],
 )
@@ -235,11 +239,11 @@ def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(grader: Grad
     ("code", "message"),
     [
         ("import sys; sys.exit('bye')", r"cannot be loaded \(SystemExit: bye, line 1\)"),
-        ("import os; os._exit(3)", r"ends its process as it is loaded \(exit code 3\)"),
+        ("import os; os._exit(3)", r"ends its process while it is loaded \(exit code 3\)"),
         ("def f(:", r"cannot be loaded \(SyntaxError: .*line 1\)"),
         ("x = [0] * 10**10", r"cannot be loaded \(MemoryError, line 1\)"),
         ("raise KeyboardInterrupt", r"cannot be loaded \(KeyboardInterrupt, line 1\)"),
-        ("grade = dict.fromkeys", r"cannot be called \(|asks for 'iterable'"),
+        ("grade = dict.fromkeys", r"cannot be called \(|requires the parameter 'iterable'"),
     ],
 )
 def test_a_file_that_does_not_load_is_one_line(code: str, message: str, grader: Grader) -> None:

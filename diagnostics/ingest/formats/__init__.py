@@ -69,7 +69,9 @@ def all_importers() -> Mapping[str, Importer]:
 
 
 def get_importer(name: str) -> Importer:
-    """Return the importer ``name``. Raises ``ConfigError`` for an unknown name, with the nearest ones.
+    """Return the importer ``name``.
+
+    Raises ``ConfigError`` for an unknown name, with the nearest ones.
 
     >>> get_importer("verl").name
     'verl'

@@ -132,7 +132,10 @@ class FilePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of the user. ``fields`` maps our field names to the tool's; ``reward`` is the tool's score field."""
+    """Options of the user.
+
+    ``fields`` maps our field names to the tool's; ``reward`` is the tool's score field.
+    """
 
     fields: Mapping[str, str] = field(default_factory=dict)
     reward: str | None = None
@@ -152,7 +155,7 @@ class ScoreTable:
 
 
 def gather_scores(rows: Iterable[tuple[str, Mapping[str, float]]], *, taken: str, flag: str) -> ScoreTable | None:
-    """Return the mean score of each problem, from the scores of its responses; None with fewer than two score names.
+    """Return each problem's mean score over its responses; None with fewer than two score names.
 
     >>> rows = [("a", {"strict": 0.0, "loose": 1.0}), ("a", {"strict": 1.0, "loose": 1.0})]
     >>> gather_scores(rows, taken="strict, the first", flag="--reward NAME").score_of

@@ -116,7 +116,10 @@ def _value(fields: Mapping[str, Any], name: str | None) -> Any:
 
 
 def get_optional_text(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """Return a text or number as text; None if missing or empty. A list of one element counts as that element."""
+    """Return a text or number as text; None if missing or empty.
+
+    A list of one element counts as that element.
+    """
     value = _value(fields, name)
     if value is None:
         return None
@@ -135,7 +138,9 @@ def get_optional_text(fields: Mapping[str, Any], name: str | None) -> str | None
 
 
 def get_gold(fields: Mapping[str, Any], name: str | None) -> str | None:
-    """Return a gold as ``get_optional_text`` does. A list becomes a text that accepts any of its golds.
+    """Return a gold as ``get_optional_text`` does.
+
+    A list becomes a text that accepts any of its golds.
 
     >>> get_gold({"gold": ["4", "four"]}, "gold"), get_gold({"gold": [4, 4]}, "gold"), get_gold({}, "gold")
     ('["4", "four"]', '4', None)
@@ -272,7 +277,7 @@ def parse_ending(value: object, name: str) -> FinishReason | None:
 
 
 def parse_step(value: object, name: str) -> int | None:
-    """Return the step given as a whole number or as a name such as ``step_100``, ``checkpoint-200`` or ``base``.
+    """Return the step from a whole number or a name such as ``step_100``, ``checkpoint-200``, ``base``.
 
     Raises ``BadField`` for other values.
 
@@ -338,7 +343,9 @@ def finite(value: object) -> float | None:
 
 
 def get_sampling_settings(fields: Mapping[str, Any], **theirs: str) -> dict[str, float | int]:
-    """Return the numeric sampling settings in ``fields``. ``theirs`` maps our names to the tool's, where they differ.
+    """Return the numeric sampling settings in ``fields``.
+
+    ``theirs`` maps our names to the tool's, where they differ.
 
     >>> get_sampling_settings({"temperature": 1, "top_p": None, "longest": 512}, max_tokens="longest")
     {'temperature': 1.0, 'max_tokens': 512}
@@ -373,7 +380,7 @@ _MOST_FOLDERS = 6
 
 
 def find_run_above(folder: Path) -> tuple[str | None, int | None]:
-    """Return run and step of the nearest folder with a step in its name; (None, None) without such a folder.
+    """Return run and step of the nearest folder with a step in its name, else (None, None).
 
     >>> find_run_above(Path("/runs/lucky/step_40/eval-results/aime24")), find_run_above(Path("/runs/lucky"))
     (('lucky', 40), (None, None))

@@ -99,7 +99,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def _is_related(request: Any) -> bool:
-    """Return whether a request is a perturbed copy of an instance, or a trial with other few-shot examples."""
+    """Return whether a request is a perturbed copy, or a trial with other few-shot examples."""
     trial = request.get("train_trial_index") if isinstance(request, dict) else None
     return bool(trial or inner(inner(request, "instance"), "perturbation"))
 
@@ -147,7 +147,7 @@ def _prompt(request: Mapping[str, Any]) -> str:
 
 
 def _response(completion: Any, *, scored: bool) -> str:
-    """Return the text, after the model's separate reasoning if there is any; empty for a null text with a score."""
+    """Return the text, preceded by any separate reasoning; empty for a null text with a score."""
     text = completion.get("text") if isinstance(completion, dict) else None
     if text is None and scored:
         text = ""
@@ -158,7 +158,7 @@ def _response(completion: Any, *, scored: bool) -> str:
 
 
 def _gold(instance: Mapping[str, Any], letters: Mapping[str, Any]) -> str | None:
-    """Return the correct references: a choice as its letter, a worked solution (GSM8K) as its final answer."""
+    """Return the correct references: the letter of a choice, the final answer of a worked solution."""
     references, golds = instance.get("references"), []
     for reference in references if isinstance(references, list) else ():
         tags, text = (

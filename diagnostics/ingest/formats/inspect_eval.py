@@ -173,7 +173,10 @@ def _read_log_settings(header: Mapping[str, Any], options: ReadOptions) -> _LogS
 
 
 def _header(path: Path) -> Mapping[str, Any]:
-    """Return the log without its samples. For an interrupted evaluation, return the start of its journal."""
+    """Return the log without its samples.
+
+    For an interrupted evaluation, return the start of its journal.
+    """
     if starts_as_json(path, _JSON_LOG):
         header: Mapping[str, Any] = read_json_object(path)
     else:
@@ -210,7 +213,7 @@ def _samples(path: Path) -> Iterator[Mapping[str, Any] | str]:
 
 
 def _sample_names(archive: Archive) -> list[str]:
-    """Return the archive members of all samples: those that the summaries list, even if missing, and any others."""
+    """Return the archive members of all samples: those listed in the summaries, and any others."""
     written = [name for name in archive.names if name.startswith(_SAMPLES) and name.endswith(".json")]
     journal = [name for name in archive.names if name.startswith(_JOURNAL)]
     lists = [_SUMMARIES] if _SUMMARIES in archive.names else journal
@@ -346,7 +349,7 @@ def _number(value: object) -> float | None:
 
 
 def _logps(choice: Mapping[str, Any], response: str) -> list[float] | None:
-    """Return the log-probability of each token in nats; None if they belong to other tokens than the response's."""
+    """Return the response's token log-probabilities in nats; None if they belong to other tokens."""
     tokens = inner(choice, "logprobs").get("content")
     if not isinstance(tokens, list) or not tokens:
         return None

@@ -57,7 +57,7 @@ _ROWS_AT_ONCE = 16
 
 
 def place(path: Path) -> FilePlace:
-    """Return run and step from the model's name (the folders between ``details`` and the date), and the task."""
+    """Return the task, and run and step from the model's name (between ``details`` and the date)."""
     run, step = run_and_step(split_folders(path.absolute().parent.parent, "details")[1])
     named = _FILE.fullmatch(path.name)
     return FilePlace(run=run or None, step=step, task=re.sub(r"\|\d+$", "", named[1]) if named else None)

@@ -150,7 +150,7 @@ def _scored_rows(path: Path, metric: str) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _best_scores(path: Path, metric: str) -> dict[int, Mapping[str, Any]]:
-    """Return for each problem the fields that ``_samples`` needs, from the first row with the highest score."""
+    """Return for each problem the fields that ``_samples`` needs, from its first best-scored row."""
     best: dict[int, tuple[float, Mapping[str, Any]]] = {}
     for doc_id, fields, score in _scored_rows(path, metric):
         if doc_id not in best or score > best[doc_id][0]:
@@ -177,8 +177,9 @@ def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
 
 
 def _gold(target: object) -> str | None:
-    """Return the gold answer, or a gold that accepts any of several. A worked solution (GSM8K) becomes its final
-    answer.
+    """Return the gold answer, or a gold that accepts any of several.
+
+    A worked solution (GSM8K) becomes its final answer.
     """
     golds = [
         hash_answer(gold) or gold

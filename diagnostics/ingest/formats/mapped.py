@@ -279,7 +279,7 @@ def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
-    """Return the response. A null response with a reward is empty, because the sample was generated and scored."""
+    """Return the response; empty if it is null and has a reward, because it was generated and scored."""
     value = fields.get(theirs)
     if value is None and rewarded:
         return ""
@@ -291,7 +291,10 @@ def _response(fields: Mapping[str, Any], theirs: str, *, rewarded: bool) -> str:
 
 
 def has_response(path: Path, names: Mapping[str, str]) -> bool:
-    """Return whether one of the first records has the response field. Files of settings or averages do not."""
+    """Return whether one of the first records has the response field.
+
+    Files of settings or averages do not.
+    """
     read = (item for item in records(path, rows_at_once=RECORDS_ASKED) if not isinstance(item, Fault))
     try:
         first = [record for _, record in islice(read, RECORDS_ASKED)]

@@ -37,12 +37,12 @@ _FAILURE = "_ng_failure_class"
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of a rollout or a failed attempt."""
+    """Return whether a record has the fields of a rollout or a failed attempt."""
     return record.keys() >= _KNOWN_BY or (_FAILURE in record and "responses_create_params" in record)
 
 
 def settings(path: Path) -> Mapping[str, Any]:
-    """Return the sampling settings of the first rollout's request, without null ones, which the server chose."""
+    """Return the sampling settings of the first request, without null ones (chosen by the server)."""
     return get_sampling_settings(inner(first_record(path), "responses_create_params"), max_tokens="max_output_tokens")
 
 

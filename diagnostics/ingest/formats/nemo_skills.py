@@ -1,4 +1,4 @@
-"""NeMo-Skills: ``output-rs{seed}.jsonl``, one response per problem and seed, and greedy ``output.jsonl``.
+"""NeMo-Skills: ``output-rs{seed}.jsonl`` (a response per problem) and greedy ``output.jsonl``.
 
 The files are in ``eval-results/{benchmark}/``. Each row has the fields of the data set and ``generation``. With
 ``remove_thinking`` the whole response is in ``_full_generation``. The rendered prompt is not recorded, so the prompt is
@@ -54,7 +54,7 @@ _JUDGED_LATER = {"tmp-eval-results": "eval-results"}
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of a row."""
+    """Return whether a record has the fields of a row."""
     has_problem = any(name in record for name in (*_QUESTIONS, "expected_answer"))
     return "generation" in record and has_problem and not _KNOWN_BY.isdisjoint(record)
 
@@ -96,7 +96,7 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None, *, greedy:
 
 
 def score_table(path: Path, options: ReadOptions) -> ScoreTable | None:
-    """Return the scores of the symbolic check and the judge; None with one score, or if ``options`` chooses it."""
+    """Return the scores of symbolic check and judge; None with one, or if ``options`` chooses it."""
     if options.reward is not None:
         return None
 

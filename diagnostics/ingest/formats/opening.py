@@ -114,7 +114,10 @@ def starts_as_json(path: Path, start: re.Pattern[bytes]) -> bool:
 
 
 def read_whole(path: Path) -> bytes:
-    """Return all bytes of a file. Raises ``ImportFileError`` if a compressed file exceeds ``MOST_MIB``."""
+    """Return all bytes of a file.
+
+    Raises ``ImportFileError`` if a compressed file exceeds ``MOST_MIB``.
+    """
     with open_dump(path) as content:
         if not is_compressed(path):
             return content.read()

@@ -1,4 +1,4 @@
-"""oversharp's Parquet: ``rollouts/step_N.parquet`` of its trainer, and samples of ``oversharp export``.
+"""oversharp's Parquet: ``rollouts/step_N.parquet`` of its trainer, and exported samples.
 
 The rollouts of a run directory are all responses of the training batches, with their steps. Each step has other
 problems, so import them with --window. The sampling settings are in the run's ``config.toml``.

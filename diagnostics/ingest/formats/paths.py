@@ -1,4 +1,7 @@
-"""Paths into records: ``doc.question``, ``code[0]``, ``rollouts[].text``. A path may have several values."""
+"""Paths into records: ``doc.question``, ``code[0]``, ``rollouts[].text``.
+
+A path may have several values.
+"""
 
 from __future__ import annotations
 

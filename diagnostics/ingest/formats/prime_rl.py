@@ -62,7 +62,7 @@ class _TracesPlace(NamedTuple):
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of an episode."""
+    """Return whether a record has the fields of an episode."""
     return record.keys() >= _KNOWN_BY and isinstance(record["traces"], list)
 
 

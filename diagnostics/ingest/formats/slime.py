@@ -47,7 +47,10 @@ _ENDED = frozenset({"completed", "truncated"})
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether a file is a rollout dump. Only the first key of the pickle is read, without loading it."""
+    """Return whether a file is a rollout dump.
+
+    Only the first key of the pickle is read, without loading it.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             name = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)

@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"(?:\A|[a-z_-])(\d{1,9})\Z")
 
 
 def recognises(path: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of a trajectory or a rollout summary."""
+    """Return whether a record has the fields of a trajectory or a rollout summary."""
     return record.keys() >= _KNOWN_BY or record.keys() >= _SUMMARY
 
 

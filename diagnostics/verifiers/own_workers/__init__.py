@@ -1,1 +1,1 @@
-"""Reused, killable worker processes for a function in the user's file."""
+"""Worker processes for a function in the user's file. They are reused, and can be killed."""

@@ -1,4 +1,7 @@
-"""Settings of graders in the user's files. Each field defines a flag, its TOML key and its help text."""
+"""Settings of graders in the user's files.
+
+Each field defines a flag, its TOML key and its help text.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,19 @@ _DEFAULT = GraderLimits()
 
 @dataclass(frozen=True, kw_only=True)
 class GraderConfig:
-    """Limits of a grader that is a function in a file of yours.
+    """Limits of a grader that is a function in your own file.
 
     Attributes
     ----------
     grader_timeout
-        Seconds that FILE.py:function has for a response; then its process is killed and the response has the state
-        timeout. Loading the file and the first call may take four times as long, and 20 s at least.
+        Time limit of FILE.py:function per response, in seconds. After it the process is killed, and the response has
+        the state timeout. Loading the file and the first call may take four times as long, and at least 20 s.
     grader_memory_gib
-        Most memory that the process of FILE.py:function may allocate, in GiB; each process that it starts, too.
+        Memory limit of the process of FILE.py:function, in GiB. It also applies to each process that the function
+        starts.
     grader_workers
-        Processes that FILE.py:function is called in at a time; each loads the file, with any model that it loads.
+        Number of processes that call FILE.py:function in parallel. Each loads the file, and any model that the file
+        loads.
     """
 
     grader_timeout: Annotated[float, GRADER] = _DEFAULT.timeout_s

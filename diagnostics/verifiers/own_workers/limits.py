@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraderLimits:
-    """Wall seconds per response, memory of one process in GiB, and processes that grade at the same time.
+    """Limits: wall seconds per response, memory of one process in GiB, and number of parallel processes.
 
-    One process by default: the function may write to a fixed file, keep state in a variable or load a model.
+    The default is one process, because the function may write to a fixed file, keep state in a variable or load a
+    model.
     """
 
     timeout_s: float = 30.0

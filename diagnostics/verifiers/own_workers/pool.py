@@ -1,8 +1,8 @@
 """Worker processes for a function in the user's file, reused until a call times out.
 
-A message contains many calls. A worker answers them in order, each in a separate reply, so that the call that hangs is
-known. Calls without an answer when a worker ends are repeated. Each worker is a new Python process, not a fork, so the
-user's file sees no imported packages of ours, and the function may start processes.
+A message contains many calls. A worker answers them in order, each in a separate reply, so that a hanging call can be
+identified. If a worker ends, its unanswered calls are repeated. Each worker is a new Python process, not a fork. So the
+user's file does not see packages that oversharp imported, and the function may start processes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.own_workers.process import GraderProcess, await_any
 from oversharp.diagnostics.verifiers.own_workers.worker import OUT_OF_MEMORY
 
-#: Limits of one message: number of calls, and seconds that they take at the average speed so far.
+#: Limits of one message: number of calls, and their estimated duration in seconds.
 MOST_CALLS, MESSAGE_S = 256, 0.2
-#: Time limit of loading and of the first call, which may load a model: multiple of a call's limit, and its minimum.
+#: Time limit of loading the file and of the first call, which may load a model: multiple of a call's limit, and
+#: smallest value in seconds.
 LOAD_LIMITS, LEAST_LOAD_S = 4, 20.0
-#: Seconds for a worker to exit (and run the file's ``atexit`` functions) before it is killed.
+#: Seconds that a worker has to exit (and to run the file's ``atexit`` functions) before it is killed.
 END_S = 5.0
-#: Number of workers that must die in the same call before it is an error.
+#: Number of workers that must die in the same call before the call is an error.
 MOST_DEATHS = 2
 
 #: Reward and final answer of one call.
@@ -37,7 +38,7 @@ Reward = tuple[float, str | None]
 
 
 class GraderPool:
-    """The worker processes of one function.
+    """Worker processes of one function.
 
     They start on first use, and end with this process or ``close()``. ``name`` and ``path`` are used in messages.
     Threads may share a pool: its calls are serialized.
@@ -53,14 +54,14 @@ class GraderPool:
             "memory_bytes": int(limits.memory_gib * (1 << 30)),
         }
         self._load_s = max(LEAST_LOAD_S, LOAD_LIMITS * limits.timeout_s)
-        self._slowest_first_s: float | None = None  # among the answered first calls of all workers
+        self._slowest_first_s: float | None = None  # maximum over the first calls of all workers
         self._mean_s: float | None = None
         self._workers: list[GraderProcess] = []
         self._lock = threading.Lock()
         weakref.finalize(self, _end, self._workers, os.getpid())
 
     def load(self) -> Mapping[str, Any]:
-        """Start a worker; return its reply: ``asked`` (the function's arguments), or why it cannot be used."""
+        """Start a worker and return its reply: ``asked`` (the function's arguments), or why it cannot be used."""
         with self._lock:
             if not self._workers:
                 self._workers.append(self._start())
@@ -70,14 +71,14 @@ class GraderPool:
             return loaded
 
     def map(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome[Reward]]:
-        """Return the outcome of each call, in order; a call is the function's arguments by name.
+        """Return the outcome of each call, in order. A call is the function's arguments by name.
 
         Raises ``VerifierError`` if the file can no longer be loaded.
         """
         with self._lock:
             try:
                 return _Round(self, calls).run()
-            except BaseException:  # later replies would be matched with the next calls
+            except BaseException:  # otherwise late replies would be matched with the next calls
                 _end(self._workers, os.getpid(), 0.0)
                 raise
 
@@ -87,7 +88,10 @@ class GraderPool:
             _end(self._workers, os.getpid())
 
     def limit_s(self, worker: GraderProcess) -> float:
-        """Return the time limit of a worker's next call in seconds; its first call may load a model."""
+        """Return the time limit of a worker's next call in seconds.
+
+        It is longer for a first call, which may load a model.
+        """
         if worker.n_answered:
             return self.limits.timeout_s
         if self._slowest_first_s is None:
@@ -95,7 +99,7 @@ class GraderPool:
         return self.limits.timeout_s + 2 * self._slowest_first_s
 
     def answered(self, worker: GraderProcess, took_s: float) -> None:
-        """Update the estimated durations of calls from an answered call."""
+        """Update the estimated durations of calls with an answered call."""
         if worker.n_answered == 0:
             self._slowest_first_s = max(took_s, self._slowest_first_s or 0.0)
         else:
@@ -103,11 +107,11 @@ class GraderPool:
         worker.n_answered += 1
 
     def calls_per_message(self) -> int:
-        """Return the number of calls per message: few if calls are slow, so that no worker is idle at the end."""
+        """Return the number of calls per message: few if calls are slow, so that no worker idles at the end."""
         return 1 if self._mean_s is None else max(1, min(MOST_CALLS, int(MESSAGE_S / max(self._mean_s, 1e-6))))
 
     def staffed(self, n_calls: int) -> list[GraderProcess]:
-        """Return as many workers as ``n_calls`` can use; workers that ended while idle are replaced."""
+        """Return as many workers as ``n_calls`` can use. Workers that ended while idle are replaced."""
         for worker in [worker for worker in self._workers if not worker.calls and worker.has_ended()]:
             self.dismiss(worker)
         while len(self._workers) < min(self.limits.workers, n_calls):
@@ -127,8 +131,8 @@ class GraderPool:
         return worker.end(wait_s)
 
     def cannot_go_on(self, why: str) -> VerifierError:
-        """Return the error of a file that could be loaded earlier and now cannot."""
-        return VerifierError(f"{self._place} {why}; it could be loaded before")
+        """Return the error of a file that was loaded earlier and can no longer be loaded."""
+        return VerifierError(f"{self._place} {why}, although it was loaded before")
 
     def _hire(self) -> GraderProcess:
         worker = self._start()
@@ -144,7 +148,7 @@ class GraderPool:
             worker.send({**self._task, "sys_path": sys.path}, self._load_s)
             worker.loaded = self._await_loading(worker)
         except OSError:  # the process ended before it read the message
-            worker.loaded = {"fault": f"ends its process as it is loaded ({_ending(worker.end())})"}
+            worker.loaded = {"fault": f"ends its process while it is loaded ({_ending(worker.end())})"}
         except BaseException:
             worker.end()
             raise
@@ -158,23 +162,24 @@ class GraderPool:
                 loaded: Mapping[str, Any] = replies[0]
                 return loaded
             if has_ended:
-                return {"fault": f"ends its process as it is loaded ({_ending(worker.end(END_S))})"}
+                return {"fault": f"ends its process while it is loaded ({_ending(worker.end(END_S))})"}
             if time.monotonic() > worker.deadline:
                 worker.end()
                 return {"fault": f"is not loaded within {self._load_s:g} s; a longer --grader-timeout gives it more"}
 
 
 class _Round:
-    """One batch of calls distributed over the workers."""
+    """One batch of calls, distributed over the workers."""
 
     def __init__(self, pool: GraderPool, calls: Sequence[Mapping[str, Any]]) -> None:
         self._pool, self._calls = pool, calls
         self._outcomes: dict[int, Outcome[Reward]] = {}
         self._queue = deque(range(len(calls)))
-        #: Calls that were running when a worker that had answered others ended; each is retried first in a new worker.
+        #: Calls that were running when a worker ended that had answered other calls. Each is retried as the first call
+        #: of a new worker.
         self._alone: deque[int] = deque()
         self._n_deaths: Counter[int] = Counter()
-        self._n_refusals = 0  # consecutive workers that accepted no message
+        self._n_refusals = 0  # number of consecutive workers that accepted no message
 
     def run(self) -> list[Outcome[Reward]]:
         """Send all calls and return their outcomes."""
@@ -212,12 +217,12 @@ class _Round:
                 raise self._pool.cannot_go_on(f"ends its process between calls ({_ending(code)})") from None
 
     def _collect_replies(self, worker: GraderProcess) -> None:
-        has_ended = worker.has_ended()  # checked before reading, so that all of its replies are read
+        has_ended = worker.has_ended()  # check before reading, so that all replies of an ended worker are read
         replies = worker.replies()
         took_s = (time.monotonic() - worker.since) / max(1, len(replies))
         for reward, text, left in replies:
             if left == OUT_OF_MEMORY:
-                self._lose(worker, f"{text}; --grader-memory-gib {self._pool.limits.memory_gib:g} is its limit")
+                self._lose(worker, f"{text}; its limit is --grader-memory-gib {self._pool.limits.memory_gib:g}")
                 return
             self._pool.answered(worker, took_s)
             worker.left_threads = bool(left)
@@ -237,7 +242,10 @@ class _Round:
             self._outcomes[place] = Outcome(value=(reward, text), state="ok")
 
     def _lose(self, worker: GraderProcess, why: str | None) -> None:
-        """Handle a dead worker. Its call failed if it was the worker's first, or if it kills a second worker."""
+        """Handle a dead worker.
+
+        Its call failed if it was the worker's first call, or if a second worker died in it.
+        """
         place = self._requeue(worker)
         code = self._pool.dismiss(worker, END_S)
         self._n_deaths[place] += 1
@@ -250,7 +258,10 @@ class _Round:
             self._alone.append(place)
 
     def _give_up(self, worker: GraderProcess) -> None:
-        """Handle a call past its deadline. If an earlier call left a thread running, retry it in a new worker."""
+        """Handle a call past its deadline.
+
+        If an earlier call left a thread running, retry it in a new worker.
+        """
         place, limit_s = self._requeue(worker), worker.limit_s
         self._pool.dismiss(worker)
         if worker.left_threads and worker.n_answered:
@@ -259,7 +270,7 @@ class _Round:
             self._outcomes[place] = Outcome(value=None, state="timeout", reason=f"no result within {limit_s:g} s")
 
     def _requeue(self, worker: GraderProcess) -> int:
-        """Return the running call and put the calls after it back into the queue."""
+        """Return the running call, and put the calls after it back into the queue."""
         place = worker.calls.popleft()
         self._queue.extendleft(reversed(worker.calls))
         worker.calls.clear()
@@ -273,10 +284,10 @@ def _ending(code: int) -> str:
 
 
 def _end(workers: list[GraderProcess], owner: int, wait_s: float = END_S) -> None:
-    if os.getpid() != owner:  # this is a fork of the process that owns them
+    if os.getpid() != owner:  # this process is a fork of the process that owns the workers
         return
     for worker in workers:
-        worker.socket.close()  # all workers notice at the same time
+        worker.socket.close()  # notify all workers at the same time
     for worker in workers:
         worker.end(wait_s)
     workers.clear()

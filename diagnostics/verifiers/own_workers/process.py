@@ -1,4 +1,4 @@
-"""The parent's handle on one worker process of an own-file verifier."""
+"""Parent's handle of one worker process for a function in the user's file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from typing import Any
 
 from oversharp.diagnostics.verifiers.own_workers import worker
 
-#: Seconds between checks whether a process has ended: a forked child may keep its socket open.
+#: Seconds between checks whether a process has ended. The socket does not show it, because a forked child may keep the
+#: socket open.
 POLL_S = 0.25
 
 
 @dataclass(kw_only=True, eq=False)
 class GraderProcess:
-    """A process that answers calls one at a time. ``calls`` are its unanswered calls, in order.
+    """A process that answers calls one at a time.
 
-    ``since``, ``limit_s`` and ``deadline`` (monotonic seconds) concern the first of them, the running call.
-    ``left_threads``: an earlier call left a thread running.
+    ``calls`` are its unanswered calls, in order. The first of them is running. ``since``, ``limit_s`` and ``deadline``
+    (monotonic seconds) refer to the running call. ``left_threads``: an earlier call left a thread running.
     """
 
     process: subprocess.Popen[bytes]
@@ -49,17 +50,17 @@ class GraderProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                # -P keeps the script's folder off sys.path: it contains a math.py
+                # -P keeps the script's folder off sys.path, because it contains a math.py
                 [sys.executable, "-P", worker.__file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # the parent handles Ctrl-C and kills the whole group
+                start_new_session=True,  # new session: the parent handles Ctrl-C and kills the whole group
             )
         return cls(process=process, socket=ours)
 
     @property
     def deadline(self) -> float:
-        """When the running call times out, in monotonic seconds."""
+        """Time at which the running call times out, in monotonic seconds."""
         return self.since + self.limit_s
 
     def begin(self, limit_s: float) -> None:
@@ -67,7 +68,10 @@ class GraderProcess:
         self.since, self.limit_s = time.monotonic(), limit_s
 
     def send(self, message: object, timeout_s: float) -> None:
-        """Send a message. Raises ``OSError`` if the process has ended, or reads nothing for ``timeout_s``."""
+        """Send a message.
+
+        Raises ``OSError`` if the process has ended, or reads nothing for ``timeout_s``.
+        """
         content = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         self.socket.settimeout(timeout_s)
         self.socket.sendall(len(content).to_bytes(worker.LENGTH_BYTES, "big") + content)
@@ -88,7 +92,7 @@ class GraderProcess:
         for line in lines:
             try:
                 replies.append(json.loads(line))
-            except ValueError:  # written by other code, so later bytes cannot be trusted either
+            except ValueError:  # other code wrote to the socket, so later bytes cannot be trusted either
                 self._is_closed = True
                 break
         return replies
@@ -98,7 +102,7 @@ class GraderProcess:
         return self._is_closed or self._has_exited()
 
     def _has_exited(self) -> bool:
-        # without reaping, so that no other process gets its id
+        # check without reaping the process, so that no other process gets its id
         return self._exit_code is not None or (
             os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         )

@@ -1,10 +1,9 @@
-"""The worker process of an own-file verifier: it loads the user's file and calls its function.
+"""Worker process for a function in the user's file. It loads the file and calls the function.
 
-The pool runs this file by its path, so it imports only the standard library. Requests are pickled, each preceded by
-its length. Replies are JSON, one per line, because the parent must not unpickle bytes that the user's code could have
-written.
-
-File descriptor 1 is redirected to standard error, for subprocesses too: standard output belongs to the command.
+The pool runs this file by its path, so it imports only the standard library. Requests are pickled, each preceded by its
+length. Replies are JSON, one per line, because the parent must not unpickle bytes that the user's code could have
+written. File descriptor 1 is redirected to standard error, for subprocesses too, because standard output belongs to the
+command.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from typing import Any
 
 #: Names of the arguments that a function may take.
 ARGUMENTS = ("response", "answer", "prompt", "meta")
-#: Longest stored answer and reason, in characters.
+#: Longest stored answer and longest stored reason, in characters.
 MAX_ANSWER_CHARACTERS, MAX_REASON_CHARACTERS = 1000, 200
-#: Flag of a reply after which the worker ends: the call ran out of memory, and left the process in an unknown state.
+#: Flag of a reply after which the worker ends. The call ran out of memory and left the process in an unknown state.
 OUT_OF_MEMORY = 2
 LENGTH_BYTES = 8
 
@@ -39,7 +38,7 @@ _MODULE_PREFIX = "oversharp_verifier_"
 
 
 class _UnusableFileError(Exception):
-    """The file cannot be loaded or its function cannot be called; ``reply`` gives the reason."""
+    """The file cannot be loaded, or its function cannot be called. ``reply`` has the reason."""
 
     def __init__(self, **reply: object) -> None:
         super().__init__()
@@ -48,7 +47,7 @@ class _UnusableFileError(Exception):
 
 def main(descriptor: int) -> None:
     """Serve one parent: load the file in its first message, then answer calls until it closes the socket."""
-    with contextlib.suppress(AttributeError):  # Linux only: kills a hanging call when the parent dies
+    with contextlib.suppress(AttributeError):  # Linux only: kill a hanging call when the parent dies
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = socket.socket(fileno=descriptor)
     parent.set_inheritable(False)
@@ -77,7 +76,7 @@ def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) 
     while (calls := _receive(parent)) is not None:
         for call in calls:
             reply = _call_function(function, call)
-            if os.getpid() != process_id:  # the function forked, and this is the child
+            if os.getpid() != process_id:  # the function forked, and this is the child process
                 os._exit(0)
             # a thread that the function left running may slow down or break the next call
             reply[2] = reply[2] or int(threading.active_count() > n_threads)
@@ -98,20 +97,23 @@ def _call_function(function: Callable[..., Any], call: Mapping[str, Any]) -> lis
 
 
 def _parse_result(given: Any) -> tuple[float, str | None]:
-    """Split a result into reward and final answer. Raises ``TypeError`` or ``ValueError`` if it has none."""
+    """Split a result into reward and final answer.
+
+    Raises ``TypeError`` or ``ValueError`` if it has no reward.
+    """
     reward, answer = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     if isinstance(reward, Mapping | str | bytes) or reward is None or not (answer is None or isinstance(answer, str)):
-        raise TypeError(f"gave {type(reward).__name__}, not a number, or a number and a text")
+        raise TypeError(f"returned {type(reward).__name__} instead of a number, or a number and a text")
     number = float(reward)
     if not math.isfinite(number):
-        raise ValueError(f"gave {number}, not a finite number")
+        raise ValueError(f"returned {number}, which is not a finite number")
     return number, answer
 
 
 def storable(text: str, most: int) -> str:
-    """Return the first ``most`` characters; those that a store rejects become "?".
+    """Return the first ``most`` characters, with "?" for characters that a store rejects.
 
-    A store rejects half a surrogate pair and a null character.
+    A store rejects lone surrogates and null characters.
 
     >>> storable("a\\x00b\\ud800c", 4)
     'a?b?'
@@ -122,13 +124,13 @@ def storable(text: str, most: int) -> str:
 def _reason(error: BaseException, function: Callable[..., Any] | None = None) -> str:
     """Return type, message and line number of an error, on one line.
 
-    Its ``__str__`` may be the user's code. If no line of the file raised, the line where ``function`` begins: it
-    returned something that is no reward.
+    Its ``__str__`` may be the user's code. If no line of the file raised the error, it is the line where ``function``
+    begins: the function returned something that is not a reward.
     """
     try:
         message = " ".join(str(error).split())
     except BaseException:  # noqa: BLE001 - as above
-        message = "its message cannot be read"
+        message = "its message is unavailable"
     where = _where(error)
     if not where and inspect.isfunction(function):
         where = f", by the function in line {function.__code__.co_firstlineno}"
@@ -137,7 +139,7 @@ def _reason(error: BaseException, function: Callable[..., Any] | None = None) ->
 
 
 def _where(error: BaseException) -> str:
-    """Return the line of the user's file that raised, "" if unknown."""
+    """Return the line of the user's file that raised the error; "" if unknown."""
     lines, trace = [], error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_MODULE_PREFIX):
@@ -152,9 +154,9 @@ def _load_module(path: str, source: bytes) -> ModuleType:
     if spec is None:
         raise _UnusableFileError(fault="is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module
+    sys.modules[spec.name] = module  # dataclasses look up their module in sys.modules
     try:
-        # the loader would read the file again, which may have changed since it was hashed
+        # execute the hashed content, because the loader would read the file again, which may have changed
         exec(compile(source, path, "exec"), vars(module))
     except BaseException as error:  # the user's code, as above
         raise _UnusableFileError(fault=f"cannot be loaded ({_reason(error)})") from error
@@ -184,10 +186,10 @@ def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _redirect_stdout() -> None:
-    with contextlib.suppress(OSError):  # a command without standard error
+    with contextlib.suppress(OSError):  # sys.stderr is None if the command has no standard error
         os.dup2(2, 1)
     if sys.stdout is not None:
-        # a kill loses no buffered output, and printing half a surrogate pair does not raise
+        # no buffering, so that a kill loses no output, and no error when a lone surrogate is printed
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
 

@@ -1,1 +1,1 @@
-"""Pure text rules that extract the answer that a response states, before mathematics is parsed."""
+"""Pure text rules that extract the answer of a response, before its mathematics is parsed."""

@@ -1,4 +1,7 @@
-"""The boxes of a response. The last box counts, unless it is joined with others or nested."""
+"""Boxes (``\boxed{}``) of a response.
+
+The last box is the answer, unless it is joined with others or nested.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ _BRACE = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 #: A box whose content has at most one level of braces: \boxed{\frac{1}{2}}, \boxed{\{1, 2\}}.
 _PLAIN = re.compile(r"\\boxed\{(?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.)*\})*\}", re.DOTALL)
 _SPACES = re.compile(r"\s|\\[ ,;!]|\\(?:left|right|displaystyle)(?![A-Za-z])|\\(?=[dt]frac)[dt]")
-#: Text between boxes that form a single statement: math delimiters, "x =", and a joining word or sign.
+#: Text between boxes that together form one statement: math delimiters, "x =", and a joining word or sign.
 _JOINER = re.compile(
     r"(?:[\s$.,;()\[\]]|\\[()\[\], ;]|\\(?:quad|qquad|text|mathrm|,)|[{}])*"
     r"(?P<word>or|and/or|and|to|through|versus|vs|,|;|/|-|–|—|\||\\?&|\\(?:lor|land|vee|wedge|mid)(?![A-Za-z]))?"
@@ -17,24 +20,24 @@ _JOINER = re.compile(
     r"(?:\\?[A-Za-z](?:_\{?\w\}?)?\s*=\s*)?[\s$\\(\[]*",
     re.IGNORECASE,
 )
-#: Other frames around an answer, and a box whose content has no braces: \boxed 7, \boxed7, \boxed x.
+#: Other commands that frame an answer, and boxes without braces: \boxed 7, \boxed7, \boxed x.
 _FRAME = re.compile(r"\\(?:fbox|framebox|tboxed|bbox|mathbox|fcolorbox\{[^{}]*\}\{[^{}]*\})\s*(?:\[[^\[\]]*\])*(?=\{)")
 _UNBRACED = re.compile(
     r"\\boxed\s*(?![\s{])(-?\d+(?:,\d{3})*(?:\.\d+)?|[A-Za-z](?![A-Za-z])|\\[dt]?frac\{[^{}]*\}\{[^{}]*\})"
 )
-#: Longest text between two joined boxes, and most boxes of a single statement.
+#: Longest text between two joined boxes in characters, and largest number of boxes in one statement.
 _MOST_BETWEEN, _MOST_JOINED = 60, 9
-#: Characters after a box in which a later statement may contradict it.
+#: Number of characters after a box that are searched for a statement that contradicts it.
 _MOST_AFTER = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boxes:
-    r"""Contents of the last ``\boxed{}`` and of the boxes that are joined with it, in order.
+    r"""Contents of the last ``\boxed{}`` and of the boxes joined with it, in order.
 
-    ``joiner`` is the word or sign between them, "" for a single box. ``nested``: the last box is inside another box
-    with more content. ``n_different`` counts the different contents of all closed boxes, ignoring spaces. ``before``
-    and ``after`` are the texts around the statement.
+    ``joiner`` is the word or sign between the boxes, "" for a single box. ``nested``: the last box is inside another
+    box that has more content. ``n_different`` is the number of distinct contents of all closed boxes, ignoring spaces.
+    ``before`` and ``after`` are the texts around the statement.
     """
 
     contents: tuple[str, ...]
@@ -49,7 +52,7 @@ class Boxes:
 class _Box:
     start: int  # of \boxed
     inner: int
-    end: int  # of the content; the brace follows
+    end: int  # start of the content, without the brace after it
     nested: bool
 
 
@@ -63,7 +66,7 @@ def boxes(text: str) -> Boxes | None:
     """
     first = text.find("\\boxed")
     plain = _PLAIN.match(text, first) if first >= 0 and text.find("\\boxed", first + 6) < 0 else None
-    # most responses have a single box with simple braces
+    # fast path: most responses have a single box with simple braces
     closed_boxes = [_Box(first, first + 7, plain.end() - 1, False)] if plain else _find_closed(text, first)
     if not closed_boxes:
         return None
@@ -88,7 +91,7 @@ def boxes(text: str) -> Boxes | None:
 
 
 def with_plain_boxes(text: str) -> str:
-    r"""Write every frame of a response as ``\boxed{…}``.
+    r"""Rewrite every frame in a response as ``\boxed{…}``.
 
     >>> with_plain_boxes(r"So \boxed 7, or \fbox{8}."), with_plain_boxes(r"\boxed{x}")
     ('So \\boxed{7}, or \\boxed{8}.', '\\boxed{x}')
@@ -102,7 +105,7 @@ def with_plain_boxes(text: str) -> str:
 
 
 def n_different_boxes(text: str) -> int:
-    r"""Return the number of different contents of the closed boxes of a response.
+    r"""Return the number of distinct contents of the closed boxes of a response.
 
     >>> n_different_boxes(r"\boxed{1}, \boxed{ 1} and \boxed{2}"), n_different_boxes("none")
     (2, 0)
@@ -111,15 +114,16 @@ def n_different_boxes(text: str) -> int:
     if first < 0:
         return 0
     if text.find("\\boxed", first + 6) < 0 and _PLAIN.match(text, first) is not None:
-        return 1  # most responses; avoids building the record
+        return 1  # fast path that builds no record, for most responses
     statement = boxes(text)
     return statement.n_different if statement else 0
 
 
 def _find_closed(text: str, first: int) -> list[_Box]:
-    """Return closed boxes in order, in one pass; a box that contains only another box is left out."""
+    """Return the closed boxes in order, in one pass. A box that contains only another box is skipped."""
     closed_boxes: list[_Box] = []
-    opened: list[tuple[int, int] | None] = []  # start of \boxed and of its content; None for any other brace
+    # for each open brace, the start of \boxed and of its content; None for other braces
+    opened: list[tuple[int, int] | None] = []
     for match in _BRACE.finditer(text, first) if first >= 0 else ():
         token = match.group()
         if token == "}":
@@ -130,7 +134,7 @@ def _find_closed(text: str, first: int) -> list[_Box]:
                     closed_boxes.pop()
                 inner_nested = "\\boxed" in text[box[1] : match.start()]
                 closed_boxes.append(_Box(box[0], box[1], match.start(), nested or inner_nested))
-        elif token[-1] == "{" and token != "\\{":  # \{ is a set's brace, not a group
+        elif token[-1] == "{" and token != "\\{":  # \{ is the brace of a set, not a group
             opened.append(None if token == "{" else (match.start(), match.end()))
     return closed_boxes
 

@@ -1,4 +1,4 @@
-"""Answer forms that math-verify compares wrongly, such as times, dates and numbers to a base."""
+"""Forms of answers that math-verify compares wrongly, such as times, dates and numbers to a base."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _BASE = re.compile(
     rf"\(?(?P<digits>-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?\s*(?:_\s*\{{?|\(?(?:in\s+)?base)\s*\(?(?P<base>\d{{1,2}}"
     rf"|{'|'.join(_BASES)})\)?\}}?\)?",
 )
-#: One or several hexadecimal, binary or octal literals, or dotted numbers such as addresses and versions; and the text
-#: before or around them.
+#: One or several hexadecimal, binary or octal literals, or dotted numbers such as addresses and versions. The second
+#: pattern matches the text before or around them.
 _ONE_CODE = r"-?0x[0-9a-f]+|-?0b[01]+|-?0o[0-7]+|[0-9]+(?:\.[0-9]+){2,}(?:/\d+)?"
 _CODE = re.compile(rf"(?:{_ONE_CODE})(?:,(?:{_ONE_CODE}))*")
 _AROUND_CODE = re.compile(r"^[a-z]=|\\(?:texttt|mathtt)\{|[{}]")
@@ -55,7 +55,7 @@ _ENDLESS = re.compile(r"\[\s*-\s*(?:\\infty|∞)|(?:\\infty|∞)\s*\]")
 
 
 def verdict_on_form(gold: str, answer: str) -> bool | None:
-    r"""Return whether the answer is right, if its form or the gold's decides; None: mathematics decides.
+    r"""Return whether the answer is right if its form, or the gold's, decides; else None.
 
     >>> verdict_on_form("10:30", "1/3"), verdict_on_form("101_2", "101_3"), verdict_on_form("(1,2)", r"\{1,2\}")
     (False, False, False)
@@ -104,7 +104,7 @@ def _clock(text: str) -> re.Match[str] | None:
 
 @lru_cache(maxsize=4096)
 def _time(text: str) -> tuple[int, int, int, str] | None:
-    """Return hour, minute, second and "a", "p" or ""; None for a possible ratio in lowest terms."""
+    """Return hour, minute, second and "a", "p" or ""; None if the text may be a ratio in lowest terms."""
     match = _clock(text)
     if match is None or (match[2] is None and match[4] is None):
         return None
@@ -116,7 +116,10 @@ def _time(text: str) -> tuple[int, int, int, str] | None:
 
 
 def _judge_plain_number(gold: str, answer: str) -> bool | None:
-    """A ratio and a number to a base other than ten differ from a plain number; a full hour may equal it."""
+    """Compare a plain number with a time, a ratio or a number to a base.
+
+    Only a full hour and base ten may equal it.
+    """
     if _INTEGER.fullmatch(gold) is None:
         return None
     time, number = _time(answer), _base(answer)
@@ -151,7 +154,7 @@ def _as_24_hours(time: tuple[int, int, int, str]) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=4096)
 def _date(text: str) -> tuple[str, ...] | None:
-    """Return the given parts of year, month and day; the month in 3/4/2021 is ambiguous."""
+    """Return the stated parts of year, month and day. The month in 3/4/2021 is ambiguous."""
     plain = _plain(text).rstrip(".")
     if (match := _ISO_DATE.fullmatch(plain)) is not None:
         return match[1], str(int(match[2])), str(int(match[3]))
@@ -200,7 +203,7 @@ def _code(text: str) -> str | None:
 
 
 def _judge_code(gold: str, answer: str) -> bool | None:
-    """math-verify treats 0x1F, and every address with a 0, as a product with 0."""
+    """Compare codes as text. math-verify reads 0x1F, and every address that contains a 0, as a product with 0."""
     right, stated = _code(gold), _code(answer)
     return None if right is None and stated is None else right == stated
 
@@ -215,7 +218,7 @@ def _judge_amounts(gold: str, answer: str) -> bool | None:
 
 
 def _judge_ratio(gold: str, answer: str) -> bool | None:
-    """Compare ratios of at least three numbers: math-verify divides the first by all others in any order."""
+    """Compare ratios of at least three numbers. math-verify divides the first by all others, in any order."""
     right, stated = _ratio(gold), _ratio(answer)
     if right is None and stated is None:
         return None
@@ -235,13 +238,13 @@ def _ratio(text: str) -> tuple[Fraction, ...] | None:
 
 
 def _judge_digits(gold: str, answer: str) -> bool | None:
-    """Reject numbers separated by spaces, which math-verify joins, except groups of three digits."""
+    """Reject numbers separated by spaces (which math-verify joins), except groups of three digits."""
     apart = _SIDE_BY_SIDE.fullmatch(answer.strip()) is not None and not _GROUPED.fullmatch(answer.strip())
     return False if apart and not _SIDE_BY_SIDE.fullmatch(gold.strip()) else None
 
 
 def _judge_list(gold: str, answer: str) -> bool | None:
-    """Compare equally long lists with repeated numbers: math-verify treats 1, 2, 2 as the set of 1, 1, 2."""
+    """Compare equally long lists with repeated numbers. math-verify reads 1, 2, 2 and 1, 1, 2 as the same set."""
     right, stated = _numbers(gold), _numbers(answer)
     if right is None or stated is None or len(right) != len(stated) or len(set(right)) == len(right):
         return None
@@ -263,7 +266,7 @@ def _judge_brackets(gold: str, answer: str) -> bool | None:
 
 
 def _judge_dots(gold: str, answer: str) -> bool | None:
-    """Distinguish a list with dots from a list without them: math-verify ignores dots."""
+    """Distinguish a list with dots from a list without dots. math-verify ignores dots."""
     goes_on = [re.search(r"[,:+].*\\ldots|\\ldots.*[,:+]", typeset(text)) is not None for text in (gold, answer)]
     return False if goes_on[0] != goes_on[1] else None
 
@@ -273,7 +276,7 @@ def _bare(text: str) -> str:
 
 
 def as_union(text: str) -> str | None:
-    r"""Write alternative inequalities of a single variable as a union of intervals; None for other text.
+    r"""Rewrite inequalities of one variable, joined by "or", as a union of intervals; None for other text.
 
     >>> as_union(r"x<2 \text{ or } x \ge 3"), as_union("0 < x < 1 or x > 3"), as_union("x<2"), as_union("x<2 or y>3")
     ('(-\\infty,2)\\cup[3,\\infty)', '(0,1)\\cup(3,\\infty)', None, None)

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
-#: Whether a response must state any member of a gold that is a list, or all of them.
+#: Whether a response must state any member of a gold list, or all of them.
 GoldList = Literal["any", "all"]
 
 
 def any_of(golds: Sequence[str]) -> str:
-    """Return a gold that accepts any of ``golds``: the text of a single gold, else a JSON list.
+    """Return a gold that accepts any of ``golds``.
+
+    A single gold is returned as text, several as a JSON list.
 
     >>> any_of(["1/2", "0.5"]), any_of(["42"]), accepted_golds(any_of(["1/2", "0.5"]))
     ('["1/2", "0.5"]', '42', ('1/2', '0.5'))
@@ -24,9 +26,9 @@ def any_of(golds: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def accepted_golds(gold: str) -> tuple[str, ...]:
-    """Return the alternatives that a gold lists; a gold that is no list is returned as it is.
+    """Return the accepted answers of a gold. A gold that is not a list is its only accepted answer.
 
-    A JSON or Python list counts if all its members are strings: ``[1, 2]`` is an interval.
+    A JSON or Python list is a list of golds if all its members are strings: ``[1, 2]`` is an interval.
 
     >>> accepted_golds("['a', 'b']"), accepted_golds("[1, 2]"), accepted_golds('["7"]'), accepted_golds("7")
     (('a', 'b'), ('[1, 2]',), ('7',), ('7',))

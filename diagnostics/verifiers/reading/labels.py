@@ -1,4 +1,4 @@
-r"""Answer labels by language, and the line that follows a label."""
+r"""Answer labels such as "The answer is", by language, and the line that follows a label."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from oversharp.diagnostics.verifiers.reading.languages.announcements import ANNOUNCEMENTS, DOUBTS, OPTIONS, Announcement
 from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 
-#: Markdown marks and quotes between a label and the link to its value.
+#: Markdown marks and quotes between the noun of a label and the link to its value.
 _M = r"[*_`~\"'”’»\])]*"
-#: A colon of any script, an equals sign, an arrow, or a dash between spaces.
+#: A link: a colon of any script, an equals sign, an arrow, or a dash between spaces.
 _COLON = rf"\s*{_M}\s*(?:[:：=＝]|->|→|⇒|\s[–—-]\s)"
 
 
-#: Words before a label, in its sentence, that withdraw the answer: "it is false that the answer is".
+#: Words before a label, in the same sentence, that withdraw the answer: "it is false that the answer is".
 _DISCLAIMED = re.compile(
     r"\b(?:false|not true|untrue|doubt|wrong|incorrect|mistaken\w*|suppose|assume|assuming|whether|if|unless|said"
     r"|says"
@@ -22,39 +22,39 @@ _DISCLAIMED = re.compile(
     re.IGNORECASE,
 )
 
-#: Start of a gold whose data set keeps the form of a solution: "A: 18", "# 18".
+#: Label at the start of a gold that is copied from a solution: "A: 18", "# 18".
 GOLD_LEAD = re.compile(r"\s*(?:A\s*:\s*|#{1,6}\s+)(?=\S)")
 
 #: Start of the conclusion in "A is wrong, so the answer is B".
 _CONCLUDED = re.compile(r",\s*(?:so|hence|thus|therefore|but)\b", re.IGNORECASE)
 _FENCE = re.compile(r"\s*`{3,}\w*\s*")
-#: Closing marks of a label, and its link; marks right before a value belong to the value.
+#: Closing marks of a label, and its link. Marks right before a value belong to the value.
 _LEADING = re.compile(r"[ \t]*(?:[*_`~]+(?=[\s:：]))?[ \t]*[:：]?[ \t]*(?:(?:[-=]>|=|→|⇒|➜|➔)[ \t]*)?")
-#: Text before a label on a separate line: "## The final answer".
+#: Text before a label on a line of its own: "## The final answer".
 _OWN_LINE = re.compile(r"[\s>#*_`•\-–\d.)]*(?:(?:the|my|your|our|final|correct|so|thus)\s+)*", re.IGNORECASE)
 _REST_OF_OWN_LINE = re.compile(r"[*_`\s]*(?=\n)")
-#: Most occurrences of a noun that are checked from the end; responses in a loop repeat their label.
+#: Largest number of occurrences of a noun that are checked, from the end. A looping response repeats its label.
 _MOST_CANDIDATES = 40
 _DISPLAYED = ((re.compile(r"\s*\\\["), "\\]"), (re.compile(r"\s*\$\$"), "$$"))
 _BRACKETS = (("(", ")"), ("[", "]"))
-#: Number of characters at the end that are searched for the many labels of languages other than English.
+#: Number of characters at the end of a response that are searched for labels in other languages than English.
 _OTHER_TAIL = 400
-#: Short labels, which count only at the start of a line; "A:" may begin a list of options.
+#: Short labels, which only count at the start of a line. "A:" may also begin a list of options.
 _SHORT_LABEL = re.compile(
     r"^[ \t>*_#`-]*(?:(?:the |final |my )*(?:ans|result)[*_]*\s*[.:=：][*_:]*|(?P<option>a)[*_]*:[*_]*)[*_]*",
     re.IGNORECASE | re.MULTILINE,
 )
 _OTHER_OPTION = re.compile(r"^[ \t*_(]*[BC][*_]*[:.)]", re.MULTILINE)
-#: "- Alice: 4", a line of a list of answers.
+#: One line of a list of answers, such as "- Alice: 4".
 _NAMED_VALUE = re.compile(
     r"[ \t]*(?:[-+•*]|\d+[.)])?[ \t]*[*_]*(?!(?:confidence|reason\w*|explanation|check|verification"
     r"|note)\b)[^\W\d_][\w ]{0,30}[*_]*"
     r"\s*[:=–-]\s*[*_]*[$\\( ]*-?\d",
     re.IGNORECASE,
 )
-#: Number of characters at the end that are searched for labels such as "Ans:".
+#: Number of characters at the end of a response that are searched for labels such as "Ans:".
 _SHORT_TAIL = 120
-#: Most lines that are read after a label; the first line with text contains the value.
+#: Largest number of lines that are read after a label. The first line with text contains the value.
 _LINES_AHEAD = 4
 
 
@@ -88,7 +88,10 @@ def _nouns(announcements: tuple[Announcement, ...]) -> tuple[_Noun, ...]:
 
 
 def _by_stem(nouns: tuple[_Noun, ...]) -> tuple[tuple[str, tuple[_Noun, ...]], ...]:
-    """Group nouns by three shared letters, so that fewer searches show that a response has none."""
+    """Group nouns by a common substring of three letters.
+
+    If a response lacks the substring, one search excludes all nouns of the group.
+    """
     groups, left = [], list(nouns)
     while left:
         stems = [noun.noun[start : start + 3] for noun in left for start in range(max(1, len(noun.noun) - 2))]
@@ -101,7 +104,7 @@ def _by_stem(nouns: tuple[_Noun, ...]) -> tuple[tuple[str, tuple[_Noun, ...]], .
 _ENGLISH_NOUNS = _nouns(tuple(entry for entry in ANNOUNCEMENTS if entry.language == "English"))
 _OTHER_NOUNS = _nouns(tuple(entry for entry in ANNOUNCEMENTS if entry.language != "English"))
 _OTHER_STEMS = _by_stem(_OTHER_NOUNS)
-#: The nouns that a response in ASCII can contain.
+#: Groups of the nouns that an ASCII response can contain.
 _ASCII_STEMS = _by_stem(tuple(noun for noun in _OTHER_NOUNS if noun.noun.isascii()))
 _OPTION_NOUNS = _nouns(OPTIONS)
 
@@ -110,10 +113,9 @@ _OPTION_NOUNS = _nouns(OPTIONS)
 class Labelled:
     """The line after the last label of a response.
 
-    ``line``: its text without marks. ``stop``: its end in the response.
-    ``is_named_list``: the line is the first of several lines that each name a value.
-    ``is_english``: the label is English, so a comma in a number groups digits.
-    ``is_doubted``: words in a language other than English negate, compare or offer alternatives.
+    ``line`` is its text without marks, and ``stop`` its end in the response. ``is_named_list``: it is the first of
+    several lines that each state a name and a value. ``is_english``: the label is English, so a comma in a number
+    groups digits. ``is_doubted``: words in a language other than English negate, compare or offer alternatives.
     """
 
     line: str
@@ -124,10 +126,10 @@ class Labelled:
 
 
 def labelled(text: str, *, options: bool = False) -> Labelled | None:
-    r"""Find the last announcement of an answer and the line, or displayed formula, that follows it.
+    r"""Find the last announcement of an answer, and the line or displayed formula that follows it.
 
-    Returns None without a label. ``line`` is "" if only marks follow. ``options``: the answer may also be announced as
-    an option.
+    Returns None without a label. ``line`` is "" if only marks follow. ``options``: labels of multiple-choice options,
+    such as "the correct option is", count too.
 
     >>> labelled("The answer is: 7 pears.").line, labelled("### Answer\n\n**73**").line, labelled("We do not know.")
     ('7 pears.', '73', None)
@@ -137,14 +139,14 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
     lowered = text.lower()
     is_ascii = text.isascii()
     if not is_ascii and len(lowered) != len(text):
-        lowered = text  # a letter whose lower case has two characters shifts positions
+        lowered = text  # some letters have two characters in lower case, which would shift positions
     start, label = -1, None
     for noun in (*_ENGLISH_NOUNS, *_OPTION_NOUNS) if options else _ENGLISH_NOUNS:
         if noun.noun in lowered:
             stop = _last_match(text, lowered, noun, after=start)
             if stop > start:
                 start, label = stop, noun
-    if label is None or not is_ascii:  # an ASCII response with an English label is in English
+    if label is None or not is_ascii:  # assume that an ASCII response with an English label is in English
         end = lowered[-_OTHER_TAIL:]
         for stem, nouns in _ASCII_STEMS if is_ascii else _OTHER_STEMS:
             for noun in nouns if stem in end else ():
@@ -154,7 +156,7 @@ def labelled(text: str, *, options: bool = False) -> Labelled | None:
                         start, label = stop, noun
     if label is None:
         end = lowered[-_SHORT_TAIL:]
-        has_link = ":" in end or "=" in end  # searching a character is faster than searching a word
+        has_link = ":" in end or "=" in end  # searching for a character is faster than searching for a word
         may_be_short = "ans." in end or (has_link and ("ans" in end or "result" in end or "a:" in end))
         may_be_short = may_be_short and not options
         return _short_label(text) if may_be_short else None
@@ -176,7 +178,7 @@ def _short_label(text: str) -> Labelled | None:
 
 
 def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
-    """Return the end of the last label with this noun; -1 if no label ends after ``after``."""
+    """Return the end of the last label with this noun; -1 if no such label ends after ``after``."""
     position = len(text)
     for _ in range(_MOST_CANDIDATES):
         position = lowered.rfind(noun.noun, 0, position)
@@ -194,7 +196,7 @@ def _last_match(text: str, lowered: str, noun: _Noun, *, after: int) -> int:
 
 
 def _sentence_before(text: str, position: int) -> str:
-    """Return the text before a label in its sentence, at most 80 characters."""
+    """Return the text before a label within its sentence, at most 80 characters."""
     before = text[max(0, position - 80) : position]
     find = before.rfind
     before = before[max(find("."), find("!"), find("?"), find(";"), find("\n")) + 1 :]

@@ -1,8 +1,8 @@
-r"""A deliberately lenient reader, which detects answer styles that the verifiers do not recognize.
+r"""A deliberately lenient reader that detects answer styles which the verifiers do not recognize.
 
-It compares the gold with the last number, expression or letter of a response, with any words around it. It accepts
-too much, so its accuracy alone is not meaningful. The gap between its accuracy and the verifier's, and the change of
-that gap while pass@k fell, distinguish a change of style from a loss.
+It compares the gold with the last number, expression or letter of a response, whatever words surround it. It accepts
+too much, so its accuracy alone is not meaningful. The gap to the verifier's accuracy, and the change of that gap while
+pass@k fell, distinguish a change of answer style from a loss.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _TAIL, _SHORT_TAIL = 200, 40
 _NUMBER = re.compile(
     r"(?:(?<!\d)[-−])?(?:(?:\d{1,3}(?:[,\u00a0\u202f ]\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?|\.\d+)", re.ASCII
 )
-#: Characters that occur in ``_NUMBER``.
+#: Characters that can occur in a match of ``_NUMBER``.
 _IN_NUMBERS = "0123456789.,/-− \t\n\r\f\v\u00a0\u202f"
 _LAST_NUMBER = re.compile(rf"(?:{_NUMBER.pattern})\Z", re.ASCII)
 _LAST_TOKEN = re.compile(r"(?<![\d.,])([-−]?)(\d[\d.,'’]*\d)\Z", re.ASCII)
 _LAST_DIGIT, _HAS_DIGIT = re.compile(r"[0-9](?=[^0-9]*\Z)"), re.compile("[0-9]")
 _NO_DIGITS = "".join(chr(sign) for sign in range(128) if not chr(sign).isdigit()) + "−–—’”。，！✅"
 _FRACTION = re.compile(r"(-?)\\[dt]?frac\s*\{?(-?\d+)\}?\s*\{?(\d+)\}?")
-#: Mathematics in a response: between dollars or brackets of LaTeX, and in boxes.
+#: Mathematics in a response: between dollars, between LaTeX brackets, and in boxes.
 _EXPRESSION = re.compile(
     r"\$+([^$]+)\$+|\\\((.+?)\\\)|\\\[(.+?)\\\]|\\boxed\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}", re.DOTALL
 )
@@ -43,7 +43,7 @@ class _Gold:
     is_percentage: bool
     key: str
     words: str
-    #: Every accepted response contains one of these; most wrong responses contain none.
+    #: Texts of which every accepted response contains one. Most wrong responses contain none.
     needles: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ def _gold(gold: str) -> _Gold:
 
 
 def _digits_of(number: Fraction) -> tuple[str, ...]:
-    """Return the last digits of a number as integer, digit groups, decimal, fraction and percentage."""
+    """Return the last digits of a number in each notation: integer, decimal, fraction, percentage."""
     endings = set()
     for value in (abs(number), 100 * abs(number), abs(number) / 100):
         if value.denominator == 1:
@@ -85,7 +85,7 @@ def _value(text: str) -> Fraction | None:
 
 
 def accepts_mathematics(gold: str, text: str) -> bool:
-    r"""Return whether the last number or expression of a response is the gold.
+    r"""Return whether the last number or expression of a response equals the gold.
 
     >>> accepts_mathematics("73", "So **73** residents in all."), accepts_mathematics("73", "72 or so")
     (True, False)
@@ -97,7 +97,10 @@ def accepts_mathematics(gold: str, text: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _accepts_mathematics(gold: str, tail: str) -> bool:
-    """Return the answer of ``accepts_mathematics``, which reads the end of a response only: ends repeat."""
+    """Compute ``accepts_mathematics`` for the end of a response.
+
+    The result is cached, because ends repeat.
+    """
     wanted = _gold(gold)
     for needle in wanted.needles:
         if needle in tail:
@@ -106,9 +109,9 @@ def _accepts_mathematics(gold: str, tail: str) -> bool:
         return not wanted.needles and wanted.words != "" and _ends_with(tail, wanted.words)
     if wanted.number is not None:
         end = len(tail.rstrip(_NO_DIGITS))
-        if end and not ("0" <= tail[end - 1] <= "9"):  # a non-ASCII character ends the response
+        if end and not ("0" <= tail[end - 1] <= "9"):  # a non-ASCII character follows the last digit
             end = _LAST_DIGIT.search(tail).end() if _HAS_DIGIT.search(tail) else 0  # type: ignore[union-attr]
-        start = len(tail[:end].rstrip(_IN_NUMBERS))  # searching for the start takes most of the regex's time
+        start = len(tail[:end].rstrip(_IN_NUMBERS))  # finding the start first saves most of the regex's time
         last = _LAST_NUMBER.search(tail, max(start, end - 40), end)
         if last is not None and _is_number(wanted, _value(last[0]), tail[end : end + 3]):
             return True
@@ -144,7 +147,7 @@ def _is_number(wanted: _Gold, number: Fraction | None, after: str) -> bool:
 
 
 def accepts_letter(gold: str, text: str) -> bool:
-    """Return whether the last single letter of a response is the gold's.
+    """Return whether the last single letter of a response is the letter of the gold.
 
     >>> accepts_letter("C", "I would go with **C** here"), accepts_letter("C", "A or B")
     (True, False)
@@ -169,7 +172,7 @@ def accepts_text(gold: str, text: str) -> bool:
     (True, False)
     """
     wanted = _gold(gold)
-    if wanted.number is not None:  # not cached: texts that "exact" grades are mostly different
+    if wanted.number is not None:  # not cached, because most responses of the verifier "exact" are distinct
         return bool(_accepts_mathematics.__wrapped__(gold, text[-_TAIL:]))
     return wanted.words != "" and _ends_with(text, wanted.words)
 

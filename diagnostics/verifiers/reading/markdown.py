@@ -1,28 +1,28 @@
-r"""Removal of Markdown marks around labels and answers."""
+r"""Remove Markdown marks around labels and answers."""
 
 from __future__ import annotations
 
 import re
 from unicodedata import category
 
-#: Emphasis and code around a span. Powers (2**3), products (2*3*4) and subscripts (a_1) have a letter, a digit or a
-#: closing bracket on the outer side of a mark, and stay.
+#: Emphasis and code marks around a span. In powers (2**3), products (2*3*4) and subscripts (a_1), the outer side of a
+#: mark is a letter, a digit or a closing bracket. These are preserved.
 _SPANS = (
     ("*", re.compile(r"(?<![\w)\]}*\\])(\*{1,3})(?=[^\s*])(.{1,300}?)(?<=[^\s*])\1(?![\w*(])", re.DOTALL)),
     ("_", re.compile(r"(?<![\w)\]}\\_])(_{1,3})(?=[^\s_])(.{1,300}?)(?<=[^\s_])\1(?![\w{(])", re.DOTALL)),
     ("`", re.compile(r"(`{1,3})(?=[^`])(.{1,300}?)(?<=[^`])\1", re.DOTALL)),
 )
-#: Without one of these or a non-ASCII character, a line contains no marks.
+#: A line contains marks only if it contains one of these or a non-ASCII character.
 _MAY_HOLD_MARKS = re.compile(r"[*_`~#\"']|[^\x00-\x7f]")
-#: Longer lines, in characters, are runaway text and are not changed.
+#: Longest line that is changed, in characters. Longer lines are runaway text.
 _LONGEST_LINE = 4000
-#: Markdown at the start of a line: a quote, a bullet, a heading.
+#: Markdown at the start of a line: a quote, a bullet or a heading.
 _LINE_START = re.compile(r"\s*(?:(?:>|[-+•‣▪▶]|\*(?!\*)|#{1,6}|➤|👉|\d{1,2}[.)](?=\s+\*\*))[ \t]+|>)+")
 _CLOSING_MARKS = "*_`#~"
 _CLOSED_LATE = re.compile(r"(?<=[^\s\\*_`])[*_`]+([.!]+)$")
 #: Symbols that belong to an answer.
 _SIGNS_OF_ANSWERS = frozenset("°℃℉№")
-#: End-of-proof signs, and invisible characters.
+#: Invisible characters and end-of-proof signs.
 _MORE_ORNAMENTS = frozenset("∎■□▪▫●\ufe0f\ufeff")
 _QUOTES = (('"', '"'), ("“", "”"), ("‘", "’"), ("'", "'"), ("«", "»"), ("「", "」"), ("『", "』"))
 
@@ -30,7 +30,7 @@ _QUOTES = (('"', '"'), ("“", "”"), ("‘", "’"), ("'", "'"), ("«", "»"),
 def without_marks(line: str, *, bullet: bool = False) -> str:
     r"""Remove emphasis, code marks, quotes and ornaments from a line. Mathematics is not changed.
 
-    ``bullet`` also removes a list bullet at the start, which looks like a minus before a number.
+    ``bullet`` also removes a list bullet at the start, which otherwise looks like a minus before a number.
 
     >>> without_marks("**73** ✅"), without_marks("73**"), without_marks("2**3*4"), without_marks("`x_1`")
     ('73', '73', '2**3*4', 'x_1')
@@ -74,7 +74,10 @@ def _is_ornament(sign: str) -> bool:
 
 
 def _without_open_marks(line: str) -> str:
-    """Remove unpaired marks from the ends; their other half belongs to the label, as in "**Answer: 7**."."""
+    """Remove unpaired marks from the ends.
+
+    The other mark of the pair belongs to the label, as in "**Answer: 7**.".
+    """
     if (stop := _CLOSED_LATE.search(line)) is not None:
         line = line[: stop.start()] + stop[1]
     line = line.lstrip("*`~") if line[:1] in "*`~" else line

@@ -1,7 +1,8 @@
-r"""Tables of rewrites that unify mathematical notation before math-verify; each rewrite has an example.
+r"""Tables of rewrites that unify mathematical notation before math-verify parses it.
 
-``TYPOGRAPHY`` removes differences in appearance: it is applied to every gold and every stated answer before all other
-rules. ``NOTATION`` turns the notation of programs and people into LaTeX that math-verify parses.
+Each has an example. ``TYPOGRAPHY`` removes differences in appearance. It is applied to every gold and every stated
+answer before all other rules. ``NOTATION`` turns the notation of programs and people into LaTeX that math-verify can
+parse.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-#: Commands for text; the content is words.
+#: LaTeX commands for text. Their content is words.
 _TEXT_COMMANDS = "textnormal|textup|textsf|textsc|textsl|textmd|textit|textbf|textrm|emph|mbox|hbox"
-#: Commands that change the appearance of mathematics; only the content counts.
+#: LaTeX commands that change the appearance of mathematics. Only their content matters.
 _LOOKS = "mathsf|mathbf|mathtt|mathit|mathnormal|boldsymbol|bm|pmb|underline|uline|ensuremath|mathstrut"
-#: Switches, which change the appearance of all following text.
+#: LaTeX switches, which change the appearance of all text after them.
 _SWITCHES = (
     "displaystyle|textstyle|scriptstyle|bfseries|itshape|rmfamily|sffamily|bf|it|sf|tt|rm|cal|tiny|scriptsize"
     "|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge|boldmath|limits|nolimits"
@@ -29,7 +30,10 @@ _GROUP = r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """A rule that replaces ``pattern`` by ``to``; ``example``: an answer before and after the whole table."""
+    """A rule that replaces ``pattern`` by ``to``.
+
+    ``example`` is an answer before and after the whole table is applied.
+    """
 
     name: str
     pattern: str
@@ -58,7 +62,7 @@ def _environment(match: re.Match[str]) -> str:
 
 
 def _interval(match: re.Match[str]) -> str:
-    """Rewrite an interval whose open ends are marked by reversed brackets."""
+    """Rewrite an interval whose open ends have reversed brackets."""
     left, right = match["left"], match["right"]
     if (left, right) == ("[", "]"):
         return match[0]
@@ -74,19 +78,19 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         example=(r"\begin{aligned}x &= 7\end{aligned}", "x = 7"),
     ),
     Rewrite(
-        name="open interval with turned brackets",
+        name="open interval with reversed brackets",
         pattern=r"(?:\\left\s*)?(?P<left>[\[\]])(?P<inner>\s*[^\[\](),;]+[,;]\s*[^\[\](),;]+?)(?:\\right\s*)?(?P<right>[\[\]])",
         to=_interval,
         example=("]-1, 1[", "(-1, 1)"),
     ),
     Rewrite(
-        name="currency before",
+        name="currency sign before a number",
         pattern=r"^\s*(-?)\s*(?:Rs\.?|INR|[₹₽₩₺₫₴₪]|CHF|USD|EUR|GBP|CAD|AUD|JPY|RMB|CNY|(?:[ACRS]|HK|NT|NZ|Mex)\\?\$)\s*(?=\d)",
         to=r"\1",
         example=("Rs. 7", "7"),
     ),
     Rewrite(
-        name="explanation of a result",
+        name="explanation in brackets",
         pattern=r"(?<=[\d}\])$])\s+\([^()=]*=[^()]*\)\s*$",
         to="",
         example=("7 (= 5 + 2)", "7"),
@@ -98,8 +102,18 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         to=" ",
         example=(r"5~\text{cm}", r"5 \text{cm}"),
     ),
-    Rewrite(name="end", pattern=r"(?:\s*(?:[,;]|\\\\))+\s*$", to="", example=(r"72,\\", "72")),
-    Rewrite(name="nothing", pattern=r"\\!|[\u200b\u200c\u200d\u2060\ufeff]", to="", example=(r"1,\!234", "1,234")),
+    Rewrite(
+        name="trailing comma, semicolon or line break",
+        pattern=r"(?:\s*(?:[,;]|\\\\))+\s*$",
+        to="",
+        example=(r"72,\\", "72"),
+    ),
+    Rewrite(
+        name="invisible character",
+        pattern=r"\\!|[\u200b\u200c\u200d\u2060\ufeff]",
+        to="",
+        example=(r"1,\!234", "1,234"),
+    ),
     Rewrite(name="grouping comma", pattern=r"(?<=\d)\{,\}(?=\d)", to=",", example=("1{,}234", "1,234")),
     Rewrite(
         name="colour",
@@ -108,7 +122,10 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         example=(r"\textcolor{red}{13}", "13"),
     ),
     Rewrite(
-        name="roman switch", pattern=r"\{\s*\\rm\s+([^{}]*)\}", to=r"\\text{\1}", example=(r"5{\rm cm}", r"5\text{cm}")
+        name="roman switch in braces",
+        pattern=r"\{\s*\\rm\s+([^{}]*)\}",
+        to=r"\\text{\1}",
+        example=(r"5{\rm cm}", r"5\text{cm}"),
     ),
     Rewrite(
         name="switch in braces",
@@ -124,7 +141,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
     ),
     Rewrite(name="switch", pattern=rf"\\(?:{_SWITCHES})(?![A-Za-z])\s*", to="", example=(r"\Large{13}", "13")),
     Rewrite(name="typewriter number", pattern=r"\\texttt\s*\{(-?[\d.,/]+)\}", to=r"\1", example=(r"\texttt{13}", "13")),
-    Rewrite(name="look", pattern=rf"\\(?:{_LOOKS})\s*{_GROUP}", to=_looks, example=(r"\boldsymbol{13}", "13")),
+    Rewrite(name="font command", pattern=rf"\\(?:{_LOOKS})\s*{_GROUP}", to=_looks, example=(r"\boldsymbol{13}", "13")),
     Rewrite(
         name="text command",
         pattern=rf"\\(?:{_TEXT_COMMANDS})\s*(?=\{{)",
@@ -167,7 +184,12 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         to=r"\1",
         example=(r"\text{4:1}", "4:1"),
     ),
-    Rewrite(name="currency", pattern=r"(?<=\d)\s*(?:[€£¥₹₽ΩΩ]|[µμ][A-Za-z])\s*\.?\s*$", to="", example=("73 €", "73")),
+    Rewrite(
+        name="currency sign after a number",
+        pattern=r"(?<=\d)\s*(?:[€£¥₹₽ΩΩ]|[µμ][A-Za-z])\s*\.?\s*$",
+        to="",
+        example=("73 €", "73"),
+    ),
     Rewrite(name="pi in text", pattern=r"\\text\s*\{\s*pi\s*\}", to=r"\\pi", example=(r"6\text{ pi}", r"6\pi")),
     Rewrite(
         name="upright constant",
@@ -185,7 +207,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
     Rewrite(name="degrees Celsius", pattern="℃", to=r"^\\circ C", example=("25℃", r"25^\circ C")),
     Rewrite(name="degrees Fahrenheit", pattern="℉", to=r"^\\circ F", example=("77℉", r"77^\circ F")),
     Rewrite(
-        name="sign of a result",
+        name="arrow or equals sign at the start",
         pattern=r"^\s*(?:=(?!=)|[-=]>|[→⇒➜➔]|\\(?:to|rightarrow|Rightarrow|implies|longrightarrow)(?![A-Za-z]))\s*(?=\S)",
         to="",
         example=(r"\rightarrow 7", "7"),
@@ -237,7 +259,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
 
 
 def _replace_calls(answer: str, name: str, opening: str, closing: str) -> str:
-    """Replace ``name(…)`` with balanced brackets by ``opening … closing``; unbalanced brackets stay."""
+    """Replace ``name(…)`` by ``opening … closing`` if its brackets balance."""
     pattern = re.compile(rf"(?<![A-Za-z\\])\\?{name}\s*\(")
     position = 0
     while (match := pattern.search(answer, position)) is not None:
@@ -271,7 +293,7 @@ NOTATION: tuple[Rewrite, ...] = (
         to=r"\\frac",
         example=(r"\sfrac{1}{2}", r"\frac{1}{2}"),
     ),
-    Rewrite(name="dollars", pattern=r"^US\s*(?=\\?\$)", to="", example=("US$18", "$18")),
+    Rewrite(name="US dollars", pattern=r"^US\s*(?=\\?\$)", to="", example=("US$18", "$18")),
     Rewrite(name="power of a bracket", pattern=r"\*\*\s*\(([^()]*)\)", to=_power, example=("2**(1/4)", "2^{1/4}")),
     Rewrite(name="power", pattern=r"\*\*\s*(-?\w+(?:\.\d+)?)", to=_power, example=("x**2", "x^{2}")),
     Rewrite(name="long exponent", pattern=r"\^\s*(-?\d{2,}|-\d)(?![\d.])", to=_power, example=("2^10", "2^{10}")),
@@ -321,14 +343,16 @@ NOTATION: tuple[Rewrite, ...] = (
     Rewrite(name="product sign", pattern="[×·⋅∙]", to=r"\\cdot ", example=("2·3", r"2\cdot 3")),
     Rewrite(name="division sign", pattern="÷", to="/", example=("6÷3", "6/3")),
     Rewrite(name="minus sign", pattern="[−–‐‑‒﹣](?=\\s*[\\d\\\\A-Za-z(.])", to="-", example=("−3", "-3")),
-    Rewrite(name="plus minus a number", pattern=r"\+\s*-\s*(?=[\d.A-Za-z\\])", to="- ", example=("6 + -1i", "6 - i")),
     Rewrite(
-        name="zeros at the end",
+        name="plus a negative number", pattern=r"\+\s*-\s*(?=[\d.A-Za-z\\])", to="- ", example=("6 + -1i", "6 - i")
+    ),
+    Rewrite(
+        name="trailing zeros",
         pattern=r"(?<![\d.])(\d+)\.(?:(\d*?[1-9])0+|0+)(?![\d.])",
         to=lambda match: f"{match[1]}.{match[2]}" if match[2] else match[1],
         example=("12.50", "12.5"),
     ),
-    Rewrite(name="once i", pattern=r"(?<![\d.])1(?=i(?![A-Za-z]))", to="", example=("6 - 1.0i", "6 - i")),
+    Rewrite(name="coefficient 1 of i", pattern=r"(?<![\d.])1(?=i(?![A-Za-z]))", to="", example=("6 - 1.0i", "6 - i")),
     Rewrite(
         name="set by a condition",
         pattern=r"^\s*(?:[A-Za-z]\s*\\in\s*)?\\?\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid|\\vert|\\colon|\||:)\s*(.*?)\s*\\?\}\s*$",
@@ -344,7 +368,10 @@ NOTATION: tuple[Rewrite, ...] = (
         example=(r"\text{All real numbers}", r"\mathbb{R}"),
     ),
     Rewrite(
-        name="about", pattern=r"^\s*(?:\\(?:approx|simeq|sim)(?![A-Za-z])|≈|~)\s*", to="", example=(r"\approx 5", "5")
+        name="approximation sign",
+        pattern=r"^\s*(?:\\(?:approx|simeq|sim)(?![A-Za-z])|≈|~)\s*",
+        to="",
+        example=(r"\approx 5", "5"),
     ),
 )
 
@@ -355,14 +382,15 @@ def _compile(table: tuple[Rewrite, ...]) -> tuple[tuple[re.Pattern[str], str | C
 
 
 _TYPOGRAPHY, _NOTATION = _compile(TYPOGRAPHY), _compile(NOTATION)
-#: Without one of these no rule of ``TYPOGRAPHY`` changes an answer; a cheap test, since most answers need no rule.
+#: An answer without a match of this pattern is not changed by ``TYPOGRAPHY``. This test is cheap, and most answers need
+#: no rule.
 _LOOKS_OTHER = re.compile(
     r"[\\%~{]|^\s*\]|\[\s*$|^\s*-?[A-Z][A-Za-z]{0,2}[.\s]*\$?\s*\d|\s\([^()=]*=|[^\x00-\x7f]|^\s*[-=]?[=>]|\d(?:st"
     r"|nd|rd"
     r"|th)|answer|result|percent|per cent|pct|\.\.\.|[,;]\s*$",
     re.IGNORECASE,
 )
-#: Longer "answers" are runaway text and are not changed.
+#: Longest answer that is changed, in characters. Longer ones are runaway text.
 _LONGEST = 2000
 _PLAIN = re.compile(r"-?\d+|[A-Za-z]", re.ASCII)
 
@@ -385,7 +413,7 @@ def typeset(answer: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def as_latex_notation(answer: str) -> str:
-    r"""Apply ``NOTATION``, which writes an answer as LaTeX for math-verify.
+    r"""Apply ``NOTATION``, which rewrites an answer as LaTeX for math-verify.
 
     >>> as_latex_notation("(1 + sqrt(5))/2"), as_latex_notation("2**4"), as_latex_notation("exp(2)")
     ('(1 + \\sqrt{5})/2', '2^{4}', 'e^{2}')
@@ -416,7 +444,7 @@ def same_notation(left: str, right: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def notation_key(answer: str) -> str:
-    r"""Return an answer in canonical spelling.
+    r"""Return an answer in canonical notation.
 
     Rewrites are applied, spaces are kept only between two numbers, and braces around a single character are removed.
 

@@ -10,13 +10,13 @@ from oversharp.diagnostics.verifiers.reading.responses import THOUGHTS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reading.md"
 
-_HEAD = """# How answers are read: the tables
+_HEAD = """# How answers are read: tables
 
 Made by `python -m oversharp.diagnostics.verifiers.reading.page`. [Grading](grading.md) gives the order of the rules.
 
 ## Thoughts
 
-Only what follows the last closing delimiter states an answer. A closing delimiter without an opening one closes
+Only text after the last closing delimiter states an answer. A closing delimiter without an opening one closes
 thoughts that the prompt opened.
 
 | known from | opening | closing |
@@ -25,7 +25,7 @@ thoughts that the prompt opened.
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     thoughts = "\n".join(f"| {name} | {_code(opening)} | {_code(closing)} |" for name, opening, closing in THOUGHTS)
     labels = "\n".join(
         f"| {row.language} | {', '.join(row.nouns)} | {_code(row.example[0])} | {_code(row.example[1])} |"
@@ -35,21 +35,21 @@ def page() -> str:
 
 ## Labels
 
-The last label counts, with the line or displayed formula that follows it. Markdown around label and value is removed.
+The answer is the line or displayed formula after the last label. Markdown around label and value is removed.
 
 | language | nouns | a response | its answer |
 |---|---|---|---|
 {labels}
 
-## How an answer looks
+## Typography
 
-Applied to every gold and every stated answer before anything else reads them.
+These rules are applied to every gold and every stated answer before all other rules.
 
 {_rules(TYPOGRAPHY)}
 
-## How mathematics is written
+## Notation
 
-Applied before math-verify reads an answer.
+These rules are applied before math-verify parses an answer.
 
 {_rules(NOTATION)}
 """

@@ -1,4 +1,4 @@
-r"""Thoughts and the final part of a response, which alone may state the answer."""
+r"""Split a response into the model's thinking and the final part, which alone may state the answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unicodedata import decimal
 
 from oversharp.diagnostics.verifiers.reading.boxes import with_plain_boxes
 
-#: How models delimit their thoughts: (name, opening, closing). The names of tags are matched in any letter case.
+#: Delimiters of a model's thinking: (name, opening, closing). Names of tags match in any letter case.
 THOUGHTS: tuple[tuple[str, str, str], ...] = (
     ("DeepSeek-R1, Qwen3", "<think>", "</think>"),
     ("Reflection, prompts that ask for tags", "<thinking>", "</thinking>"),
@@ -38,7 +38,7 @@ _END_OF_TURN = re.compile(
 #: Decimal digits of Arabic, Persian, Devanagari, Bengali, Thai and other scripts.
 _DIGITS_OF_SCRIPTS = re.compile(r"[٠-٩۰-۹०-९০-৯੦-੯૦-૯୦-୯௦-௯౦-౯೦-೯൦-൯๐-๙]")
 _ENDS_SPECIAL = (">", "]")
-#: HTML tags around an answer; block tags begin a new line.
+#: HTML tags around an answer. Block tags begin a new line.
 _INLINE_TAGS = re.compile(r"</?(?:b|strong|i|em|u|span|mark|ins|font|code|big)(?:\s[^<>]*)?>", re.IGNORECASE)
 _BLOCK_TAGS = re.compile(r"</?(?:p|div|center|section|h[1-6]|li|ul|ol)(?:\s[^<>]*)?>|<br\s*/?>", re.IGNORECASE)
 
@@ -47,8 +47,8 @@ _BLOCK_TAGS = re.compile(r"</?(?:p|div|center|section|h[1-6]|li|ul|ol)(?:\s[^<>]
 class FinalPart:
     """The part of a response that may state its answer.
 
-    ``text`` is that part, "" if there is none. ``thoughts`` is the rest without delimiters, None if the response
-    marks no thoughts. ``is_unfinished``: the thoughts were opened and never closed.
+    ``text`` is that part, "" if there is none. ``thoughts`` is the thinking without delimiters, None if the response
+    marks no thinking. ``is_unfinished``: the thinking was opened and never closed.
     """
 
     text: str
@@ -57,7 +57,7 @@ class FinalPart:
 
 
 def without_special_tokens(text: str) -> str:
-    """Remove everything after the first end-of-turn token, and special tokens at the end.
+    """Remove the text from the first end-of-turn token on, and special tokens at the end.
 
     >>> without_special_tokens("Answer: C<|im_end|>\\n"), without_special_tokens("x <y>")
     ('Answer: C', 'x <y>')
@@ -78,7 +78,7 @@ def without_special_tokens(text: str) -> str:
 
 
 def marks_thoughts(text: str) -> bool:
-    """Return whether a response contains a delimiter of thoughts."""
+    """Return whether a response contains a delimiter of thinking."""
     if "<" in text and _DELIMITER.search(text) is not None:
         return True
     return ("]" in text and "THINK]" in text) or (not text.isascii() and "think▷" in text)
@@ -86,7 +86,7 @@ def marks_thoughts(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def opens_thoughts(prompt: str) -> bool:
-    r"""Return whether a prompt ends with an opening delimiter.
+    r"""Return whether a prompt ends with an opening delimiter of thinking.
 
     >>> opens_thoughts("6 * 7?\n<think>\n"), opens_thoughts("Use <think> tags.")
     (True, False)
@@ -96,23 +96,23 @@ def opens_thoughts(prompt: str) -> bool:
 
 
 def answer_text(text: str, *, prompt: str = "") -> str:
-    r"""Return the final part of a response without HTML tags, with every frame written as ``\boxed{…}``.
+    r"""Return the final part of a response without HTML tags, with every frame as ``\boxed{…}``.
 
     >>> answer_text(r"<think>\boxed{41}</think> So \boxed 42.<|im_end|>")
     ' So \\boxed{42}.'
     """
     if "<" not in text and "]" not in text and text.isascii() and not opens_thoughts(prompt):
-        return with_plain_boxes(text)  # neither tags nor special tokens nor delimiters of thoughts
+        return with_plain_boxes(text)  # fast path: no tags, special tokens or delimiters of thinking
     if not text.isascii():
         text = with_plain_digits(text)
-    if "<" in text and "</" in text:  # searching one character is ten times as fast as two
+    if "<" in text and "</" in text:  # searching for one character is ten times as fast as searching for two
         text = _BLOCK_TAGS.sub("\n", _INLINE_TAGS.sub("", text))
     has_thoughts = marks_thoughts(text) or opens_thoughts(prompt)
     return with_plain_boxes(final_part(text, prompt=prompt).text if has_thoughts else without_special_tokens(text))
 
 
 def with_plain_digits(text: str) -> str:
-    """Write the decimal digits of other scripts as 0 to 9.
+    """Replace the decimal digits of other scripts by 0 to 9.
 
     >>> with_plain_digits("الجواب هو ٤٢"), with_plain_digits("x²")
     ('الجواب هو 42', 'x²')
@@ -121,10 +121,10 @@ def with_plain_digits(text: str) -> str:
 
 
 def final_part(text: str, *, prompt: str = "") -> FinalPart:
-    r"""Split a response into its thoughts and the part that states its answer.
+    r"""Split a response into its thinking and the part that states its answer.
 
-    A closing delimiter without an opening one closes thoughts that the prompt opened. A ``prompt`` that ends with an
-    opening delimiter opens thoughts.
+    If a closing delimiter has no opening one, the prompt opened the thinking. If a ``prompt`` ends with an opening
+    delimiter, the response begins inside the thinking.
 
     >>> final_part("<think>41?</think> It is 42.<|im_end|>").text, final_part("6 * 7 = 42").text
     (' It is 42.', '6 * 7 = 42')
@@ -140,7 +140,7 @@ def final_part(text: str, *, prompt: str = "") -> FinalPart:
     start = closed.end() if closed is not None else 0
     reopened = _OPENING.search(text, start)
     if reopened is not None:
-        # the text before the reopened thoughts may state the answer
+        # the text before the thinking was reopened may state the answer
         thoughts = _without_delimiters(text[:start] + text[reopened.end() :])
         return FinalPart(text=text[start : reopened.start()], thoughts=thoughts, is_unfinished=True)
     if closed is None:

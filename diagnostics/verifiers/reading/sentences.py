@@ -1,4 +1,4 @@
-"""Answers in words: the value in a sentence, and the words that leave no single value."""
+"""Parse answers in sentences: the value, and words that leave no single value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.verifiers.reading.languages.words import (
 )
 from oversharp.diagnostics.verifiers.reading.markdown import without_marks
 
-#: Mathematics between words: LaTeX commands, and text between math delimiters that contains no long word.
+#: Mathematics between words: LaTeX commands, and text between math delimiters without a long word.
 _MATH = re.compile(
     r"\$(?!\d[^$]*[A-Za-z]{3})(?:\\.|[^$\\])+\$|\\\(.+?\\\)|\\\[.+?\\\]"
     r"|\\(?:begin|end|text|mathrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+",
@@ -26,7 +26,7 @@ _SHORT_WORDS = (
 )
 #: Letters of other scripts are words, except Greek letters and the signs of degree, angstrom and ohm.
 _OTHER_SCRIPTS = r"[^\W\d_A-Za-zͰ-Ͽºª°¼-¾⅐-⅞]"
-#: Letters with marks, except the three that equal "i" or "s" if letter case is ignored.
+#: Accented letters, except three that equal "i" or "s" if letter case is ignored.
 _ACCENTED = "À-ÖØ-öø-įĲ-žƀ-ɏ"
 _WORD = re.compile(
     rf"(?<![A-Za-z\d\\^_*+])(?:[A-Za-z]{{3,}}|(?:{_SHORT_WORDS})\b)(?:['’][a-z]+)?"
@@ -35,7 +35,7 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 _END = re.compile(r"[.!?](?=\s+[A-Z(]|\s*$)|[。！？।۔]|\n")
-#: Words that begin a reason, in which comparisons and negations have no effect.
+#: Words that begin a reason. Comparisons and negations in a reason have no effect.
 _REASON = re.compile(
     r"\b(?:because|since|(?<!well )as(?! well as\b)|which|so|given|where|when|namely|hence|therefore|thus)\b",
     re.IGNORECASE,
@@ -72,7 +72,7 @@ _AND_NUMBER = re.compile(
     re.IGNORECASE,
 )
 _RANGES = frozenset(["between", "from", "anywhere", "somewhere"])
-#: A value right after one of these words is a part of a description, not the answer.
+#: Words after which a value is a part of a description, and not the answer.
 _PARTS = frozenset(
     str.split("""
 but except excluding unlike besides without of than to and or no minus negative plus times twice thrice double
@@ -125,7 +125,7 @@ _WITHDRAWN = re.compile(
     re.IGNORECASE,
 )
 
-#: A clause that withdraws the value: "4, which is wrong".
+#: A clause that withdraws the value, such as "4, which is wrong".
 _DENIED = re.compile(
     r"\b(?:which|but (?:that|this|it))(?:['’]s|\s+(?:is|was|must be|seems|looks|would be))\s+(?:\w+\s+)?(?:wrong"
     r"|incorrect|false|impossible"
@@ -140,7 +140,7 @@ _DENIED_ASIDE = re.compile(r"\d\W*\(\s*(?:if|unless|false|wrong|incorrect)\b", r
 _ABBREVIATION = re.compile(r"(?<!\w)(?:i\.\s?e\.|e\.\s?g\.|viz\.)", re.IGNORECASE)
 _HAS_DIGIT, _EXPLAINS = re.compile(r"\d|[½⅓⅔¼¾]"), re.compile(r"=?\s*\d")
 _ASIDE = re.compile(r"(?<=[^\s(])\s+\((?P<aside>[^()]*)\)\s*$")
-#: Words in brackets that change the value before them.
+#: Words in brackets that change the value before the brackets.
 _UNSAFE_ASIDE = re.compile(
     r"\b(?:or|not|nor|never|maybe|perhaps|possibly|if|unless|else|wrong|incorrect|false|base|mod|modulo|least|most"
     r"|thousands?|millions?"
@@ -165,13 +165,13 @@ _NEXT_VALUE = re.compile(
     re.IGNORECASE,
 )
 
-#: Words with which a response begins to reconsider its answer.
+#: Words that begin a reconsideration of the answer.
 _THINKS_AGAIN = re.compile(
     r"\W*(?:but|wait|hmm+|however|hold on|alternatively|actually|or maybe|maybe|perhaps|no,"
     r"|let me (?:re|double|think|check))\b",
     re.IGNORECASE,
 )
-#: Text from a formula in the subject to the value: "… of the triangle is".
+#: Text between a formula in the subject and the value: "… of the triangle is".
 _VERB_BETWEEN = re.compile(
     r"[\s$).\]\\}]*(?:[^\W\d]+\W+){0,6}?(?:is|are|equals?|be)(?:\s+(?:thus|then|therefore|equal to))?\W*"
 )
@@ -195,9 +195,9 @@ _CHANGES = {
 class Sentence:
     """The answer in a sentence.
 
-    ``values``: formulas. ``doubt``: why they are no single answer; "" if they are. ``stated``: the value with the words
-    after it, such as units, or the whole sentence if there is a doubt. ``clause``: the sentence. ``rest``: the text
-    after it.
+    ``values`` are formulas. ``doubt`` is the reason why they are not a single answer; "" if they are. ``stated`` is the
+    value with the words after it, such as units; if there is a doubt, it is the whole sentence. ``clause`` is the
+    sentence, ``rest`` the text after it.
     """
 
     values: tuple[str, ...]
@@ -253,7 +253,7 @@ def sentence(text: str) -> Sentence:
         or _doubt_of_names(lead, gap + tail)
     )
     others = [_tidy(clause[a:b]) for a, b in runs[1:]]
-    # alternatives in words ("42 or none") are not among the values
+    # alternatives in words ("42 or none") are not in the values
     has_alternatives = doubt in (ONE_OF_SEVERAL, SEVERAL) and len(others) >= len(_ALTERNATIVE.findall(clause))
     values = (value, *others) if has_alternatives else () if doubt else (value,)
     stated = clause if doubt else f"{value} {tail}"
@@ -287,7 +287,7 @@ def _doubt_within(text: str, value: str) -> str:
 
 
 def _doubt_of_names(lead: str, tail: str) -> str:
-    """Return ``SEVERAL`` if another named value follows: "length 4, width 7", "Alice: 4, Bob: 7"."""
+    """Return ``SEVERAL`` if another value with a name follows: "length 4, width 7", "Alice: 4, Bob: 7"."""
     reason = _REASON.search(tail)
     before_reason = tail[: reason.start()] if reason else tail
     if _NAMED_NEXT.search(before_reason) is not None:
@@ -315,7 +315,7 @@ def doubt_before(lead: str) -> str:
 
 
 def doubt_after(tail: str) -> str:
-    """Return why the value before these words is no single answer; "" if it is.
+    """Return why the value before these words is not a single answer; "" if it is.
 
     >>> doubt_after(" or 41"), doubt_after(" to 50"), doubt_after(" squared"), doubt_after(" since 42 is not 41")
     ('one of several', 'a range', 'part of a description', '')
@@ -343,7 +343,7 @@ def withdrawn(after: str) -> bool:
 
 
 def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
-    """Return the index of the value's run, which may follow a formula: "the largest $n$ is 34"."""
+    """Return the index of the value's run. A formula may come first, as in "the largest $n$ is 34"."""
     reason = _REASON.search(clause)
     for position, (left, right) in enumerate(itertools.pairwise(runs)):
         between = clause[left[1] : right[0]]
@@ -356,10 +356,10 @@ def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
 
 
 def goes_on(rest: str, after: str) -> bool:
-    """Return whether a response continues after its answer and is unfinished, or reconsiders the answer.
+    """Return whether a response reconsiders its answer, or continues after it and is unfinished.
 
-    ``rest`` follows the answer's sentence on its line; ``after`` follows that line. A short last line without a full
-    stop, such as "Confidence: 90%", finishes a response too.
+    ``rest`` follows the answer's sentence on its line; ``after`` follows that line. A response whose last line is short
+    is finished even without a full stop: "Confidence: 90%".
 
     >>> goes_on(" But maybe it is", ""), goes_on(" This is what was asked.", ""), goes_on("", "Confidence: 90%")
     (True, False, False)
@@ -375,18 +375,18 @@ def goes_on(rest: str, after: str) -> bool:
 
 
 def _is_called(clause: str, start: int) -> bool:
-    """Return whether the value is an argument of a function call in code: print(42)."""
+    """Return whether the value is an argument of a function call in code, as in print(42)."""
     return re.search(r"\w\w\($", clause[: start + 1] if clause[start] == "(" else clause[:start]) is not None or (
         re.search(r"\w\w\(\s*['\"]", clause[:start]) is not None
     )
 
 
 def _is_ordinal(value: str, tail: str) -> bool:
-    """Return whether the value is an ordinal that counts the next word: the 42nd prime."""
+    """Return whether the value is an ordinal that counts the next word, as in "the 42nd prime"."""
     return re.search(r"\d(?:st|nd|rd|th)$", value) is not None and _COUNTED.match(tail) is not None
 
 
-#: A word that an ordinal counts. A day or a floor is named by its number, so it is excluded.
+#: A word that an ordinal counts. Days and floors are excluded, because their ordinal is their name.
 _COUNTED = re.compile(
     r"\s*(?!(?:day|grade|floor|place|position|month|week|year|row|column|person|century|of)s?\b)[A-Za-z]{3,}",
     re.IGNORECASE,
@@ -394,7 +394,7 @@ _COUNTED = re.compile(
 
 
 def _is_share(value: str, tail: str) -> bool:
-    """Return whether the value is a share of a number, as 20% of 50; "20% of all pears" is an answer."""
+    """Return whether the value is a share of a number, as in 20% of 50. "20% of all pears" is an answer."""
     return value.endswith("%") and re.match(r"\s*of\s+[$\\(]*\d", tail) is not None
 
 

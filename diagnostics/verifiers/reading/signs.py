@@ -1,4 +1,4 @@
-"""Rewrites of signs that math-verify cannot parse, such as ½, √2, x², full-width digits and 1 000."""
+"""Rewrite signs that math-verify cannot parse, such as ½, √2, x², full-width digits and 1 000."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def as_latex(answer: str) -> str:
     return answer.replace(r"\varnothing", r"\emptyset")
 
 
-#: Number formats of languages other than English, and Indian digit groups.
+#: Number formats of other languages than English, and Indian digit groups.
 _COMMA = re.compile(r"(?P<whole>\d+),(?P<part>\d+)", re.ASCII)
 _MAY_GROUP = re.compile(r"[1-9]\d{0,2}[,.]\d{3}", re.ASCII)
 _POINTS = re.compile(r"(?P<whole>[1-9]\d{0,2}(?:\.\d{3})+)(?:,(?P<part>\d+))?", re.ASCII)
@@ -48,10 +48,10 @@ _OTHER_NUMBER = re.compile(
 
 
 def with_point(number: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
-    """Parse a number with a decimal comma or with digit groups; None if it cannot be read that way.
+    """Parse a number with a decimal comma or with digit groups; None if it cannot be parsed that way.
 
-    ``is_european``: the number has a label in a language other than English, or is in euros. Only then is "1.800" 1800,
-    and "1,234" 1.234, the latter only if ``decimals``, the number of decimals of the gold, is 3.
+    ``is_european``: the number has a label in another language than English, or is in euros. Only then is "1.800" 1800.
+    Only then, and if the gold has ``decimals`` = 3 decimals, is "1,234" 1.234.
 
     >>> [with_point(text) for text in ("3,5", "1.234.567", "1.234,56", "12,34,567", "1,234", "1.800", "0,125", "3.5")]
     ['3.5', '1234567', '1234.56', '1234567', None, None, '0.125', None]
@@ -68,7 +68,7 @@ def with_point(number: str, *, is_european: bool = False, decimals: int | None =
 
 
 def other_reading(answer: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
-    """Return an answer with its single number replaced by ``with_point``; None without another reading.
+    """Return an answer with its single number replaced by ``with_point``; None if nothing changes.
 
     >>> other_reading("x = 3,5"), other_reading("4,5 kg"), other_reading("(3,5)"), other_reading("3, 5")
     ('x = 3.5', '4.5 kg', None, None)

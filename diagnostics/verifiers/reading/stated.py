@@ -1,4 +1,4 @@
-"""The answer that a response states: the value to compare, or why there is none or no single one."""
+"""Extract the answer that a response states, or the reason why there is none or no single one."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _CORRECTED = re.compile(
     r"|should be)\s*[$\\(]*(-?\d[\d,.]*)",
     re.IGNORECASE,
 )
-NESTED, WITHDRAWN = "a box in a box", "taken back in the words that follow"
+NESTED, WITHDRAWN = "a box in a box", "withdrawn by the text that follows"
 _MOST_ANNOUNCED = 200
 #: Number of characters after an answer that are searched for words that withdraw it.
 _MOST_WITHDRAWING = 300
 _TEXTS = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox)\s*\{([^{}]*)\}")
 _AND_IN_TEXT = re.compile(r"\s*,?\s*\\text\s*\{\s*(?:,\s*)?and\s*\}\s*")
 _COMMAND = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+")
-#: Words in a box, as opposed to products of letters; functions are mathematics.
+#: Words in a box, as opposed to products of letters. Functions are mathematics.
 _FUNCTIONS = (
     "sqrt|sinh|cosh|tanh|arcsin|arccos|arctan|frac|infty|infinity|theta|alpha|beta|gamma|lambda|sigma|delta|omega"
 )
@@ -55,7 +55,7 @@ _PROSE = re.compile(
     r"|(?<=\s)(?:or|and|to|not|than|per|nor|the|cm|km|mm|kg|ft|in|oz|lbs?|yd|hrs?|mph|pct|a day)(?=\s|$)"
     r"|^(?:not|the|at|no)\s"
 )
-#: Letters of languages; Greek ones and double-struck capitals are mathematics.
+#: Letters of languages. Greek letters and double-struck capitals are mathematics.
 _OTHER_SCRIPTS = re.compile(r"[À-ÖØ-öø-ɏЀ-ӿ֐-ۿऀ-๿ぁ-ヿ㐀-鿿가-힣]")
 #: "Alice has 42" in a box, and 4 R 3.
 _EURO = re.compile(r"€|\\euro|\beuros?\b|\bEUR\b", re.IGNORECASE)
@@ -78,7 +78,7 @@ _LEAD_OF_BOX = re.compile(
     r"|(?P<ranged>\bbetween)\s*$|(?P<several>\d[\s$)\]}\\]*(?:\s|text\{)\s*or|\beither\b[^.]*\bor)\s*$",
     re.IGNORECASE,
 )
-#: Endings of text that ``_LEAD_OF_BOX`` may match; a fast test before the regex.
+#: Endings of text that ``_LEAD_OF_BOX`` may match. This test is faster than the regex.
 _LEADS = tuple(
     str.split("""
 not n't n’t never neither cannot be been equal equals to the actually really simply just necessarily going answer ne neq
@@ -86,13 +86,13 @@ not n't n’t never neither cannot be been equal equals to the actually really s
 """)
 )
 _OPENED = re.compile(r"(?:[\s$({}\[*:]|\\[(\[]|\\(?:displaystyle|quad|,|;))*$")
-#: A box inside a formula. A dash before a box may be a list bullet, and units may follow a box.
+#: Signs that show that a box is inside a formula. A dash before a box may be a list bullet, and units may follow a box.
 _OPERATED_BEFORE = re.compile(
     r"(?:\\(?:cdot|times|div|pm)|[/^]|\s[<>]|(?:^|(?<=[\s$(]))\d(?=\Z)|(?:=|\$|\\\(|\\\[)\s*-|\\sqrt\s*\{"
     r"|\\[dt]?frac\s*(?:\{[^{}]*\}\s*)?\{)\s*$"
 )
 _OPERATED_AFTER = re.compile(r"\s*(?:\^\s*\{?[\d(]|\\(?:pm|cdot|times|div)(?![A-Za-z])|[*/+]\s*\d)")
-#: Rules that apply without a box, and the style that each finds.
+#: Rules for answers without a box, with the style of each.
 _MARKED: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
     (tagged_answer, "tagged"),
     (hash_answer, "hashes"),
@@ -105,13 +105,13 @@ _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "s
 class Stated:
     r"""The answer that a response states.
 
-    ``values``: formulas, without a box, that must all equal the gold. ``doubt``: why this is no single answer, "" if it
-    is; with a doubt the answer is right if there are values and all equal the gold, as in "1/2 or 0.5". ``listed``: the
-    values as one list, which is right if the gold is that list. ``text``: the answer whose form, unit and words are
-    compared; None without an answer. ``sentence``: the words around it. ``n_boxed``: number of different contents of
-    boxes. ``why``: why there is no answer, "" if none is announced. ``style``: how the answer is stated.
-    ``is_european``: the label is in a language other than English, or the answer is in euros, so that a comma may be
-    a decimal comma.
+    ``values`` are formulas without a box that must all equal the gold. ``doubt`` is the reason why they are not a
+    single answer; "" if they are. With a doubt, the answer is right only if there are values and all equal the gold, as
+    in "1/2 or 0.5". ``listed`` is the values as one list, which is right if the gold is that list. ``text`` is the
+    answer whose form, unit and words are compared; None without an answer. ``sentence`` is the words around it.
+    ``n_boxed`` is the number of distinct contents of boxes. ``why`` is the reason why there is no answer; "" if none is
+    announced. ``style`` is how the answer is stated. ``is_european``: the label is in another language than English, or
+    the answer is in euros, so a comma may be a decimal comma.
     """
 
     values: tuple[str, ...]
@@ -132,8 +132,8 @@ _IN_PROSE = Stated(values=(), text=None, style="prose")
 def read(text: str) -> Stated:
     r"""Extract the answer from a response.
 
-    Searches for these, in this order: the last ``\boxed{…}``, with the boxes that are joined with it; the last
-    ``<answer>…</answer>``; the last line that starts with ``####``; what follows the last label ("answer is",
+    The rules, in order of priority: the last ``\boxed{…}``, with the boxes that are joined with it; the last
+    ``<answer>…</answer>``; the last line that starts with ``####``; the text after the last label ("answer is",
     "Answer:", in the languages of ``labels.ANNOUNCEMENTS``), if the response ends there or is finished; the whole
     response if it is a single line of only mathematics. Numbers in prose are not answers. ``text`` is the part of the
     response that may state its answer (``responses.final_part``).
@@ -168,7 +168,7 @@ def _read_label(announced: Labelled, text: str) -> Stated:
         return _make_unstated("nothing follows the label of the answer")
     if line.count("{") != line.count("}"):
         # truncated: the end of \frac{1}{2 is unknown
-        return _make_unstated("the response ends within the answer that it announces")
+        return _make_unstated("the response ends inside the announced answer")
     if announced.is_doubted:
         return Stated(values=(), text=line, sentence=line, doubt=ONE_OF_SEVERAL, style="labelled")
     stated = _read_content(line, in_box=False, style="labelled")
@@ -182,7 +182,7 @@ def _read_label(announced: Labelled, text: str) -> Stated:
     if not stated.doubt and any(map(withdrawn, (rest, after[:_MOST_WITHDRAWING].lstrip(), clause))):
         return _make_withdrawn(stated)
     if goes_on(rest, after):
-        return _make_unstated("the response goes on after the answer that it announces, and does not end")
+        return _make_unstated("the response continues after the announced answer and is unfinished")
     return stated
 
 
@@ -256,7 +256,7 @@ def box_doubt(text: str) -> str:
 
 
 def _join_boxes(statement: Boxes) -> Stated:
-    """Join the boxes of a single statement: alternatives, a range, or the parts of a list."""
+    """Join the boxes of one statement: alternatives, a range, or the parts of a list."""
     parts = [_read_content(content, in_box=True) for content in statement.contents]
     stated = ", ".join(statement.contents)
     union = as_union(" or ".join(statement.contents)) if statement.joiner in ("or", "\\lor", "\\vee") else None
@@ -320,7 +320,9 @@ def _has_words_in_box(bare: str) -> bool:
 
 
 def gold_value(gold: str) -> str:
-    """Return the value of a gold that also names what it counts; any other gold unchanged.
+    """Return the value of a gold without the words for what it counts.
+
+    Any other gold is returned unchanged.
 
     >>> gold_value("350,000 pages"), gold_value("x^2 + 1")
     ('350,000', 'x^2 + 1')

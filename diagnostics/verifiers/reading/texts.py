@@ -1,4 +1,4 @@
-"""Golds that are words, and their answers, which are compared as text."""
+"""Golds that are words, and their answers. They are compared as text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textrm|textbf|textit|mbox|operatorname|mathbf|boldsymbol)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'’ ,.&()/-]*[A-Za-z.)]|[A-Za-z]")
 _OPTION = re.compile(r"(?:\(([A-Za-z])\)|([A-Z])(?:[).:]|$))(?:\s+(?!(?:or|and|nor)\b|[,/&]).*)?")
-#: Reason for refusing a gold that math-verify cannot parse.
+#: Reason for rejecting a gold that math-verify cannot parse.
 NO_MATHEMATICS = "math-verify finds no mathematics in it"
-#: Words that are mathematics without further words.
+#: Words that are mathematics if no other words occur.
 _MATHEMATICS = frozenset(
     str.split("""
 sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan log ln exp sqrt max min gcd lcm mod det infinity
@@ -34,10 +34,10 @@ def says_nothing(gold: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def text_gold(gold: str) -> str | None:
-    r"""Return a gold of words in the form that is compared; None for mathematics.
+    r"""Return the form in which a gold of words is compared; None for mathematics.
 
-    Words are the content of ``\text{}`` without a digit, a single capital, or letters that include a name or a word of
-    at least four letters. Products of letters (``abc``, ``xy``) and functions are mathematics.
+    Words are: the content of ``\text{}`` without a digit; a single capital; letters that include a name or a word of at
+    least four letters. Products of letters (``abc``, ``xy``) and functions are mathematics.
 
     >>> text_gold("Paris"), text_gold(r"\text{(C)}"), text_gold("no solution"), text_gold("abc"), text_gold(r"\sin x")
     ('paris', 'C', 'no solution', None, None)
@@ -56,9 +56,9 @@ def text_gold(gold: str) -> str | None:
 
 @lru_cache(maxsize=1 << 14)
 def as_text(answer: str) -> str:
-    r"""Return an answer without LaTeX wrapping, quotes, full stop and letter case.
+    r"""Return an answer without LaTeX wrapping, quotes and full stop, in lower case.
 
-    An option's letter keeps its case, and loses its brackets and the text after it.
+    An option's letter stays a capital, and loses its brackets and the text after it.
 
     >>> as_text(r"\text{Evelyn}."), as_text("(C)"), as_text(r"\textbf{(C) }\ 12"), as_text("No  Solution")
     ('evelyn', 'C', 'C', 'no solution')

@@ -1,4 +1,4 @@
-"""Units of quantities. Two quantities with known units are equal only if the units are the same."""
+"""Units of quantities. Two quantities with known units are equal only if their units are equal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = {
     "n": "newton", "j": "joule", "w": "watt", "kw": "kilowatt", "hz": "hertz", "k": "kelvin", "pa": "pascal",
     "mph": "mph", "acre": "acre", "hectare": "hectare ha", "am": "am", "pm": "pm",
 }  # fmt: skip
-#: Every name of a unit, in lower case and singular → its canonical name.
+#: Names of units, in lower case and singular → canonical name.
 UNITS = MappingProxyType({alias: unit for unit, names in _NAMES.items() for alias in (unit, *names.split())})
 
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox|operatorname|rm)\s*\{([^{}]*)\}")
@@ -26,7 +26,8 @@ _TAIL = re.compile(r"(?:[\d})\]]|\\pi)[\s~]*(?P<unit>[A-Za-z°$€£¢][A-Za-z°
 _CURRENCY = re.compile(r"^\s*-?\s*\\?([$€£])\s*[-\d.]")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]{2,}|[hms])\b\.?")
 _AMOUNTS = re.compile(rf"{_AMOUNT.pattern}(?:\s*(?:,\s*and|,|and)?\s*{_AMOUNT.pattern})+")
-#: Letters, and their plurals, that math-verify drops at the end of an answer, after a digit, a brace or a space.
+#: Letters that math-verify drops as a unit at the end of an answer, after a digit, a brace or a space, and their
+#: plurals.
 DROPPED = frozenset(
     str.split("""
 ab am are bc by c cc cm d day deg dm ft g gal gm h hr kg km kmh l lb lt m man men min mm mp mph mt mtr o ohm per
@@ -41,7 +42,7 @@ _POWERS = {"2": 2, "3": 3, "²": 2, "³": 3, "squared": 2, "cubed": 3, "square":
 
 
 def unit_of(quantity: str) -> str | None:
-    r"""Return the unit at the end of a quantity, or of its currency sign; None if none is known.
+    r"""Return the unit at the end of a quantity, or of its currency sign; None if it is unknown.
 
     >>> unit_of(r"18\text{ cm}"), unit_of("18 square feet"), unit_of(r"\$18"), unit_of("18 pears"), unit_of("60 km/h")
     ('cm', 'ft^2', 'dollar', None, 'km/h')
@@ -60,7 +61,7 @@ def _temperature(scale: re.Match[str]) -> str:
 
 
 def differ(left: str | None, right: str | None) -> bool:
-    """Return whether two units are known and different; "deg" is compatible with every temperature.
+    """Return whether two units are known and different. "deg" is compatible with every temperature.
 
     >>> differ("cm", "m"), differ("cm", None), differ("deg", "celsius"), differ("celsius", "fahrenheit")
     (True, False, False, True)
@@ -70,7 +71,7 @@ def differ(left: str | None, right: str | None) -> bool:
 
 
 def without_unit(quantity: str) -> str:
-    """Remove a known unit that is separated from a plain number; math-verify would read it as variables.
+    """Remove a known unit that is separated from a plain number, since math-verify reads it as variables.
 
     >>> without_unit("10 m/s"), without_unit("18 cm^2"), without_unit("10m/s"), without_unit("6 m/t")
     ('10', '18', '10m/s', '6 m/t')
@@ -92,9 +93,9 @@ def amounts(text: str) -> tuple[tuple[str, str], ...] | None:
 
 
 def protected(answer: str, *, algebra: bool) -> str:
-    r"""Put last letters in brackets if math-verify would drop them as a unit although they are none.
+    r"""Put last letters in brackets if math-verify would drop them as a unit, although they are variables.
 
-    It drops letters from ``x + t``, ``2ab`` and ``6t`` too. ``algebra``: the gold ends in a variable.
+    math-verify drops letters from ``x + t``, ``2ab`` and ``6t`` too. ``algebra``: the gold ends in a variable.
 
     >>> protected("x + t", algebra=False), protected("18 m", algebra=False), protected("18 m", algebra=True)
     ('x +(t)', '18 m', '18(m)')
@@ -106,7 +107,9 @@ def protected(answer: str, *, algebra: bool) -> str:
 
 
 def is_quantity(answer: str) -> bool:
-    """Return whether an answer is a number with a known unit; one-letter units need a space before.
+    """Return whether an answer is a number with a known unit.
+
+    A one-letter unit needs a space before it.
 
     >>> is_quantity("18 m"), is_quantity("18m"), is_quantity("18cm"), is_quantity("x m")
     (True, False, True, False)
@@ -120,7 +123,7 @@ def is_quantity(answer: str) -> bool:
 
 
 def is_algebra(gold: str) -> bool:
-    """Return whether a gold ends in letters that math-verify would drop although they are no unit.
+    """Return whether a gold ends in letters that math-verify would drop, although they are not a unit.
 
     >>> is_algebra("6t"), is_algebra("18 m"), is_algebra("42")
     (True, False, False)

@@ -104,7 +104,7 @@ def test_the_card_says_label_sentence_range_and_scope(context: Context) -> None:
     assert text.sentence == VERDICT.sentence
     assert text.scope == (
         "Range: k = 1 to 4. Nothing is said about larger k.",
-        "Scope: one training seed; correct is what exact and math accepted; 12 problems and the population they were "
+        "Scope: one training seed; responses were graded by exact and math; 12 problems and the population they were "
         "sampled from.",
     )
     assert text.caveats == ("Few problems.",)

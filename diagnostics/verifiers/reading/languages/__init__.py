@@ -1,1 +1,1 @@
-"""Word tables by language: labels of answers, and words that change the number next to them."""
+"""Word tables by language: labels of answers, and words that change a number next to them."""

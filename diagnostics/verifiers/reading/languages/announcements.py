@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Announcement:
     """Labels of answers in one language.
 
-    ``nouns`` are in lower case. ``between`` may occur between noun and link. ``links`` joins the noun with its value
-    like a colon. ``bare``: the value may follow the noun directly. ``endings`` close the sentence after the value.
-    ``example`` is a response and the answer that it announces.
+    ``nouns`` are in lower case. ``between`` is text that may occur between noun and link. ``links`` connect the noun
+    with its value, like a colon. ``bare``: the value may follow the noun directly. ``endings`` close the sentence after
+    the value. ``example`` is a response and the answer that it announces.
     """
 
     language: str
@@ -231,7 +231,7 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
     ),
 )
 
-#: Words of languages other than English that negate, compare or offer an alternative to the value after a label.
+#: Words after a label, in other languages than English, that negate, compare, or offer an alternative.
 DOUBTS = re.compile(
     r"\b(?:nicht|kein\w*|weder|entweder|oder|mindestens|höchstens|größer|kleiner|mehr als|weniger als|hälfte"
     r"|n['’]est pas|pas|ni|soit|ou|au moins|au plus|supérieure?|inférieure?|plus de"
@@ -252,7 +252,7 @@ DOUBTS = re.compile(
     re.IGNORECASE,
 )
 
-#: Additional labels of answers to multiple-choice questions: "the correct option is C".
+#: Additional labels of answers to multiple-choice questions, such as "the correct option is C".
 OPTIONS = (
     Announcement(
         language="English (options)",

@@ -1,17 +1,17 @@
 r"""Words next to a number that change its value, in the languages of ``announcements``.
 
-A number counts as an answer only if it is the whole value: "4 mille" is 4000, "racine de 4" is 2, "4 bis 5" is a range.
-These tables apply to labels of every language, because models mix languages.
+A number is the answer only if it is the whole value: "4 mille" is 4000, "racine de 4" is 2, "4 bis 5" is a range. These
+tables apply to labels of every language, because models mix languages.
 """
 
 from __future__ import annotations
 
 import re
 
-#: A number with LaTeX or Markdown around it.
+#: A number, possibly with LaTeX or Markdown around it.
 _NUMBER = r"[\s$\\({}]*[-−]?\.?\d"
 
-#: Power of ten → words that multiply the number before them. "\w*" covers the endings of cases and plurals.
+#: Power of ten → words that multiply the number before them. "\w*" covers endings of cases and plurals.
 _SCALES = {
     "10": "tens|Zehner|dizaines?|decenas?|dezenas?|decin[ae]|десят\\w+|puluh|十",
     "12": "dozens?|Dutzend|douzaines?|docenas?|dúzias?|dozzin[ae]|дюжин\\w*|lusin|düzine|dozijn|tuzin\\w*|dussin",
@@ -45,7 +45,7 @@ _SCALE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 
-#: Words that make the number after them negative; some may also subtract from a value before them.
+#: Words that make the number after them negative. Some may also subtract it from a value before them.
 _NEGATIVE = (
     r"negative|negativ[oaen]?|négati(?:f|ve)|отрицательн\w+|negatif|ujemn\w+|マイナス|마이너스|음수|负|負|零下"
     r"|سالب|منفی|ऋण|ติดลบ"
@@ -56,7 +56,7 @@ _SIGN = re.compile(
     rf"(?P<opening>(?:\$|\\\(|\\text\s*\{{)?)\s*(?=[\d.]|\\[dt]?frac|\\sqrt)",
     re.IGNORECASE,
 )
-#: Text that may precede "minus" as a sign, without subtraction.
+#: Text before "minus" after which it is a sign and not a subtraction.
 _BEFORE_SIGN = re.compile(
     r"(?:^|[:=(]|\b(?:is|are|was|be|equals?|à|igual a|égale? à|gleich|равн\w+|to|about|around|approximately|exactly"
     r"|es|est|è|é|ist|beträgt|είναι"
@@ -65,7 +65,7 @@ _BEFORE_SIGN = re.compile(
     re.IGNORECASE,
 )
 
-#: Nouns for which "X of 4" is 4, as a total or a length.
+#: Nouns such as total and length, for which "X of 4" is 4.
 _QUANTITY = re.compile(
     r"^(?:tot\w+|totaal|insgesamt|sum\w+|somm\w|soma|сумм\w+|valo?r\w*|valeur|wert|número|nombre|numero|anzahl"
     r"|preci?o|preço|prix"
@@ -89,7 +89,7 @@ _OF = frozenset(
 de du des del della dello di do da dos das von vom aus van uit ur av af z ze из от od dari của
 """)
 )
-#: Words right before a number that operate on it or compare with it.
+#: Words right before a number that apply an operation to it, or compare with it.
 _OPERATORS = re.compile(
     r"(?:根号|根號|平方根|루트|√|квадрат\w*|куб\w*|кор(?:ень|ня)|удвоенн\w+|числа|дважды|трижды|twice|zweimal"
     r"|dreimal|viermal|mal"
@@ -147,7 +147,7 @@ _OPERATIONS = (
 _UNIT = (
     r"(?:(?:cm|mm|dm|km|m|in|inch(?:es)?|ft|feet|foot|yards?|yd|met(?:er|re)s?|centimet(?:er|re)s|miles?|units?)\W+)"
 )
-#: "4 x 5" and "4 by 5", except powers of ten; other product signs count only after a unit of length.
+#: "4 x 5" and "4 by 5", except powers of ten. Other product signs only count after a unit of length.
 _DIMENSIONS = rf"(?:{_UNIT}?(?:x|by)\b(?!\s*10\s*(?:\^|\*\*))|{_UNIT}(?:×|\\times|\\cdot)(?![A-Za-z])){_NUMBER}"
 _TIME_UNITS = r"(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?|[ap]\.?m)\b"
 _RATIOS = (
@@ -190,7 +190,7 @@ _OTHERWISE = re.compile(
 def scale_after(tail: str) -> tuple[str, str, bool] | None:
     """Parse a scale such as "million" at the start of ``tail``; None without a scale.
 
-    Returns the factor, the word, and whether the number continues after it.
+    Returns the factor, the word, and whether the number continues after the word.
 
     >>> scale_after(" lakh"), scale_after("万"), scale_after("千克"), scale_after("万5千")
     (('10^{5}', 'lakh', False), ('10^{4}', '万', False), None, ('10^{4}', '万', True))
@@ -241,7 +241,7 @@ def changes_before(lead: str) -> str:
 def changes_after(tail: str) -> str:
     """Return how the words after a number change it.
 
-    One of "part", "range", "compared", "several", "one of several" and "".
+    The result is "part", "range", "compared", "several", "one of several" or "".
 
     >>> [changes_after(text) for text in (" hoch 2", "至5", " und 5", " oder 5", " Äpfel")]
     ['part', 'range', 'several', 'one of several', '']
