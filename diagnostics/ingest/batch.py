@@ -47,9 +47,9 @@ class AssignedSamples:
 
 @dataclass(kw_only=True)
 class AssignedRows:
-    """Rows of ``rows`` at ``places``.
+    """Rows of ``rows`` at ``places``, in runs with one checkpoint and one problem.
 
-    Each run of ``lengths`` rows has one checkpoint and one problem.
+    ``lengths`` has the number of rows in each run.
     """
 
     rows: RecordedRows

@@ -1,6 +1,6 @@
 """Settings of an import.
 
-Each dataclass field is a flag and a TOML key; its docstring is the help text.
+Each dataclass field is a flag and a TOML key, with its help text.
 """
 
 from __future__ import annotations

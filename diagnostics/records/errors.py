@@ -26,7 +26,7 @@ _COMMAND_OR_FLAG = re.compile(
 _FIRST_FLAG = re.compile(r"--([a-z][a-z0-9-]*) (.+?): ")
 
 LEFT_OUT_EXIT_CODE = 3
-"""Exit status of a command that finished with exceptions.
+"""Exit status of a command that finished with warnings.
 
 It excluded a checkpoint, a kernel, a run or a record, found imported grades doubtful, or could recommend no checkpoint.
 """

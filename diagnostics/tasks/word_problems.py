@@ -22,7 +22,7 @@ TASK = "word_problems"
 MOST = 20
 #: There are slightly more, but random draws rarely find the last ones.
 MOST_PROBLEMS = 100_000
-#: One of this number of problems is held out (a fraction of 1/4).
+#: One in this number of problems is held out.
 HELD_OUT_OF = 4
 #: Token limit of a response. Solutions take 15 to 60 tokens.
 RESPONSE_TOKENS = 96

@@ -69,9 +69,10 @@ Comparison: TypeAlias = tuple[str, str, str, str | None]
 class Gold:
     """A parsed gold.
 
-    ``answer`` is the gold without a box. ``words`` is its text if it is words. ``n_decimals`` is the number of digits
-    after the decimal point if the gold is a single number, else None. ``values`` are alternative formulas, of which an
-    answer must equal one. ``boxed`` is the first of them in a box, for math-verify.
+    ``answer`` is the gold without a box. ``words`` is its text if it is words such as "Paris", else None.
+    ``n_decimals`` is the number of digits after the decimal point if the gold is a single number, else None. ``values``
+    are alternative formulas, of which an answer must equal one. ``boxed`` is the first of them in a box, for
+    math-verify.
     """
 
     answer: str

@@ -87,7 +87,7 @@ def find_files(paths: Sequence[Path], *, name: str | None = None, allow_pickle: 
     """Return the files in ``paths`` (files or folders), each with its importer.
 
     With ``name``, all files get the importer of that name. Raises ``ImportFileError`` for a missing path. If no file
-    can be read, it contains the first reason.
+    can be read, the error contains the first reason.
     """
     importers = (
         [get_importer(name)]

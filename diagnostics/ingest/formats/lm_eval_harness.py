@@ -1,7 +1,7 @@
 """lm-evaluation-harness: ``samples_{task}_{date}.jsonl``, written by ``--log_samples``.
 
 The files are in ``{output_path}/{model}/``. Each row has a problem, one *filter* (answer extraction), and in ``resps``
-all responses before filtering. So the responses are in a row per filter, and are read once.
+all responses before filtering. The row of each filter repeats the responses, which are read only once.
 
 A problem with a single response has a score under each filter. The response is correct if any filter accepts it. A
 single filter would count a change of answer style as a loss: ``strict-match`` only accepts ``#### 4``. The score is the
