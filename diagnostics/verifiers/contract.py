@@ -9,7 +9,7 @@ from oversharp.diagnostics.records.types import Grade, Problem
 
 
 class Verifier(Protocol):
-    """Turns responses into grades.
+    """Turn responses into grades.
 
     A bad response never raises an error: its grade has a state instead. A verifier may also have a method
     ``guess_share(problem) -> float | None``. It returns the share of wrong responses that the verifier accepts because
