@@ -297,7 +297,7 @@ def test_tools_and_sampled_series_do_not_mix(tmp_path: Path, folder: Path) -> No
     imported(tmp_path, folder)
     with Store.open(tmp_path / "out" / "audit.duckdb") as store:
         store._database.rows("UPDATE imports SET format = 'trl'")
-    with pytest.raises(StoreError, match=r"has samples of trl, .*0\.jsonl is of verl; .*--name"):
+    with pytest.raises(StoreError, match=r"has samples of trl, but .*0\.jsonl is from verl; .*--name"):
         imported(tmp_path, folder)
 
 

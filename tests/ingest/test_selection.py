@@ -200,8 +200,9 @@ def test_another_prompt_template_is_named_and_joined_by_id(tmp_path: Path) -> No
 
 def test_another_spelling_of_the_gold_is_named_and_joined_by_id(tmp_path: Path) -> None:
     rows = changed(gold=lambda text: f"{text}.0")
-    assert "same ids have different gold answers: first p0, '0' at step 0 and '0.0' at step 20" in str(
-        why_not(tmp_path, rows)
+    assert (
+        "problems with the same id have different gold answers. First id: p0, with '0' at step 0 and '0.0' at step 20"
+        in str(why_not(tmp_path, rows))
     )
     (one,) = imported(tmp_path, rows, name="by id", match="id", regrade=True).series
     assert (one.n_problems, one.why) == (4, None)
@@ -220,12 +221,12 @@ def test_problems_that_some_steps_have_under_another_text_are_named_beside_the_v
     rows = [{**one, "q": f"{one['q']} Think."} if one["step"] and one["id"] == "p3" else one for one in changed()]
     (one,) = imported(tmp_path, rows).series
     assert one.n_problems == 3
-    assert "same ids have different prompts: first p3" in one.notes[-1]
+    assert "problems with the same id have different prompts. First id: p3" in one.notes[-1]
 
 
 def test_an_id_that_two_prompts_of_a_step_share_joins_nothing(tmp_path: Path) -> None:
     rows = [{**one, "id": "0"} for one in changed(q=lambda text: f"{text}!")]
-    assert "same ids" not in str(why_not(tmp_path, rows))
+    assert "same id" not in str(why_not(tmp_path, rows))
     result = imported(tmp_path, rows, name="by id", match="id")
     (why,) = result.files[0].faults
     assert why.startswith("its id belongs to another prompt at the same step")

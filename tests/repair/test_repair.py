@@ -183,7 +183,7 @@ def test_integers_are_the_checkpoints_and_tensors_of_the_base_alone_are_listed(r
     repaired = tensors_of(tmp_path / "out/checkpoint-50")
     assert repaired["ids"].tolist() == [5, 7]
     assert "mtp.weight" not in repaired
-    assert "are left out: 1, `mtp.weight` first" in (tmp_path / "out/checkpoint-50/README.md").read_text()
+    assert "are not included: 1, `mtp.weight` first" in (tmp_path / "out/checkpoint-50/README.md").read_text()
 
 
 def test_a_change_by_one_bfloat16_step_needs_float32(run: Path, tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_weights_that_cannot_be_mixed_are_an_error_and_no_point_is_written(
 def unusable_outs(run: Path, out: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
     (out / "notes").mkdir(parents=True)
     yield out, {}, r"contains other files \(notes\); choose a new folder"
-    yield run / "repaired", {}, "is inside .*run, which is a series itself"
+    yield run / "repaired", {}, "is inside .*run, which is a series"
     (out.parent / "file").touch()
     yield out.parent / "file", {}, "is a file"
     oversharp.repair(run, out.parent / "done", checkpoint=10, lambdas=[0.5])

@@ -315,7 +315,7 @@ def test_the_hash_of_an_adapter_depends_on_its_model_and_its_scale(tmp_path: Pat
 def test_an_adapter_whose_model_is_missing_needs_the_base_option(tmp_path: Path, other: Path) -> None:
     run = tmp_path / "run"
     write_adapter(run / "checkpoint-10", 10, "/gone/model")
-    with pytest.raises(CheckpointError, match=r"checkpoint-10: is an adapter of /gone/model, .* pass --base PATH"):
+    with pytest.raises(CheckpointError, match=r"checkpoint-10: is an adapter of /gone/model, .* as --base"):
         find_series([run])
     assert find_series([run], base=other).checkpoints[1].base_path == other
 
@@ -442,7 +442,7 @@ def test_a_temporary_name_is_a_checkpoint_still_being_written(run: Path, name: s
 def test_only_temporary_names_are_no_series(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "tmp_step_20", "tmp_step_40")
     for given in (run, str(run / "tmp_*")):
-        with pytest.raises(CheckpointError, match="no checkpoint can be read: tmp_step_20: still being written"):
+        with pytest.raises(CheckpointError, match="no checkpoint can be read: tmp_step_20: is still being written"):
             find_series([given])
 
 

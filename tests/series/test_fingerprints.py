@@ -68,7 +68,7 @@ def test_equal_steps_of_another_trainer_are_a_warning(pieces: Path, tmp_path: Pa
     run = write_run(tmp_path / "run", {"global_step10_hf": STEP_10, "global_step20_hf": STEP_10}, pieces)
     series = find_series([run])
     assert [checkpoint.repeats for checkpoint in series.checkpoints] == [False, True]
-    assert series.notes[0].startswith("warning: global_step20_hf has the same weights as global_step10_hf: the run ")
+    assert series.notes[0].startswith("warning: global_step20_hf has the same weights as global_step10_hf: training ")
 
 
 @pytest.mark.parametrize("change", ["training below the base's rounding", "one weight"])
@@ -204,7 +204,7 @@ def test_an_adapter_of_another_model_is_refused_by_its_files(
 
 def test_adapters_on_one_model_and_another_as_base_are_refused(pieces: Path, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"checkpoint-10": ADAPTER_10, "checkpoint-20": ADAPTER_20}, pieces)
-    with pytest.raises(CheckpointError, match=r"^checkpoint-10: is an adapter of \S+/base, and --base \S+ has other"):
+    with pytest.raises(CheckpointError, match=r"^checkpoint-10: is an adapter of \S+/base, but --base \S+ has other"):
         find_series([run], base=pieces / "step_10")
     copy = shutil.copytree(pieces / "base", tmp_path / "copy")
     assert len(find_series([run], base=copy).checkpoints) == 3

@@ -128,5 +128,5 @@ def test_paths_that_hold_no_data_set_are_named(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match="empty: cannot be read as a data set"):
         load_problems(None, f"benchmark:gsm8k={tmp_path}/empty")
     datasets.DatasetDict({"train": datasets.Dataset.from_list(ONE)}).save_to_disk(tmp_path / "wrong")
-    with pytest.raises(ProblemError, match='no split "test" among train'):
+    with pytest.raises(ProblemError, match='no split "test", only train'):
         load_problems(None, f"benchmark:gsm8k={tmp_path}/wrong")

@@ -66,7 +66,7 @@ def test_an_unknown_field_is_told_with_what_there_is(tmp_path: Path) -> None:
     ):
         find_clusters(problems[-1:], "page")
     rules = _problems(tmp_path / "p.jsonl", [{"id": "q1", "rules": {"deep": 1}}])
-    with pytest.raises(ConfigError, match="--cluster rules: is a dict at problem q1"):
+    with pytest.raises(ConfigError, match="--cluster rules: its value is a dict at problem q1"):
         find_clusters(rules, "rules")
 
 

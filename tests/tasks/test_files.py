@@ -67,7 +67,7 @@ def test_the_same_problem_has_the_same_id_in_every_file(tmp_path: Path) -> None:
             ['{"prompt": "x", "answer": ' + "9" * 5000 + "}"],
             "line 1: a number of more than 4,300 digits; write it as text",
         ),
-        (["", "[1]"], "line 2: a list instead of an object"),
+        (["", "[1]"], "line 2: is a list, not an object"),
         (['{"prompt": "x", "answer": NaN}'], "line 1: not valid JSON .NaN"),
         ([{"prompt": "x"}], 'line 1: no "answer"; a problem is'),
         ([{"question": "x", "answer": "1"}], 'line 1: no "prompt"; rename "question" to "prompt"'),

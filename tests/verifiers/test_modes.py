@@ -39,5 +39,5 @@ def test_problems_do_not_share_their_modes() -> None:
 
 
 def test_no_modes_is_an_error_of_the_data() -> None:
-    with pytest.raises(ProblemError, match='needs "modes"'):
+    with pytest.raises(ProblemError, match='needs the field "modes"'):
         ModesVerifier().check_gold(problem())

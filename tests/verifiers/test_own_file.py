@@ -64,7 +64,7 @@ def test_what_it_raises_or_gives_that_is_no_reward_leaves_that_response_ungraded
     good, bad = grades(named_verifier(f"{code}:fails"), "2", "3")
     assert good.correct
     assert (bad.state, bad.reason) == ("error", "ValueError: no such response, line 10")
-    assert "gave str, not a number" in grades(named_verifier(f"{code}:words"), "2")[0].reason
+    assert "returned str instead of a number" in grades(named_verifier(f"{code}:words"), "2")[0].reason
 
 
 def test_changed_code_is_another_verifier_and_a_moved_file_the_same(
@@ -132,7 +132,7 @@ def test_a_function_that_fails_with_the_answer_itself_stops_before_anything_is_d
     rows = code.with_name("own.jsonl")
     rows.write_text('{"prompt": "1+1?", "answer": "2"}\n')
     with pytest.raises(
-        ConfigError, match=r"words@\w+: fails with the first problem's answer .* gave str, not a number"
+        ConfigError, match=r"words@\w+: fails with the first problem's answer .* returned str instead of a number"
     ):
         load_problems(rows, None, verifier=f"{code}:words")
     rows.write_text('{"prompt": "1+1?", "answer": "2", "modes": ["2"]}\n')
