@@ -117,7 +117,7 @@ def test_what_was_downloaded_before_is_read_from_the_cache_but_never_another_com
     assert [problem.gold for problem in load_problems(None, "benchmark:gsm8k")] == ["13"]
     cached(tmp_path / "cache", "f" * 40)
     (tmp_path / "cache" / "openai___gsm8k" / "main" / "0.0.0" / revision).rename(tmp_path / "gone")
-    with pytest.raises(ProblemError, match=f"holds openai/gsm8k at {'f' * 40}, not at {revision}; on a machine"):
+    with pytest.raises(ProblemError, match=f"has openai/gsm8k at {'f' * 40}, not at {revision}; on a machine"):
         load_problems(None, "benchmark:gsm8k")
 
 

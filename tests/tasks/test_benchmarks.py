@@ -175,7 +175,7 @@ def test_a_limit_takes_the_first_or_draws_by_the_seed_and_a_larger_one_keeps_the
         ("gsm8k", {"text": "x"}, 'line 1: no column "question", only text; pass a copy of openai/gsm8k'),
         ("gsm8k", {"question": "x", "answer": "13"}, r'line 1: "answer" is not an answer \(hashes\)'),
         ("math", {"problem": "x", "solution": "13"}, r'line 1: "solution" is not an answer \(boxed\)'),
-        ("mmlu_pro", {"question": "x", "answer": "A"}, 'line 1: no column "options" among answer, question'),
+        ("mmlu_pro", {"question": "x", "answer": "A"}, 'line 1: no column "options", only answer, question'),
         (
             "mmlu_pro",
             {"question": "x", "options": ["a", "b"], "answer": "C"},

@@ -52,6 +52,6 @@ def test_what_is_trained_on_is_never_asked_whatever_the_seeds() -> None:
 
 
 def test_another_side_of_the_split_is_refused() -> None:
-    with pytest.raises(ProblemError, match="there are word_problems and word_problems:train"):
+    with pytest.raises(ProblemError, match="use word_problems or word_problems:train"):
         load_problems(None, "word_problems:test")
     assert suggested_max_tokens("word_problems:train") == suggested_max_tokens("word_problems") == 96
