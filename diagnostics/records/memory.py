@@ -64,8 +64,8 @@ def concat_within(parts: Iterable[pd.DataFrame], most_bytes: float, path: Path) 
         if n_bytes > most_bytes:
             raise StoreError(
                 f"{path}: the result exceeds its limit of {most_bytes / 2**30:.3g} GiB (after "
-                f"{n_rows:,} rows); select fewer rows or columns, count in SQL, raise --memory-gib (memory_gib=… in "
-                "Python), or get the result in parts: sql --csv, or Store.parts"
+                f"{n_rows:,} rows); select fewer rows or columns, count in SQL, raise --memory-gib "
+                "(memory_gib=… in Python), or take it in parts: sql --csv, or Store.parts"
             )
         frames.append(part)
     return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)

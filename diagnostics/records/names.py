@@ -146,11 +146,11 @@ def require_store_place(path: Path) -> None:
     if any(character in str(path.resolve()) for character in "*?["):
         raise StoreError(f"{path.resolve()}: DuckDB reads *, ? and [ in a path as a glob pattern; pass another --out")
     if path.is_dir():
-        raise StoreError(f"{path}: is a directory without an {STORE_NAME}; pass a file, such as {path / STORE_NAME}")
+        raise StoreError(f"{path}: is a directory without an {STORE_NAME}; name the file, such as {path / STORE_NAME}")
     if path.parent.suffix.lower() == ".duckdb" and not path.parent.exists():
-        raise StoreError(f"{path.parent}: --out takes a directory, but this is a store file; pass its directory")
-    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would open the file as a table
-        raise StoreError(f"{path}: the suffix is that of a data file; call the store audit.duckdb")
+        raise StoreError(f"{path.parent}: --out takes a directory, but this is the name of a store; pass the directory")
+    if path.suffix.lower() in (".json", ".jsonl", ".csv", ".parquet"):  # DuckDB would read it as a table
+        raise StoreError(f"{path}: the suffix is that of a data file; name the store audit.duckdb")
 
 
 def require_store_file(path: Path) -> None:

@@ -29,7 +29,7 @@ class Signature:
 
     def __post_init__(self) -> None:
         if (self.why is None) == (not self.steps):
-            raise ValueError("a signature needs either steps or a reason why there are none")
+            raise ValueError("a signature needs either steps or a reason why it has none")
 
 
 class WaysReader(Protocol):

@@ -123,7 +123,7 @@ COUNTDOWN = ("audit", ".", "--task", "countdown")
         (("drop", "STORE", "runn"), 7, "has no series 'runn'; did you mean: run"),
         (("drop", "STORE", "run"), 2, "has no other series than run; remove the file itself"),
         (("remove", "STORE", "run"), 2, "unknown command: remove; did you mean drop?"),
-        (("ship", "."), 7, "is a directory without an audit.duckdb; pass a file, such as "),
+        (("ship", "."), 7, "is a directory without an audit.duckdb; name the file, such as "),
         ((*COUNTDOWN, "--n", "8", "--k", "1,16"), 2, "--k 16 is larger than --n 8"),
         ((*COUNTDOWN, "--n", "9" * 5000), 2, '"' + "9" * 119 + "… into int."),
         (("import", "file", "--step", "99999999999"), 2, "--step 99999999999: must be below 2147483648"),

@@ -245,7 +245,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(audited: Path, asked: dict[
 
 
 def test_a_missing_store_and_a_folder_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(OversharpError, match=r"is a directory without an audit\.duckdb; pass a file"):
+    with pytest.raises(OversharpError, match=r"is a directory without an audit\.duckdb; name the file"):
         ship(tmp_path)
     with pytest.raises(OversharpError, match=r"nowhere\.duckdb: no such store"):
         ship(tmp_path / "nowhere.duckdb")

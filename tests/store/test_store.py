@@ -612,7 +612,7 @@ def _foreign(path: Path) -> None:
         (_of_a_newer_version, "newer oversharp"),
         (_foreign, "not an oversharp store"),
         (lambda path: path.write_text("hello " * 4000), "not a DuckDB file"),
-        (Path.mkdir, r"is a directory without an audit\.duckdb; pass a file"),
+        (Path.mkdir, r"is a directory without an audit\.duckdb; name the file"),
         (lambda path: None, "oversharp audit"),
     ],
     ids=["newer", "foreign", "text", "directory", "missing"],
