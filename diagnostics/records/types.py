@@ -349,9 +349,9 @@ class AuditKey:
 
     ``panel`` is the number of the base's responses per problem that every checkpoint scores, sampled with
     ``panel_settings_id``. It is also the number of each checkpoint's samples that the base scores. The gradient kernel
-    of each checkpoint uses ``kernel_responses`` fixed responses to each of ``kernel_problems`` problems, and as many of
-    its own samples. ``verifier`` is the verifier whose grades are used, None for each problem's own. ``terms`` affect
-    only the verdict.
+    of each checkpoint uses ``kernel_responses`` fixed responses to each of ``kernel_problems`` problems, and as many
+    samples of the checkpoint. ``verifier`` is the verifier whose grades are used, None for each problem's own.
+    ``terms`` affect only the verdict.
     """
 
     audit_id: str

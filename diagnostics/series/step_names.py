@@ -74,7 +74,7 @@ def named_step(name: str) -> int | None:
 
 
 def step_of_file(path: Path) -> int | None:
-    """Return the step in the name of a file or its folder, whichever is more reliable.
+    """Return the step in the name of a file or of its folder, from the more reliable name.
 
     Up to ``_MAX_FOLDERS`` parent folders are searched for a word followed by a step.
 

@@ -96,7 +96,7 @@ def refuse_different_vocabularies(checkpoints: Sequence[Checkpoint]) -> None:
         if parsed[key] != expected:
             raise CheckpointError(
                 f"{first.label} and {checkpoint.label} have different vocabularies ({file.name}); one of them has "
-                "the tokenizer of another model: replace it with the tokenizer of its own model"
+                "the tokenizer of another model: replace it with the right tokenizer"
             )
 
 

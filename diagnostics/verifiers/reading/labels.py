@@ -30,7 +30,7 @@ _CONCLUDED = re.compile(r",\s*(?:so|hence|thus|therefore|but)\b", re.IGNORECASE)
 _FENCE = re.compile(r"\s*`{3,}\w*\s*")
 #: Closing marks of a label, and its link. Marks right before a value belong to the value.
 _LEADING = re.compile(r"[ \t]*(?:[*_`~]+(?=[\s:：]))?[ \t]*[:：]?[ \t]*(?:(?:[-=]>|=|→|⇒|➜|➔)[ \t]*)?")
-#: Text before a label on a line of its own: "## The final answer".
+#: Text before a label on a separate line: "## The final answer".
 _OWN_LINE = re.compile(r"[\s>#*_`•\-–\d.)]*(?:(?:the|my|your|our|final|correct|so|thus)\s+)*", re.IGNORECASE)
 _REST_OF_OWN_LINE = re.compile(r"[*_`\s]*(?=\n)")
 #: Largest number of occurrences of a noun that are checked, from the end. A looping response repeats its label.

@@ -1,8 +1,8 @@
 r"""A deliberately lenient reader that detects answer styles which the verifiers do not recognize.
 
-It compares the gold with the last number, expression or letter of a response, whatever words surround it. It accepts
-too much, so its accuracy alone is not meaningful. The gap to the verifier's accuracy, and the change of that gap while
-pass@k fell, distinguish a change of answer style from a loss.
+It compares the gold with the last number, expression or letter of a response, and ignores the words around it. It
+accepts too much, so its accuracy alone is not meaningful. The gap to the verifier's accuracy, and the change of that
+gap while pass@k fell, distinguish a change of answer style from a loss.
 """
 
 from __future__ import annotations
