@@ -73,7 +73,7 @@ LIMITS: dict[str, int] = {
     "code: stands, lies, rests (is)": 13,
     "code: surely (significantly)": 6,
     "code: tells (shows, states)": 11,
-    "code: told (printed, returned, given)": 11,
+    "code: told (printed, returned, given)": 9,
     "code: whoever, whatever (if you, any)": 1,
     "functions called by a bare participle or preposition": 90,
     "pages: anew (again)": 1,
