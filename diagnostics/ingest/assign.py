@@ -182,7 +182,7 @@ class SampleAssigner:
         return OTHER_STEP if self._only_steps and step not in self._only_steps else None
 
     def _locate(self, item: Recorded, reading: Reading) -> Where | str:
-        """Return checkpoint id, problem id and greediness of a sample, or the reason why it is unusable."""
+        """Return checkpoint id, problem id and whether a sample is greedy, or why it is unusable."""
         step = step_of(item, reading.file, self._config)
         why = self._step_fault(step) or self._reward_fault(item)
         if step is None or why is not None:
@@ -306,7 +306,7 @@ def recorded_id(series: str, step: int) -> str:
 
 
 def _runs(block: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
-    """Yield runs of adjacent samples with equal prompt, step, gold, task, greediness and has-reward flag."""
+    """Yield runs of adjacent samples with equal prompt, step, gold, task, decoding and presence of a reward."""
     start = 0
     for place, (before, item) in enumerate(pairwise(block), start=1):
         if (

@@ -24,7 +24,7 @@ class Sources:
 
     @property
     def last(self) -> Checkpoint:
-        """Last checkpoint. Results have its configuration, tokenizer and dtypes."""
+        """The last checkpoint. The written points have its configuration, tokenizer and dtypes."""
         return self.checkpoints[-1]
 
     @property

@@ -355,7 +355,7 @@ def _distributed(step: Path) -> Iterator[str]:
 
 
 def _accelerate(step: Path) -> Iterator[str]:
-    """Yield the obstacle of pickles that accelerate saves with FULL_STATE_DICT or LOCAL_STATE_DICT."""
+    """Yield why pickles that accelerate saved (FULL_STATE_DICT, LOCAL_STATE_DICT) cannot be read."""
     whole = step / "pytorch_model_fsdp.bin"
     ranks = sorted(step.glob("pytorch_model_fsdp_rank*.bin"))
     if whole.is_file():

@@ -88,7 +88,7 @@ def _clusters(signatures: Sequence[Signature], joined_from: float) -> np.ndarray
         return np.array([keys[s.steps, s.parts] for s in signatures])
     from sklearn.cluster import AgglomerativeClustering  # slow to import, about a second
 
-    # merge clusters whose similarity is exactly joined_from
+    # the tolerance 1e-9 also merges clusters whose similarity is exactly joined_from
     clustering = AgglomerativeClustering(
         n_clusters=None, metric="precomputed", linkage="average", distance_threshold=1 - joined_from + 1e-9
     )
