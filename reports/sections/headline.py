@@ -1,4 +1,4 @@
-"""The verdict on each series, a few numbers and one figure beside it, and what none of it can tell."""
+"""Headline of the report: definition, verdict cards, figure of the changes over k, and limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFINITION = (
 
 
 def headline(context: Context) -> Headline:
-    """The definition, a card with the verdict per series, the figure of changes over k, and what they cannot tell."""
+    """Build the headline: the definition, one verdict card per series, the figure, and the limits."""
     return Headline(
         definition=f"{DEFINITION} {citations.references('A')[0]}.",
         cards=tuple(_card(context, series) for series in context.series),
@@ -57,7 +57,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
 
 
 def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:
-    """pass@1 by step, as far as it is known."""
+    """Return step → pass@1, for the steps with a known value."""
     rows = known_findings(context.source.findings, "pass_at_k", series=series.name)
     rows = rows[rows["k"] == 1]
     return dict(zip(rows["step"].astype(int), rows["value"].astype(float), strict=True))
@@ -65,7 +65,11 @@ def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """The k of a card: ``spoken`` of in its line, ``shown`` in tiles; ``chosen`` for its fall, if there is one."""
+    """Values of k on a card.
+
+    The summary line uses ``spoken`` and the tiles use ``shown``. ``chosen`` has the largest significant fall, None if
+    no k has one.
+    """
 
     spoken: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
@@ -73,9 +77,10 @@ class Ends:
 
 
 def _ends(context: Context, series: SeriesSource) -> Ends:
-    """The smallest k, and the one of the largest fall; without a fall, the largest. The largest is always shown.
+    """Choose the values of k on the card of a series.
 
-    A fall counts if its whole interval lies below the base. Values of k with a paired interval come first.
+    The summary line uses the smallest k and the k with the largest significant fall. If no k fell significantly, it
+    uses the largest k instead. The tiles always include the largest k. Only k with a paired CI are used, if any.
     """
     ks = context.inference_ks(series) or context.known_ks(series)
     if not ks:
@@ -88,17 +93,17 @@ def _ends(context: Context, series: SeriesSource) -> Ends:
 
 
 def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
-    """The shortest honest summary, and the direction of coverage, the larger k.
+    """Summarize the changes in one line, and return it with the direction of the change at the largest k.
 
     >>> rise = Change(before=0.3, after=0.5, delta=0.2, low=0.1, high=0.3)
     >>> fall = Change(before=0.9, after=0.8, delta=-0.1, low=-0.2, high=-0.05)
     >>> _reading({1: rise, 64: fall})
     ('pass@1 rose while pass@64 fell', 'fell')
     >>> _reading({})
-    ('Nothing to compare with the base yet', 'unknown')
+    ('No comparison with the base yet', 'unknown')
     """
     if not changes:
-        return "Nothing to compare with the base yet", "unknown"
+        return "No comparison with the base yet", "unknown"
     names = {f"pass@{k}": change for k, change in changes.items()}
     directions = [change.direction for change in changes.values()]
     if len(names) == 2 and len(set(directions)) == 1 and directions[0] != "unknown":
@@ -106,7 +111,7 @@ def _reading(changes: Mapping[int, Change]) -> tuple[str, Direction]:
         if directions[0] == "unchanged":
             return f"no change detected in {first} or {second}", "unchanged"
         if directions[0] == "unclear":
-            return f"Too few problems ({next(iter(changes.values())).n_problems}) to tell", "unclear"
+            return f"Too few problems ({next(iter(changes.values())).n_problems}) to decide", "unclear"
         return f"{first} and {second} both {directions[0]}", directions[0]
     joint = " while " if set(directions) == {"rose", "fell"} else "; "
     return joint.join(_phrase(name, change) for name, change in names.items()), directions[-1]
@@ -117,22 +122,22 @@ def _phrase(name: str, change: Change) -> str:
         case "unchanged":
             return f"no change detected in {name}"
         case "unclear":
-            return f"too few problems ({change.n_problems}) to tell about {name}"
+            return f"too few problems ({change.n_problems}) to decide about {name}"
         case "unknown":
-            return f"{name} moved by {numbers.points(change.delta)} points, without an interval"
+            return f"{name} changed by {numbers.points(change.delta)} points (no CI)"
         case verb:
             return f"{name} {verb}"
 
 
 def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
-    """What the tiles leave out: the range of k that fell, exact coverage, problems lost beside problems gained."""
+    """Return sentences on results that have no tile: all k that fell, exact pass@k, problems lost and gained."""
     sentences = []
     changes = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
     fallen = [k for k, change in changes.items() if change is not None and change.direction == "fell"]
     if fallen:
-        sentences.append(f"pass@k lies below the base for {numbers.k_range(fallen, series.ks)}.")
+        sentences.append(f"pass@k is below the base for {numbers.k_range(fallen, series.ks)}.")
     if exact := _exact_of_verdict(context, series) or _exact_at_last(context, series):
-        sentences.append(f"Free of sampling noise, {exact}.")
+        sentences.append(f"Without sampling noise: {exact}.")
     if why := _partly_exact(context, series):
         sentences.append(f"Exact values for all problems are unknown: {why}.")
     lost, gained = (context.level(series, name, series.last_step) for name in ("problems_lost", "problems_gained"))
@@ -146,9 +151,10 @@ def _sentences(context: Context, series: SeriesSource) -> tuple[str, ...]:
 
 
 def _exact_of_verdict(context: Context, series: SeriesSource) -> str:
-    """Exact pass@k where the verdict speaks: at its k and in its window; empty where a checkpoint has no exact value.
+    """Return the exact change of pass@k over the verdict's window, as text.
 
-    The k is that of the verdict's largest fall, or its largest k where nothing fell.
+    k is that of the verdict's largest fall; if pass@k fell at no k, it is the verdict's largest k. The text is empty
+    if a checkpoint of the window has no exact value.
     """
     verdict = series.verdict
     if verdict is None or not verdict.changes:
@@ -174,7 +180,7 @@ def _exact_at_last(context: Context, series: SeriesSource) -> str:
 
 
 def _partly_exact(context: Context, series: SeriesSource) -> str:
-    """Why there is no exact value for all problems, where some list their modes."""
+    """Return why no exact value covers all problems; empty unless some problems list their modes."""
     findings = context.source.findings
     measure = "problems_over_sharpened"
     if context.source.value_at(measure, series.name, series.last_step, scope=WITH_MODES) is None:
@@ -189,46 +195,46 @@ def _limits(context: Context) -> tuple[str, ...]:
     verifiers = sorted({name for series in context.series for name in series.graders})
     ks = sorted({max(found) for series in context.series if (found := context.inference_ks(series))})
     limits = [
-        "What another training seed would have done: each series is one training run.",
-        f"What happens on problems unlike these: they are {problems_of_tasks(source)}.",
-        f"Whether the grader is right: {correct_means(verifiers)}.",
+        "Other training seeds: each series is one training run.",
+        f"Other kinds of problems: the audit used {problems_of_tasks(source)}.",
+        f"Errors of the grader: {correct_means(verifiers)}.",
     ]
     if any(_ends(context, series).chosen is not None for series in context.series):
         limits.append(
-            "How large the fall is at a k fixed in advance: the k of the largest fall is chosen after looking, for "
-            "each series by itself. That overstates the fall, and its interval does not know of the choice; the "
-            "largest k with an interval stands beside it."
+            "The fall at a k fixed in advance: each card shows the k with the largest fall, chosen after looking at "
+            "the data. That overstates the fall, and its CI does not account for the choice. The largest k with a CI "
+            "is shown next to it."
         )
     if ks:
         limits.append(
-            f"What happens beyond k = {numbers.listing(tuple(str(k) for k in ks))}: "
-            "intervals end at half the number of samples."
+            f"Values of k above {numbers.listing(tuple(str(k) for k in ks))}: "
+            "CIs end at half the number of samples."
         )
     limits.append(
-        "Which of many intervals miss: each stands alone, without correction for looking at several k and checkpoints, "
-        "and one in twenty misses its truth. The verdict and the simultaneous band are corrected for that."
+        "Multiple comparisons: each CI is for one k and one checkpoint, so about one CI in twenty misses the true "
+        "value. The verdict and the simultaneous band are corrected for the number of k and checkpoints."
     )
     if known_findings(source.findings, "problems_over_sharpened", scope=None).empty:
         limits.append(
-            "Whether single modes lost probability, as Definition 2.1 asks: that needs problems that list every "
-            "accepted response."
+            "The probability of single modes, which Definition 2.1 uses: it needs problems that list every accepted "
+            "response."
         )
     if unlike := differences_text(context.series):
         limits.append(
-            f"Whether series differ through training alone: {unlike}. The figures show them together all the same."
+            f"Effects of training alone: {unlike}. The figures still show these series together."
         )
     elif len({series.settings_id for series in context.series}) > 1 or len({s.n for s in context.series}) > 1:
         limits.append(
-            "Whether series differ through training alone: they were sampled under different settings "
+            "Effects of training alone: the series were sampled with different settings "
             "(see Method and reproducibility)."
         )
     if len({series.problem_ids for series in context.series}) > 1:
-        limits.append("How series compare on equal ground: they were audited on different problem sets.")
+        limits.append("Comparisons of series on the same problems: they were audited on different problem sets.")
     return tuple(limits)
 
 
 def _figure(context: Context) -> Figure | Missing:
-    """Difference to base of the last checkpoint over k: sharpening left, coverage right."""
+    """Return the figure of the change of pass@k from base to last checkpoint, over k."""
     title = "Change of pass@k from base to last checkpoint"
     rows = known_findings(context.source.findings, "pass_at_k_delta")
     lines, body = [], []
@@ -242,13 +248,13 @@ def _figure(context: Context) -> Figure | Missing:
             for k, value, low, high in zip(own["k"], own["value"], own["low"], own["high"], strict=True)
         ]
     if not lines:
-        return Missing(title=title, why=("the store holds no paired differences of pass@k to the base",))
+        return Missing(title=title, why=("the store has no paired differences of pass@k from the base",))
     panel = describe_panel(Panel(title="", lines=tuple(lines)), title, POINTS, "k")
     return Figure(
         figure_id="headline-delta",
         title=title,
-        caption="Above zero: more problems solved within k tries than by the base. Below zero: fewer. "
-        f"Band: {numbers.NINETY_FIVE} interval over problems, paired with the base.",
+        caption="Above zero: the checkpoint solves more problems with k samples than the base. Below zero: fewer. "
+        f"Band: {numbers.NINETY_FIVE} CI over problems, paired with the base.",
         notes=interval_end(context.source, rows, "k"),
         x_label="k (samples per problem)",
         y_label="change of pass@k (points)",

@@ -1,4 +1,4 @@
-"""The verdict of one series as the top of its card: label, sentence, how far it reaches, and what it rests on."""
+"""Verdict of one series at the top of its card: label, sentence, scope, and tables with the evidence."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from oversharp.reports.records import VerdictText
 from oversharp.reports.sections.verdict_tables import tables
 
 NO_VERDICT = (
-    "No verdict: this audit was made before verdicts were written. Run the same audit again; what was sampled is kept."
+    "No verdict: this audit predates verdicts. Run the same audit again; it keeps the existing samples."
 )
-#: A sign and a tone for every label, so that neither colour nor word stands alone.
+#: Label → mark and tone. The mark repeats the meaning of the tone's colour.
 LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
     "over_sharpened": ("▼", "loss"),
     "over_sharpened_here": ("▼", "loss"),
@@ -36,7 +36,10 @@ LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
 
 
 def verdict_text(series: SeriesSource, first: Mapping[int, float] = MappingProxyType({})) -> VerdictText:
-    """The verdict of ``series`` in words, or why there is none; ``first`` is pass@1 by step, the base's too."""
+    """Return the texts and tables of the verdict on ``series``, or why there is none.
+
+    ``first`` is step → pass@1, including the base.
+    """
     verdict = series.verdict
     if verdict is None:
         return VerdictText(title="No verdict", mark="–", tone="open", sentence=NO_VERDICT, scope=())
@@ -67,7 +70,7 @@ def _scope(verdict: Verdict) -> tuple[str, ...]:
     if verdict.k_most is None:
         return ()
     lines = [f"Range: k = 1 to {verdict.k_most}." if verdict.k_most > 1 else "Range: k = 1."]
-    lines[0] += " Nothing is said about larger k."
+    lines[0] += " Larger k are not tested."
     lines.append(
         f"Scope: one training seed; {correct_means(verdict.graders)}; {numbers.plural(verdict.n_problems, 'problem')}"
         + (" and the population they were sampled from." if verdict.attributes.scope == "population" else ".")
@@ -76,39 +79,39 @@ def _scope(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _overturn(verdict: Verdict, series: SeriesSource) -> str:
-    """What would change the verdict, from its own data; empty where there is nothing to overturn."""
-    how = "oversharp confirm draws them for the problems that seem lost"
+    """Return which results would change the verdict, and how to get them; empty for verdicts without such results."""
+    how = "oversharp confirm takes them for the problems that seem lost"
     if series.is_recorded:
-        how = "import more of them, or audit the checkpoints with oversharp audit"
+        how = "import more samples, or audit the checkpoints with oversharp audit"
     elif series.verifier is not None:
-        how = "oversharp confirm draws them for the series that was graded first"
+        how = "run oversharp confirm on the original series"
     fresh = f"fresh samples of the base and the late checkpoints that do not show the loss ({how})"
-    seed = "a second training seed that does not lose it"
+    seed = "a second training seed without the loss"
     match verdict.label:
         case "over_sharpened":
             return f"{fresh}, or {seed}."
         case "over_sharpened_here":
-            more = "Whether the population lost it too takes an audit of more problems"
+            more = "To test the population too, audit more problems"
             return f"{fresh}, or {seed}. {more}."
         case "degraded":
             return f"{fresh}, or {seed}."
         case "format":
             return (
-                "samples that end and that the grader can parse: audit again with a larger --max-tokens, or grade "
-                "again with oversharp regrade. A loss that remains was not caused by the format."
+                "samples that are not truncated and that the grader can parse: audit again with a larger --max-tokens, "
+                "or grade again with oversharp regrade. If a loss remains, the format did not cause it."
             )
         case "guessing":
             return _guessing(verdict)
         case "lost_at_steps":
-            more = "import more of them" if series.is_recorded else "the same audit with a larger --n draws them"
+            more = "import more samples" if series.is_recorded else "run the same audit with a larger --n"
             return f"more samples of the base and of these checkpoints that do not show the loss ({more}), or {seed}."
         case "mode_collapse":
-            beyond = f"Falls of pass@k beyond k = {verdict.k_most} are not tested"
-            return f"{fresh}, or {seed}. {beyond}: plan a larger audit with oversharp plan."
+            beyond = f"This audit does not test pass@k above k = {verdict.k_most}"
+            return f"{fresh}, or {seed}. {beyond}: plan a larger one with oversharp plan."
         case "no_loss":
             return (
                 f"a fall at k above {verdict.k_most}, which this audit does not test: plan a larger one with oversharp "
-                f"plan. A fall of less than {numbers.decimal(100 * MARGIN, 0)} points is not excluded."
+                f"plan. This audit does not exclude a fall of less than {numbers.decimal(100 * MARGIN, 0)} points."
             )
         case "inconclusive":
             return _settling(verdict)
@@ -118,22 +121,22 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
 
 def _guessing(verdict: Verdict) -> str:
     """Return how to tell a loss from false accepts."""
-    found = verdict.explanation
-    below = "" if found is None or found.guess_rate is None else f" below {share_text(found.guess_rate)}"
+    rate = None if verdict.explanation is None else verdict.explanation.guess_rate
+    below = "" if rate is None else f" below {share_text(rate)}"
     return (
-        "a grader with fewer false accepts (oversharp regrade), or a measured rate of false accepts of this grader"
-        f"{below}, given with --guess-rate: then it is a loss."
+        "a loss with a grader that has fewer false accepts (oversharp regrade), or a measured false-accept rate of "
+        f"this grader{below} (pass it with --guess-rate): then the verdict is a loss."
     )
 
 
 def _ship(verdict: Verdict) -> str:
-    """Which checkpoint to ship, of all series that were compared; empty without one, and in verdicts of before."""
-    said = verdict.shipping
-    if said is None or said.recommended is None:
+    """Return which checkpoint of all compared series to ship; empty without a recommendation."""
+    advice = verdict.shipping
+    if advice is None or advice.recommended is None:
         return ""
-    others = alternatives_text(said)
-    of = f"Of {numbers.listing(said.series)} together: " if len(said.series) > 1 else ""
-    return f"{of}{said.sentence}" + (f" {others[0].upper()}{others[1:]}." if others else "")
+    others = alternatives_text(advice)
+    of = f"For {numbers.listing(advice.series)} together: " if len(advice.series) > 1 else ""
+    return f"{of}{advice.sentence}" + (f" {others[0].upper()}{others[1:]}." if others else "")
 
 
 def _settling(verdict: Verdict) -> str:
@@ -142,23 +145,23 @@ def _settling(verdict: Verdict) -> str:
         return "more problems or more samples: plan the audit with oversharp plan."
     if remedy.n_problems <= verdict.n_problems and remedy.n * len(verdict.window) <= verdict.n_late:
         return (
-            f"a larger audit: one of this size finds a fall of {numbers.points(remedy.drop, signed=False)} points in "
-            "80\N{NO-BREAK SPACE}% of cases; plan one for smaller falls with oversharp plan."
+            f"a larger audit: this size detects a fall of {numbers.points(remedy.drop, signed=False)} points with "
+            "80\N{NO-BREAK SPACE}% power. Plan one for smaller falls with oversharp plan."
         )
     return f"a larger audit: {remedy_text(remedy)}."
 
 
 def remedy_text(remedy: Remedy) -> str:
-    """The audit that would settle it, and its cost.
+    """Return the size, power and cost of the audit that would settle the question.
 
     >>> remedy_text(Remedy(drop=0.05, n_problems=500, n=256, n_base=1024, tokens=3.2e7))
-    '500 problems, 256 samples each and 1\\u202f024 of the base, find a fall of 5.0 points in 80\\xa0% of cases; about
-    32 million tokens'
+    '500 problems with 256 samples each (base: 1\\u202f024) detect a fall of 5.0 points with 80\\xa0% power; about 32
+    million tokens'
     """
-    base = "" if remedy.n_base == remedy.n else f" and {numbers.decimal(remedy.n_base, 0)} of the base"
+    base = "" if remedy.n_base == remedy.n else f" (base: {numbers.decimal(remedy.n_base, 0)})"
     return (
-        f"{numbers.plural(remedy.n_problems, 'problem')}, {numbers.plural(remedy.n, 'sample')} each{base}, find a fall "
-        f"of {numbers.points(remedy.drop, signed=False)} points in 80\N{NO-BREAK SPACE}% of cases"
+        f"{numbers.plural(remedy.n_problems, 'problem')} with {numbers.plural(remedy.n, 'sample')} each{base} detect a "
+        f"fall of {numbers.points(remedy.drop, signed=False)} points with 80\N{NO-BREAK SPACE}% power"
         f"{'' if remedy.tokens is None else f'; about {_tokens(remedy.tokens)}'}"
     )
 

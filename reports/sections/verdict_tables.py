@@ -1,4 +1,4 @@
-"""The tables of a verdict: what was tested, every checkpoint, what else would explain it, and what was compared."""
+"""Tables of a verdict: tested claims, checkpoints, other explanations, and the compared samples."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from oversharp.reports.records import Cell, Column, Table, columns
 
 
 def lost_coverage(verdict: Verdict) -> bool:
-    """Whether pass@k fell: only then do k* and onset mean more than where a noisy curve crosses a line."""
+    """Return whether pass@k fell. Otherwise k* and the onset are only places where a noisy curve crosses 0."""
     return verdict.label in ("over_sharpened", "over_sharpened_here", "degraded")
 
 
 def window_text(verdict: Verdict) -> str:
-    """The steps of the late window in words, of a repaired series as λ.
+    """Return the steps of the late window as text; for a repaired series, its λ.
 
     >>> from dataclasses import replace
-    >>> said = Verdict(series="run", label="inconclusive", sentence="", window=(50, 75, 100))
-    >>> window_text(said), window_text(replace(said, repaired=True))
+    >>> verdict = Verdict(series="run", label="inconclusive", sentence="", window=(50, 75, 100))
+    >>> window_text(verdict), window_text(replace(verdict, repaired=True))
     ('steps 50 to 100', 'λ = 0.5–1')
     """
     first, last = verdict.window[0], verdict.window[-1]
@@ -34,47 +34,46 @@ def window_text(verdict: Verdict) -> str:
 
 
 def k_star_text(k_star: Estimate | None, k_most: int | None) -> str:
-    """Where pass@k of the window falls below the base for good, with its interval; "beyond" is a legal answer.
+    """Return k*, above which pass@k of the window is below the base, with its CI.
 
     >>> k_star_text(Estimate(value=5.21, low=3.0, high=None), 64)
-    'k* = 5.2, 95\\xa0% interval from 3.0 to beyond 64'
+    'k* = 5.2, 95\\xa0% CI from 3.0 to above 64'
     >>> k_star_text(Estimate(value=None, low=48.0, high=None), 64)
-    'k* lies beyond 64, 95\\xa0% interval from 48.0 upwards'
+    'k* is above 64, 95\\xa0% CI from 48.0 upwards'
     """
     if k_star is None:
         return "k* is unknown"
     if k_star.value is None:
-        start = "" if k_star.low is None else f", {numbers.NINETY_FIVE} interval from {_k(k_star.low)} upwards"
-        return f"k* lies beyond {k_most}{start}"
+        start = "" if k_star.low is None else f", {numbers.NINETY_FIVE} CI from {_k(k_star.low)} upwards"
+        return f"k* is above {k_most}{start}"
     if k_star.low is None:
         return f"k* = {_k(k_star.value)}"
-    high = f"beyond {k_most}" if k_star.high is None else _k(k_star.high)
-    return f"k* = {_k(k_star.value)}, {numbers.NINETY_FIVE} interval from {_k(k_star.low)} to {high}"
+    high = f"above {k_most}" if k_star.high is None else _k(k_star.high)
+    return f"k* = {_k(k_star.value)}, {numbers.NINETY_FIVE} CI from {_k(k_star.low)} to {high}"
 
 
 def decline_text(began: Estimate) -> str:
-    """When the decline began, with its interval.
+    """Return the step at which the decline began, with its CI.
 
     >>> decline_text(Estimate(value=120.0, low=60.0, high=180.0))
-    'step 120, 95\\xa0% interval 60 to 180'
+    'step 120, 95\\xa0% CI 60 to 180'
     """
     if began.value is None:
         return "unknown"
     text = f"step {numbers.decimal(began.value, 0)}"
     if began.low is None or began.high is None:
-        return f"{text}, no upper bound" if began.low is not None else f"{text}, no interval"
+        return f"{text}, no upper bound" if began.low is not None else f"{text}, no CI"
     if began.low == began.high:
-        return f"{text}, in every resample of the problems; a fall that flattens is put at its very start"
-    return f"{text}, {numbers.NINETY_FIVE} interval {numbers.decimal(began.low, 0)} to {numbers.decimal(began.high, 0)}"
+        return f"{text}, the same in every resample of the problems; the fit dates a fall that levels off to its start"
+    return f"{text}, {numbers.NINETY_FIVE} CI {numbers.decimal(began.low, 0)} to {numbers.decimal(began.high, 0)}"
 
 
-#: What else may explain that a checkpoint lost something.
 def _k(value: float) -> str:
     return numbers.decimal(value, 0 if value >= 100 else 1)
 
 
 def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
-    """All that there is to show of ``verdict``, folded; ``first`` is pass@1 by step, as far as it is known."""
+    """Return all tables of ``verdict``, folded. ``first`` is step → pass@1, for the steps with a known value."""
     return (
         *((_accuracies(verdict),) if verdict.accuracies else ()),
         *((_steps(verdict, first),) if verdict.steps or verdict.left_out else ()),
@@ -86,85 +85,84 @@ def tables(verdict: Verdict, first: Mapping[int, float]) -> tuple[Table, ...]:
 
 
 def _accuracies(verdict: Verdict) -> Table:
-    """Accuracy of one response per problem, and the exact test of each checkpoint against the base."""
+    """Return a table of the accuracy with one response per problem, and each checkpoint's exact test."""
     greedy = "Greedy accuracy" if verdict.accuracies[0].greedy else "Accuracy of one response per problem"
-    rows = tuple((Cell.count(one.step), *_accuracy_cells(one)) for one in verdict.accuracies)
+    rows = tuple((Cell.count(accuracy.step), *_accuracy_cells(accuracy)) for accuracy in verdict.accuracies)
     return Table(
         title=f"{greedy} at {numbers.plural(len(rows), 'checkpoint')}",
         columns=columns(numbers=("step", "accuracy", "change (points)", "lost", "gained", "p")),
         rows=rows,
-        note="Change against the base, with its 95\N{NO-BREAK SPACE}% interval over problems. p: McNemar's exact test, "
-        "two-sided, for each checkpoint alone; not corrected for their number.",
+        note="Change against the base, with its 95\N{NO-BREAK SPACE}% CI over problems. p: McNemar's exact test, "
+        "two-sided, not corrected for the number of checkpoints.",
     )
 
 
-def _accuracy_cells(one: Accuracy) -> tuple[Cell, ...]:
-    share = Cell(text=numbers.percent(one.share), sort=one.share)
-    if one.change is None or one.n_lost is None or one.n_gained is None:
+def _accuracy_cells(accuracy: Accuracy) -> tuple[Cell, ...]:
+    share = Cell(text=numbers.percent(accuracy.share), sort=accuracy.share)
+    if accuracy.change is None or accuracy.n_lost is None or accuracy.n_gained is None:
         return (share, *(Cell(text="–"),) * 4)
-    change = Cell(text=_points(one.change, one.low, one.high), sort=one.change)
-    p = Cell(text=numbers.number(one.p, "p-value"), sort=one.p)
-    return (share, change, Cell.count(one.n_lost), Cell.count(one.n_gained), p)
+    change = Cell(text=_points(accuracy.change, accuracy.low, accuracy.high), sort=accuracy.change)
+    p = Cell(text=numbers.number(accuracy.p, "p-value"), sort=accuracy.p)
+    return (share, change, Cell.count(accuracy.n_lost), Cell.count(accuracy.n_gained), p)
 
 
 def _steps(verdict: Verdict, first: Mapping[int, float]) -> Table:
-    """Which checkpoints lost something, and which may be shipped; the title counts them."""
-    words = {"lost": "lost something", "kept": "kept it", "open": "open"}
-    counts = {state: sum(_state(one) == state for one in verdict.steps) for state in words}
-    counts["left out"], words["left out"] = len(verdict.left_out), "left out"
-    told = ", ".join(f"{n} {words[state]}" for state, n in counts.items() if n)
-    gone = tuple(
-        (Cell(text=one.checkpoint if one.step is None else str(one.step), sort=one.step), Cell(text="left out"))
+    """Return a table of the checkpoints as lost, kept, open or omitted; the title has their counts."""
+    counts = {state: sum(_state(claim) == state for claim in verdict.steps) for state in ("lost", "kept", "open")}
+    counts["omitted"] = len(verdict.left_out)
+    counts_text = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+    omitted = tuple(
+        (Cell(text=gap.checkpoint if gap.step is None else str(gap.step), sort=gap.step), Cell(text="omitted"))
         + (Cell(text="–"),) * 3
-        for one in verdict.left_out
+        for gap in verdict.left_out
     )
     rows = tuple(
         (
-            Cell.count(one.step),
-            Cell(text=f"lost, or {one.cause}" if one.lost and one.cause else _state(one)),
-            Cell(text=numbers.number(first.get(one.step), "probability"), sort=first.get(one.step)),
-            Cell(text=_points(one.change, one.low, one.high), sort=one.change),
-            Cell.count(one.k),
+            Cell.count(claim.step),
+            Cell(text=f"lost, or {claim.cause}" if claim.lost and claim.cause else _state(claim)),
+            Cell(text=numbers.number(first.get(claim.step), "probability"), sort=first.get(claim.step)),
+            Cell(text=_points(claim.change, claim.low, claim.high), sort=claim.change),
+            Cell.count(claim.k),
         )
-        for one in verdict.steps
+        for claim in verdict.steps
     )
-    causes = sorted({one.cause for one in verdict.steps if one.lost and one.cause})
-    otherwise = f", though {' and '.join(map(CAUSES.__getitem__, causes))} may be why" if causes else ""
+    causes = sorted({claim.cause for claim in verdict.steps if claim.lost and claim.cause})
+    otherwise = f", perhaps because of {' and '.join(map(CAUSES.__getitem__, causes))}" if causes else ""
     return Table(
-        title=f"Every checkpoint: {told}",
+        title=f"Checkpoints: {counts_text}",
         columns=columns(numbers=("step", "pass@k", "pass@1", "lowest change (points)", "at k")),
-        rows=rows + gone,
-        note=f"Lost: pass@k surely fell at some k{otherwise}. Kept: at no k did it fall by more than "
-        f"{numbers.decimal(100 * MARGIN, 0)} points, {numbers.NINETY_FIVE} confidence. Open: neither is shown. "
-        "The change stands at the k where it is lowest against its error. Intervals and tests are for all checkpoints "
-        f"and k together.{_clear_but_open(verdict)}{_why_left_out(verdict)}",
+        rows=rows + omitted,
+        note=f"Lost: pass@k fell significantly at some k{otherwise}. Kept: pass@k fell by more than "
+        f"{numbers.decimal(100 * MARGIN, 0)} points at no k ({numbers.NINETY_FIVE} confidence). Open: neither is "
+        "shown. The change is at the k where it is lowest relative to its standard error. CIs and tests are "
+        f"simultaneous over all checkpoints and k.{_clear_but_open(verdict)}{_why_left_out(verdict)}",
         folded=True,
     )
 
 
 def _clear_but_open(verdict: Verdict) -> str:
-    """Why a checkpoint is open whose interval lies below 0."""
-    below = [(one.step, one.step) for one in verdict.steps if _state(one) == "open" and one.high < 0]
+    """Return why checkpoints are open although their CI is below 0; empty if there are none."""
+    below = [(claim.step, claim.step) for claim in verdict.steps if _state(claim) == "open" and claim.high < 0]
     level = next((claim.level for claim in verdict.claims if claim.name == A_CHECKPOINT), None)
     if not below or level is None:
         return ""
     return (
-        f" At {verdict.places_text(below)} the {numbers.NINETY_FIVE} interval lies below 0 and yet no loss is called: "
-        f"that takes a test at level {level:.2g} over problems like these, for its share of all false alarms, and one "
-        "on them alone."
+        f" At {verdict.places_text(below)} the {numbers.NINETY_FIVE} CI is below 0, but the checkpoint is open: a loss "
+        f"also requires a significant test over the population of problems, at level {level:.2g} (its share of the "
+        "false-alarm rate), and one over these problems only."
     )
 
 
 def _why_left_out(verdict: Verdict) -> str:
-    return "".join(f" Left out {one.checkpoint}: {one.why}." for one in verdict.left_out)
+    return "".join(f" {gap.checkpoint} is omitted: {gap.why}." for gap in verdict.left_out)
 
 
-def _state(one: StepClaim) -> str:
-    return "lost" if one.lost else "kept" if one.kept else "open"
+def _state(claim: StepClaim) -> str:
+    return "lost" if claim.lost else "kept" if claim.kept else "open"
 
 
 def _claims(verdict: Verdict) -> Table:
-    """Every claim that was asked for, with what speaks against it; the title counts those that hold."""
+    """Return a table of all claims with their tests and other explanations; the title counts those that hold."""
     held = sum(claim.holds for claim in verdict.claims)
     rows = tuple(
         (
@@ -180,15 +178,16 @@ def _claims(verdict: Verdict) -> Table:
         for claim in verdict.claims
     )
     return Table(
-        title=f"What was tested: {held} of {len(rows)} claims hold",
+        title=f"Tested claims: {held} of {len(rows)} hold",
         columns=(
             Column(name="claim", numeric=False),
             *columns(numbers=("holds", "p", "level", "size (points)")),
-            *columns("null hypothesis", "of", "what else, or why not"),
+            *columns("null hypothesis", "scope", "other explanation, or why not claimed"),
         ),
         rows=rows,
-        note="A claim holds where p, how likely such data are under the null hypothesis, is at most its level; each "
-        "test looks at all its k at once. The label rests on the first four and the last; the others are to be read.",
+        note="A claim holds if p, the probability of such data under the null hypothesis, is at most its level. Each "
+        "test covers all its k together. The label uses the first four claims and the last one; the others are "
+        "informative only.",
         folded=True,
     )
 
@@ -212,31 +211,33 @@ def _size(claim: Claim) -> str:
     return "–" if size.value is None else _points(size.value, size.low, size.high)
 
 
-#: Who says how many wrong answers a grader accepts, in words.
-_SOURCES = {"assumed": "assumed, nobody measured it", "given": "given with --guess-rate"}
+#: Source of the false-accept rate → text.
+_SOURCES = {"assumed": "assumed, not measured", "given": "from --guess-rate"}
 
 
-def _explanations(verdict: Verdict, found: Explanation) -> Table:
-    """What else would leave such data behind, and how much of the fall it would account for."""
-    source = _SOURCES.get(found.guess_source, found.guess_source)
-    least = "more than half" if found.guess_rate is None else share_text(found.guess_rate)
+def _explanations(verdict: Verdict, explanation: Explanation) -> Table:
+    """Return a table of other explanations of the fall, and the part of it that each accounts for."""
+    source = _SOURCES.get(explanation.guess_source, explanation.guess_source)
+    least = "more than half" if explanation.guess_rate is None else share_text(explanation.guess_rate)
     rows = [
-        ("wrong answers of the base that were accepted, none later: the least share that explains it", least),
-        ("the share that is reckoned with", f"{share_text(found.guess_rate_allowed)} ({source})"),
+        ("false accepts at the base only: smallest rate that explains the fall", least),
+        ("false-accept rate that the verdict allows for", f"{share_text(explanation.guess_rate_allowed)} ({source})"),
     ]
-    if found.format is not None:
-        most = found.format_most
-        beside = "" if most is None else f", up to {_of_fall(most)} if all of them were right"
-        rows.append(("samples cut off, not parsed or out of time", f"{_of_fall(found.format)} of the fall{beside}"))
-    if found.even_loss is not None:
-        rows.append(("the same share lost on every problem", f"{_of_fall(found.even_loss)} of the fall"))
+    if explanation.format is not None:
+        most = explanation.format_most
+        bound = "" if most is None else f", up to {_of_fall(most)} if all of them were correct"
+        part = f"{_of_fall(explanation.format)} of the fall{bound}"
+        rows.append(("samples truncated, unparsed or timed out in grading", part))
+    if explanation.even_loss is not None:
+        part = f"{_of_fall(explanation.even_loss)} of the fall"
+        rows.append(("the same share of correct samples lost on every problem", part))
     if verdict.size_given_label is not None:
         size = f"{numbers.points(verdict.size_given_label)} points"
-        rows.append(("the fall, with what only clear falls being called one adds taken away", size))
+        rows.append(("size of the fall, corrected for selection (only clear falls are called a loss)", size))
     return Table(
-        title="What else would explain it",
-        columns=columns("what", "how much"),
-        rows=tuple((Cell(text=what), Cell(text=how)) for what, how in rows),
+        title="Other explanations of the fall",
+        columns=columns("explanation", "amount"),
+        rows=tuple((Cell(text=name), Cell(text=amount)) for name, amount in rows),
         folded=True,
     )
 
@@ -246,28 +247,28 @@ def _of_fall(share: float) -> str:
 
 
 def _facts(verdict: Verdict) -> Table:
-    """What was compared with what, and where it fell."""
+    """Return a table of the compared samples, the bounds, and the place of the fall."""
     rows = [
         ("base", f"{numbers.plural(verdict.n_base, 'sample')} per problem"),
         (
             "late window",
-            f"{window_text(verdict)}, {numbers.plural(verdict.n_late, 'sample')} per problem in all",
+            f"{window_text(verdict)}, {numbers.plural(verdict.n_late, 'sample')} per problem in total",
         ),
     ]
     if verdict.least_change is not None:
-        least = f"{numbers.points(verdict.least_change)} points; above {numbers.points(-MARGIN)} is no loss"
+        least = f"{numbers.points(verdict.least_change)} points (no loss if above {numbers.points(-MARGIN)})"
         rows.append(("lowest one-sided 95\N{NO-BREAK SPACE}% bound over k", least))
     if verdict.n_minority_problems:
-        rows.append(("problems that show their modes", numbers.decimal(verdict.n_minority_problems, 0)))
+        rows.append(("problems with distinguishable modes", numbers.decimal(verdict.n_minority_problems, 0)))
     rows.append(("crossing", k_star_text(verdict.k_star, verdict.k_most)))
     if lost_coverage(verdict):
-        alarm = "at no single checkpoint" if verdict.detected_by is None else f"step {verdict.detected_by}"
-        rows.append(("detected by", alarm))
+        first_step = "no single checkpoint" if verdict.detected_by is None else f"step {verdict.detected_by}"
+        rows.append(("detected by", first_step))
         if verdict.decline_began is not None:
             rows.append(("decline began", decline_text(verdict.decline_began)))
     return Table(
-        title="What was compared",
-        columns=columns("what", "value"),
+        title="Compared samples and bounds",
+        columns=columns("quantity", "value"),
         rows=tuple((Cell(text=name), Cell(text=value)) for name, value in rows),
         note=_averaged(verdict),
         folded=True,
@@ -275,12 +276,12 @@ def _facts(verdict: Verdict) -> Table:
 
 
 def _averaged(verdict: Verdict) -> str:
-    """What is summed over the window and what is averaged, where it has several checkpoints."""
+    """Return what is pooled over the window and what is averaged; empty for a single checkpoint."""
     if len(verdict.window) < 2:
         return ""
     return (
-        "The tests take the samples of the window's checkpoints together; how far pass@k fell, the bound and k* are "
-        "means over its checkpoints, one by one."
+        "The tests pool the samples of all checkpoints of the window. The change of pass@k, the bound and k* are means "
+        "over its checkpoints."
     )
 
 
@@ -299,7 +300,7 @@ def _changes(verdict: Verdict) -> Table:
         title=f"pass@k of the base and of {window_text(verdict)}",
         columns=columns(numbers=("k", "base", "late", "change (points)")),
         rows=rows,
-        note=f"{late}Brackets: {numbers.NINETY_FIVE} interval over problems, paired, each k by itself.",
+        note=f"{late}Brackets: pointwise {numbers.NINETY_FIVE} CI over problems, paired.",
         folded=True,
     )
 
@@ -310,12 +311,12 @@ def _points(change: float, low: float | None, high: float | None) -> str:
 
 
 def _rates(rates: tuple[Rates, ...]) -> Table:
-    """What looks like lost modes and is none, per checkpoint; the title says the worst of it."""
+    """Return a table of the samples per checkpoint that may look like lost modes; the title has the largest rate."""
     shares = [share for rate in rates for share in _shares(rate)]
-    worst = max(share for share in shares if share is not None)
-    told = "none" if not worst else f"at most {numbers.percent(worst)}"
+    largest = max(share for share in shares if share is not None)
+    bound = "none" if not largest else f"at most {numbers.percent(largest)}"
     if None in shares:
-        told = f"{told} where known"
+        bound = f"{bound} where known"
     rows = tuple(
         (
             Cell.count(rate.step),
@@ -327,11 +328,11 @@ def _rates(rates: tuple[Rates, ...]) -> Table:
         for rate in rates
     )
     return Table(
-        title=f"Samples cut off, not parsed, ambiguous or out of time: {told}",
-        columns=columns(numbers=("step", "cut off", "not parsed", "ambiguous", "out of time")),
+        title=f"Samples truncated, unparsed, ambiguous or timed out: {bound}",
+        columns=columns(numbers=("step", "truncated", "unparsed", "ambiguous", "timed out")),
         rows=rows,
-        note="Such samples count as not correct, so a rise of these rates looks like a loss. One that was cut off "
-        "behind a boxed answer is none of them: it has answered, whether or not it would have taken that back.",
+        note="These samples count as not correct, so a rise of these rates looks like a loss. A sample that was "
+        "truncated after a boxed answer is not included, because it has an answer.",
         folded=True,
     )
 

@@ -117,7 +117,7 @@ def test_a_single_series_is_not_compared_and_not_named_in_every_sentence(page_of
 def test_a_base_alone_claims_no_change(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("grpo",), steps=(0,))
     card = page.headline.cards[0]
-    assert (card.reading, card.direction) == ("Nothing to compare with the base yet", "unknown")
+    assert (card.reading, card.direction) == ("No comparison with the base yet", "unknown")
     assert isinstance(page.headline.figure, Missing)
 
 

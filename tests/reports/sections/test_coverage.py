@@ -49,7 +49,7 @@ def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: 
     figure = curves(judged(context))
     assert figure.panels[0].marks == (Mark(label="k* = 2.0", x=2.0, low=1.5, high=4.0),)
     assert figure.panels[1].marks == ()
-    assert "grpo: k* = 2.0, 95\xa0% interval from 1.5 to beyond 4 (steps 20 to 30, averaged, against the base)." in (
+    assert "grpo: k* = 2.0, 95\xa0% CI from 1.5 to above 4 (steps 20 to 30, averaged, against the base)." in (
         figure.notes
     )
     assert "k* = 2.0" in figure.panels[0].description
@@ -58,7 +58,7 @@ def test_k_star_is_marked_with_its_interval_up_to_the_end_of_the_range(context: 
 def test_a_k_star_beyond_the_range_is_noted_and_not_drawn(context: Context) -> None:
     figure = curves(judged(context, k_star=Estimate(value=None, low=3.0, high=None)))
     assert figure.panels[0].marks == ()
-    assert any(note.startswith("grpo: k* lies beyond 4") for note in figure.notes)
+    assert any(note.startswith("grpo: k* is above 4") for note in figure.notes)
 
 
 def test_a_crossing_without_a_loss_may_be_chance_and_is_not_drawn(context: Context) -> None:

@@ -72,7 +72,7 @@ def test_without_a_fall_no_k_is_called_chosen(context_of: Callable[..., Context]
 def test_few_problems_are_too_few_to_tell_not_proof_of_no_change(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("iac",), n_problems=3)
     card = page.headline.cards[0]
-    assert (card.reading, card.direction) == ("pass@1 rose; too few problems (3) to tell about pass@4", "unclear")
+    assert (card.reading, card.direction) == ("pass@1 rose; too few problems (3) to decide about pass@4", "unclear")
     assert card.tiles[1].change == "too few problems to decide (−1.0 points over 3 problems)"
     coverage = section(page, "coverage")
     assert coverage.lead[0].endswith("and undecided with 3 problems for k = 4.")
@@ -98,7 +98,7 @@ def test_the_share_of_definition_2_1_is_a_tile_with_its_interval(context_of: Cal
     tiles = {tile.title: tile for tile in top.cards[0].tiles}
     assert tiles["over-sharpened (Definition 2.1)"].value == "80.0\xa0%"
     assert tiles["over-sharpened (Definition 2.1)"].change == ("of 5 problems, 95\xa0% CI 70.0\xa0% to 90.0\xa0%")
-    assert not any("as Definition 2.1 asks" in limit for limit in top.limits)
+    assert not any("which Definition 2.1 uses" in limit for limit in top.limits)
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_the_exact_change_stands_at_the_k_and_in_the_window_of_the_verdict(conte
     """GRPO: pass@4 goes from 0.80 to 0.70 at step 20 and 0.60 at step 30."""
     card = headline(with_exact(context)).cards[0]
     assert (
-        "Free of sampling noise, exact pass@4 changed by −15.0 points over steps 20 to 30, the mean of −10.0 at step "
+        "Without sampling noise: exact pass@4 changed by −15.0 points over steps 20 to 30, the mean of −10.0 at step "
         "20, −20.0 at step 30."
     ) in card.sentences
 
@@ -172,4 +172,4 @@ def test_the_exact_change_stands_at_the_k_and_in_the_window_of_the_verdict(conte
 def test_an_exact_change_of_a_part_of_the_window_is_not_the_verdicts(context: Context) -> None:
     card = headline(with_exact(context, without=(20,))).cards[0]
     (exact,) = [sentence for sentence in card.sentences if "exact" in sentence]
-    assert exact.startswith("Free of sampling noise, at the last checkpoint alone, exact pass@4 fell from 0.800")
+    assert exact.startswith("Without sampling noise: at the last checkpoint alone, exact pass@4 fell from 0.800")

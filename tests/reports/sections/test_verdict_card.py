@@ -94,7 +94,7 @@ def table(text: VerdictText, title: str) -> Table:
     return found
 
 
-def facts(text: VerdictText, title: str = "What was compared") -> dict[str, str]:
+def facts(text: VerdictText, title: str = "Compared samples and bounds") -> dict[str, str]:
     return {name: value for name, value, *_ in texts(table(text, title))}
 
 
@@ -103,7 +103,7 @@ def test_the_card_says_label_sentence_range_and_scope(context: Context) -> None:
     assert (text.title, text.mark, text.tone) == ("Coverage lost (over-sharpened)", "▼", "loss")
     assert text.sentence == VERDICT.sentence
     assert text.scope == (
-        "Range: k = 1 to 4. Nothing is said about larger k.",
+        "Range: k = 1 to 4. Larger k are not tested.",
         "Scope: one training seed; responses were graded by exact and math; 12 problems and the population they were "
         "sampled from.",
     )
@@ -126,8 +126,8 @@ def test_every_label_has_a_sign_beside_its_colour_and_reaches_as_far_as_its_sent
 
 
 def test_every_claim_stands_with_its_p_its_level_its_size_and_what_speaks_against_it(context: Context) -> None:
-    claims = table(said(context.source), "What was tested: 1 of 4 claims hold")
-    assert [column.name for column in claims.columns[5:]] == ["null hypothesis", "of", "what else, or why not"]
+    claims = table(said(context.source), "Tested claims: 1 of 4 hold")
+    assert [column.name for column in claims.columns[5:]] == ["null hypothesis", "scope", "other explanation, or why not claimed"]
     fell = "over problems like these, pass@k fell at no k"
     assert texts(claims) == [
         [FELL, "yes", "< 0.0001", "0.03", "−20.0 [−30.0, −10.0]", fell, LIKE_THESE, "guesses; cut-off samples"],
@@ -139,10 +139,10 @@ def test_every_claim_stands_with_its_p_its_level_its_size_and_what_speaks_agains
 
 
 def test_what_else_would_explain_it_is_told_in_shares(context: Context) -> None:
-    rows = facts(said(context.source), "What else would explain it")
-    assert [*rows.values()] == ["1.9 %", "0.5 % (assumed, nobody measured it)", "96\xa0% of the fall", "−18.0 points"]
+    rows = facts(said(context.source), "Other explanations of the fall")
+    assert [*rows.values()] == ["1.9 %", "0.5 % (assumed, not measured)", "96\xa0% of the fall", "−18.0 points"]
     never = Explanation(guess_rate=None, guess_rate_allowed=0.25, guess_source="known to the grader", even_loss=0.876)
-    rows = facts(said(context.source, explanation=never, size_given_label=None), "What else would explain it")
+    rows = facts(said(context.source, explanation=never, size_given_label=None), "Other explanations of the fall")
     assert [*rows.values()] == ["more than half", "25 % (known to the grader)", "88\xa0% of the fall"]
 
 
@@ -152,22 +152,22 @@ FIRST = {0: 0.25, 10: 0.4, 20: 0.3, 30: 0.5}
 @pytest.mark.parametrize(
     ("states", "title"),
     [
-        (("kept", "kept", "lost"), "1 lost something, 2 kept it"),
-        (("open", "kept", "lost"), "1 lost something, 1 kept it, 1 open"),
-        (("lost", "lost", "lost"), "3 lost something"),
+        (("kept", "kept", "lost"), "1 lost, 2 kept"),
+        (("open", "kept", "lost"), "1 lost, 1 kept, 1 open"),
+        (("lost", "lost", "lost"), "3 lost"),
     ],
 )
 def test_every_checkpoint_is_told_as_lost_kept_or_open(context: Context, states: tuple[str, ...], title: str) -> None:
     steps = tuple(step(number, state) for number, state in zip((10, 20, 30), states, strict=True))
     verdict = replace(VERDICT, steps=steps, n_problems=40)
     text = verdict_text(replace(context.series[0], verdict=verdict), FIRST)
-    rows = texts(table(text, f"Every checkpoint: {title}"))
+    rows = texts(table(text, f"Checkpoints: {title}"))
     assert [row[:2] for row in rows] == [[str(one.step), state] for one, state in zip(steps, states, strict=True)]
     assert rows[1][3:] == ["−1.0 [−3.0, +1.0]", "2"]
     guessed = replace(step(10, "lost"), cause="guessing")
-    told = table(said(context.source, label="guessing", steps=(guessed,)), "Every checkpoint")
+    told = table(said(context.source, label="guessing", steps=(guessed,)), "Checkpoints")
     assert texts(told)[0][:2] == ["10", "lost, or guessing"]
-    assert "though wrong answers that were accepted at the base may be why" in told.note
+    assert "perhaps because of wrong answers that were accepted at the base" in told.note
 
 
 def test_the_checkpoint_to_ship_is_the_one_that_is_recommended_with_those_as_good(context: Context) -> None:
@@ -182,17 +182,17 @@ def test_the_checkpoint_to_ship_is_the_one_that_is_recommended_with_those_as_goo
 
 def test_what_was_compared_and_where_it_fell(context: Context) -> None:
     rows = facts(said(context.source))
-    assert rows["problems that show their modes"] == "7"
+    assert rows["problems with distinguishable modes"] == "7"
     assert rows["base"] == "16 samples per problem"
-    assert rows["late window"] == "steps 10 to 30, 24 samples per problem in all"
-    assert rows["crossing"] == "k* = 2.5, 95\xa0% interval from 1.5 to beyond 4"
+    assert rows["late window"] == "steps 10 to 30, 24 samples per problem in total"
+    assert rows["crossing"] == "k* = 2.5, 95\xa0% CI from 1.5 to above 4"
     assert rows["detected by"] == "step 20"
-    assert rows["decline began"] == "step 5, 95\xa0% interval 0 to 12"
+    assert rows["decline began"] == "step 5, 95\xa0% CI 0 to 12"
 
 
 def test_what_is_averaged_is_said_where_the_window_has_several_checkpoints(context: Context) -> None:
     *_, basis, changes, _ = said(context.source).tables
-    assert "how far pass@k fell, the bound and k* are means over its checkpoints" in basis.note
+    assert "The change of pass@k, the bound and k* are means over its checkpoints" in basis.note
     assert changes.note.startswith("Late: the mean over these checkpoints.")
     *_, alone, changes, _ = said(context.source, window=(30,)).tables
     assert "means" not in alone.note
@@ -204,15 +204,15 @@ def test_what_is_averaged_is_said_where_the_window_has_several_checkpoints(conte
     [
         ("over_sharpened", "that do not show the loss"),
         ("over_sharpened", "a second training seed"),
-        ("over_sharpened_here", "Whether the population lost it too takes an audit of more problems"),
-        ("mode_collapse", "Falls of pass@k beyond k = 4 are not tested"),
+        ("over_sharpened_here", "To test the population too, audit more problems"),
+        ("mode_collapse", "This audit does not test pass@k above k = 4"),
         ("no_loss", "a fall at k above 4, which this audit does not test"),
-        ("no_loss", "less than 2 points is not excluded"),
+        ("no_loss", "does not exclude a fall of less than 2 points"),
         ("degraded", "a second training seed"),
         ("format", "audit again with a larger --max-tokens, or grade again with oversharp regrade"),
-        ("guessing", "a measured rate of false accepts of this grader below 1.9 %, given with --guess-rate"),
-        ("lost_at_steps", "the same audit with a larger --n draws them"),
-        ("inconclusive", "500 problems, 256 samples each and 1\u202f024 of the base, find a fall of 5.0 points"),
+        ("guessing", "a measured false-accept rate of this grader below 1.9 % (pass it with --guess-rate)"),
+        ("lost_at_steps", "run the same audit with a larger --n"),
+        ("inconclusive", "500 problems with 256 samples each (base: 1\u202f024) detect a fall of 5.0 points"),
     ],
 )
 def test_every_label_says_what_would_change_it(context: Context, label: VerdictLabel, what: str) -> None:
@@ -224,7 +224,7 @@ def test_every_label_says_what_would_change_it(context: Context, label: VerdictL
 def test_an_audit_that_is_large_enough_is_not_asked_for_again(context: Context) -> None:
     small = Remedy(drop=0.05, n_problems=12, n=8, n_base=8, tokens=1e4)
     text = said(context.source, label="inconclusive", remedy=small).overturn
-    assert text.startswith("a larger audit: one of this size finds a fall of 5.0 points in 80\xa0% of cases")
+    assert text.startswith("a larger audit: this size detects a fall of 5.0 points with 80\xa0% power")
     assert said(context.source, label="inconclusive", remedy=None).overturn.startswith("more problems or more samples")
     assert said(context.source, label="no_verdict").overturn == ""
 
@@ -246,10 +246,10 @@ def test_changes_keep_their_interval_or_have_none_and_sort_by_number(context: Co
 
 def test_the_worst_rate_stands_in_the_title(context: Context) -> None:
     rates = said(context.source).tables[-1]
-    assert rates.title == "Samples cut off, not parsed, ambiguous or out of time: at most 12.5\xa0%"
+    assert rates.title == "Samples truncated, unparsed, ambiguous or timed out: at most 12.5\xa0%"
     assert texts(rates)[1] == ["30", "12.5\xa0%", "0.0\xa0%", "5.0\xa0%", "0.0\xa0%"]
     quiet = said(context.source, rates=(replace(VERDICT.rates[0], not_parsed=0.0),)).tables[-1]
-    assert quiet.title.endswith("out of time: none")
+    assert quiet.title.endswith("timed out: none")
 
 
 def test_a_store_from_before_verdicts_says_how_to_get_one(page: Page) -> None:
@@ -271,10 +271,10 @@ def test_the_verdict_heads_its_card_and_its_tables_are_folded(context: Context) 
     order = (
         "</span> Coverage lost (over-sharpened)</h3>",
         VERDICT.sentence,
-        "What would change this:",
-        "What was tested",
+        "Would change this verdict:",
+        "Tested claims",
     )
-    below = ("pass@1 rose while pass@4 fell", "What this cannot tell you")
+    below = ("pass@1 rose while pass@4 fell", "Limits of this report")
     places = [html.index(text) for text in (*order, *below)]
     assert places == sorted(places)
     assert all(table.folded for table in page.headline.cards[0].verdict.tables)
@@ -293,11 +293,11 @@ def test_a_checkpoint_that_is_open_below_0_says_why_and_one_that_was_left_out_ha
     below = replace(step(20, "open"), high=-0.002)
     gone = LeftOut(checkpoint="checkpoint-60", step=None, why="cut short")
     steps, left_out = (below, step(40, "open")), (gone,)
-    told = table(said(context.source, steps=steps, left_out=left_out, claims=(at_level,)), "Every checkpoint")
-    assert told.title == "Every checkpoint: 2 open, 1 left out"
-    assert texts(told)[-1] == ["checkpoint-60", "left out", "–", "–", "–"]
-    assert "At step 20 the 95\N{NO-BREAK SPACE}% interval lies below 0 and yet no loss is called" in told.note
+    told = table(said(context.source, steps=steps, left_out=left_out, claims=(at_level,)), "Checkpoints")
+    assert told.title == "Checkpoints: 2 open, 1 omitted"
+    assert texts(told)[-1] == ["checkpoint-60", "omitted", "–", "–", "–"]
+    assert "At step 20 the 95\N{NO-BREAK SPACE}% CI is below 0, but the checkpoint is open" in told.note
     assert "level 0.005" in told.note
-    assert told.note.endswith("Left out checkpoint-60: cut short.")
-    plain = table(said(context.source, steps=(step(40, "open"),), claims=(at_level,)), "Every checkpoint")
-    assert "yet no loss" not in plain.note
+    assert told.note.endswith("checkpoint-60 is omitted: cut short.")
+    plain = table(said(context.source, steps=(step(40, "open"),), claims=(at_level,)), "Checkpoints")
+    assert "but the checkpoint is open" not in plain.note
