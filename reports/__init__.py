@@ -1,6 +1,6 @@
 """Build the report: one self-contained HTML file from an audit's store.
 
-``import oversharp.reports`` is light: matplotlib, seaborn and Jinja2 load when a report is built.
+``import oversharp.reports`` is fast: it does not import matplotlib, seaborn and Jinja2 until a report is built.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-#: Marker of a report, and the number of leading bytes to search for it.
+#: Text that identifies an HTML file as a report, and the number of leading bytes to search for it.
 _TITLE, _HEAD_BYTES = b"<title>Over-sharpening report", 4096
 
 
@@ -27,16 +27,18 @@ def build_report(
     """Write the HTML report of ``series`` to ``out_path``, atomically. The same store gives the same bytes.
 
     Args:
-        series: Names of the series. Default: every audited series of the store. Series that were sampled or graded
-            differently are not compared and the report lists the differences; if they are named here, that is an error.
-        allow: Compare such series anyway, with a note.
+        series: Names of the series. Default: every audited series of the store. If series were sampled or graded
+            differently, the report lists the differences and does not compare them. If you name such series here, an
+            error is raised instead.
+        allow: Compare series that were sampled or graded differently, and add a note.
         replace: Overwrite a file that is not a report.
         brief: Omit the sections on mechanisms and methods.
-        memory_gib: Memory limit of the queries, see ``Store.bound_memory``.
+        memory_gib: Memory limit of the database queries; see ``Store.bound_memory``.
 
     Raises:
         ConfigError: ``out_path`` is the store, or a file that is not a report (without ``replace``).
-        StoreError: the store cannot be read, has no such audit, or the named series differ in more than training.
+        StoreError: the store cannot be read or has no such audit, or the named series were sampled or graded
+            differently.
     """
     from oversharp.diagnostics.measures import all_measures
     from oversharp.diagnostics.store import Store
@@ -84,5 +86,5 @@ def _is_report(path: Path) -> bool:
     return not head or _TITLE in head
 
 
-if __name__ == "reports":  # a second copy of every class
+if __name__ == "reports":  # this import would create a second copy of every class
     raise ImportError("import oversharp.reports instead of reports")

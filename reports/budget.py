@@ -1,4 +1,4 @@
-"""Decomposition of a change of pass@k: figure and sentence from the measure ``change_budget`` at the last step."""
+"""Decomposition of a change of pass@k into causes: figure and sentence from the measure ``change_budget``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oversharp.reports.wording import float_or_none
 
 MEASURE = "change_budget"
 TITLE = "Decomposition of the change"
-#: Part → label of its bar.
+#: Scope of the measure, which is a part of the change → label of its bar.
 NAMES: Mapping[str, str] = MappingProxyType(
     {
         "cut_off": "truncated",
@@ -33,14 +33,17 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "unexplained": "unexplained",
     }
 )
-#: Smallest bar to draw, in percentage points; the table has the others.
+#: Size of the smallest bar in the figure, in percentage points. The table lists smaller parts too.
 _LEAST = 0.05
 _MOST_PANELS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Decomposition of the change of pass@``k`` at the last checkpoint; ``unknown`` has reasons for missing parts."""
+    """Decomposition of the change of pass@``k`` at the last checkpoint.
+
+    ``unknown`` is part → reason why its value is missing.
+    """
 
     series: SeriesSource
     k: int
@@ -50,7 +53,10 @@ class Budget:
 
 
 def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> Budget | None:
-    """Return the decomposition at the last checkpoint, at ``k`` or the largest k; None if the store has none."""
+    """Return the decomposition at the last checkpoint that the verdict compares; None if the store has none.
+
+    ``k`` defaults to the largest k.
+    """
     findings = context.source.findings
     at = (findings["measure"] == MEASURE) & (findings["series"] == series.name)
     step = _last_compared_step(series)
@@ -76,7 +82,7 @@ def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> B
 
 
 def _last_compared_step(series: SeriesSource) -> int:
-    """Return the last step of the verdict's window, so that both are about the same steps."""
+    """Return the last step of the verdict's window, or the last step if there is no verdict."""
     verdict = series.verdict
     return verdict.window[-1] if verdict is not None and verdict.window else series.last_step
 
@@ -92,7 +98,7 @@ def _part(scope: str, value: float, low: float | None, high: float | None) -> Wa
 
 
 def budget_sentence(context: Context, series: SeriesSource) -> str:
-    """Return one sentence on the significant parts of the change at the largest k; empty without any."""
+    """Return one sentence on the significant parts of the change at the largest k, or "" if none is significant."""
     budget = budget_of(context, series)
     if budget is None:
         return ""
@@ -110,7 +116,10 @@ def _points(value: float) -> str:
 
 
 def budget_figure(context: Context) -> Figure | None:
-    """Return the decomposition figure: pass@1 and the largest k of one series, or the largest k of each series."""
+    """Return the figure of the decomposition; None without one.
+
+    A single series has two panels, pass@1 and pass@k at its largest k. Several series have one panel each.
+    """
     if len(context.series) == 1:
         budgets = [budget_of(context, context.series[0], k) for k in (1, None)]
     else:
@@ -123,9 +132,9 @@ def budget_figure(context: Context) -> Figure | None:
         figure_id="budget",
         title=TITLE,
         caption=(
-            "Parts of the change of pass@k from the base to the last checkpoint. Each bar begins where the one above "
-            "ends, and the parts add up to the whole. Thin lines: simultaneous "
-            f"{numbers.NINETY_FIVE} CIs of all parts of one panel; their coverage is lower where two causes affect the "
+            "Decomposition of the change of pass@k from the base to the last checkpoint. Each bar starts where the bar "
+            "above it ends. The parts add up to the whole change. Thin lines: simultaneous "
+            f"{numbers.NINETY_FIVE} CIs of all parts of one panel. Their coverage is lower if two causes affect the "
             "same problems. Pale: the CI contains 0. A part is a counterfactual difference, not a cause in training "
             "(see oversharp explain change_budget)."
         ),
@@ -152,7 +161,7 @@ def _panel(budget: Budget, *, is_alone: bool) -> Waterfall:
 
 
 def _notes(shown: Sequence[Budget]) -> tuple[str, ...]:
-    """Return one note per unknown part and reason."""
+    """Return one note for each part without a value and each reason."""
     reasons = {(part, why): None for budget in shown for part, why in budget.unknown.items()}
     return tuple(f"Unknown: {NAMES[part]} ({why})." for part, why in reasons)
 

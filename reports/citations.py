@@ -1,4 +1,4 @@
-"""Key to the paper letters [A], [B], [C]; each section that cites a paper ends with it."""
+"""References of the papers that the report cites as [A], [B] and [C]. A section that cites them ends with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAPERS = {
 
 
 def references(letters: str = "ABC") -> tuple[str, ...]:
-    """Return the reference of each of ``letters``.
+    """Return the references of these papers.
 
     >>> references("A")
     ('[A] When Sharpening Becomes Collapse, arXiv 2601.15609',)
@@ -23,7 +23,7 @@ def references(letters: str = "ABC") -> tuple[str, ...]:
 
 
 def with_sources(section: Section) -> Section:
-    """Add the references that the section's own text cites; texts of models and problems are ignored."""
+    """Add the references that the section cites. Letters in responses and problems are ignored."""
     text = "\n".join((*section.lead, *(words for block in section.blocks for words in _words(block))))
     letters = "".join(letter for letter in PAPERS if f"[{letter}]" in text)
     return replace(section, sources=section.sources or references(letters))

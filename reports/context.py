@@ -18,7 +18,7 @@ from oversharp.reports.wording import Change, float_or_none, known_findings
 
 
 def group_missing(made: Sequence[Block]) -> tuple[Block, ...]:
-    """Return blocks with data in the given order, then missing ones, one block per distinct reason."""
+    """Return blocks with data in the given order, then one block per reason for the blocks without data."""
     figures = tuple(block for block in made if not isinstance(block, Missing))
     by_reason: dict[tuple[tuple[str, ...], str, str], list[str]] = {}
     for block in made:
@@ -35,7 +35,7 @@ def group_missing(made: Sequence[Block]) -> tuple[Block, ...]:
 class Context:
     """Input of the section builders: findings, installed measures, single problems, and kernels by series.
 
-    ``allow``: compare series even if they were audited with different settings.
+    ``allow`` permits the comparison of series that were audited with different settings.
     """
 
     source: Source
@@ -46,16 +46,16 @@ class Context:
 
     @property
     def series(self) -> tuple[SeriesSource, ...]:
-        """Audited series, in colour order."""
+        """Audited series. Their order determines their colours."""
         return self.source.series
 
     @property
     def comparable_context(self) -> Context:
-        """The same context with only the series that may be compared."""
+        """Context with only the series that are comparable (``select_comparable``)."""
         return replace(self, source=replace(self.source, series=select_comparable(self.series)))
 
     def block(self, name: str) -> Figure | Constant | Missing:
-        """Return the figure of measure ``name``, or the reason why there is none."""
+        """Return the figure of the measure ``name``, or a block with the reason why there is none."""
         measure = self.measures.get(name)
         if measure is None:
             count = len(self.source.findings[self.source.findings["measure"] == name])
@@ -68,16 +68,16 @@ class Context:
         return measure_block(self.source, measure)
 
     def blocks(self, names: Sequence[str]) -> tuple[Block, ...]:
-        """Return figures in the given order, then missing ones, one block per distinct reason."""
+        """Return the figures of these measures, then one block per reason for all measures without a figure."""
         return group_missing([self.block(name) for name in names])
 
     def in_section(self, section: MeasureSection, *, without: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the measures that declare ``section``, by rank and name, except those ``without``."""
+        """Return the measures of a section, ordered by rank and name. ``without`` lists measures to omit."""
         measures = [m for m in self.measures.values() if m.section == section and m.name not in without]
         return tuple(measure.name for measure in sorted(measures, key=lambda measure: (measure.rank, measure.name)))
 
     def pass_change(self, series: SeriesSource, k: int, *, exact: bool = False) -> Change | None:
-        """Return pass@k of base and last checkpoint with the paired difference; None if one is unknown."""
+        """Return pass@k of base and last checkpoint and their paired difference; None if a value is unknown."""
         name = "pass_at_k_exact" if exact else "pass_at_k"
         before = self.source.value_at(name, series.name, series.base_step, k=k)
         after = self.source.value_at(name, series.name, series.last_step, k=k)
@@ -94,14 +94,14 @@ class Context:
         )
 
     def inference_ks(self, series: SeriesSource, *, exact: bool = False) -> tuple[int, ...]:
-        """Return the values of k with a paired interval at the last checkpoint, ascending."""
+        """Return the values of k that have a paired CI at the last checkpoint, ascending."""
         name = "pass_at_k_exact_delta" if exact else "pass_at_k_delta"
         rows = known_findings(self.source.findings, name, series=series.name)
         rows = rows[(rows["step"] == series.last_step) & rows["low"].notna() & rows["high"].notna()]
         return tuple(sorted(int(k) for k in rows["k"].dropna().unique()))
 
     def known_ks(self, series: SeriesSource) -> tuple[int, ...]:
-        """Return the values of k with a pass@k at base and last checkpoint, ascending."""
+        """Return the values of k that have a pass@k at base and last checkpoint, ascending."""
         rows = known_findings(self.source.findings, "pass_at_k", series=series.name)
         base, last = (set(rows.loc[rows["step"] == s, "k"].dropna()) for s in (series.base_step, series.last_step))
         return tuple(sorted(int(k) for k in base & last))
@@ -112,12 +112,12 @@ class Context:
         return None if row is None else float(row["value"])
 
     def ends(self, series: SeriesSource, measure: str) -> tuple[float, float] | None:
-        """Return the values of a measure without k at base and last checkpoint, None if one is unknown."""
+        """Return the values of a measure without k at base and last checkpoint; None if either is unknown."""
         base, last = (self.level(series, measure, step) for step in (series.base_step, series.last_step))
         return None if base is None or last is None else (base, last)
 
     def with_series_name(self, series: SeriesSource, sentence: str) -> str:
-        """Return ``sentence``, prefixed with the series name if the report has several series."""
+        """Return ``sentence``. If the report has several series, prefix it with the name of the series."""
         if len(self.series) > 1:
             return f"{series.name}: {sentence}"
         return sentence if sentence.startswith(("pass@", "k*")) else sentence[0].upper() + sentence[1:]
@@ -126,7 +126,8 @@ class Context:
 def problems_of_tasks(source: Source) -> str:
     """Return the number of problems and their tasks: "64 problems of math".
 
-    Imported samples without a task are stored under the name of their series, which is not shown.
+    The task of imported samples may be unknown. The store then has the name of their series as the task, which is
+    omitted here.
     """
     tasks = sorted(
         {str(task) for task in source.problems["task"]}

@@ -1,21 +1,21 @@
-"""Number formats: minus signs, fixed decimals per unit, differences of probabilities in percentage points."""
+"""Format numbers for readers: minus signs, decimals by unit, differences of probabilities in percentage points."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Text for an unknown value.
+#: Text in place of an unknown value.
 UNKNOWN = "unknown"
 MINUS = "\N{MINUS SIGN}"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 NINETY_FIVE = "95\N{NO-BREAK SPACE}%"
 _COUNTED = frozenset({"problems", "samples"})
-_LEAST_P = 0.0001  # smallest p-value with four decimals
-_TINY, _HUGE = 1e-3, 1e6  # use powers of ten outside this range
+_LEAST_P = 0.0001  # smaller p-values are printed as a bound, because they have four decimals
+_TINY, _HUGE = 1e-3, 1e6  # numbers outside this range are printed as powers of ten
 
 
 def decimal(value: float, decimals: int, *, signed: bool = False) -> str:
-    """Return ``value`` with ``decimals`` decimals; a value that rounds to zero has no sign.
+    """Return ``value`` with ``decimals`` decimals. A value that rounds to zero has no sign.
 
     >>> decimal(-0.1084, 3)
     '−0.108'
@@ -33,7 +33,7 @@ def decimal(value: float, decimals: int, *, signed: bool = False) -> str:
 
 
 def is_probability(unit: str) -> bool:
-    """Return whether a unit is a probability or a share, between 0 and 1.
+    """Return whether values of this unit are probabilities or shares, between 0 and 1.
 
     >>> is_probability("probability"), is_probability("share of modes"), is_probability("nats")
     (True, True, False)
@@ -42,7 +42,7 @@ def is_probability(unit: str) -> bool:
 
 
 def number(value: float | None, unit: str) -> str:
-    """Return ``value`` with the decimals of its unit; a dash for unknown.
+    """Return ``value`` with the decimals of its unit, or a dash for None.
 
     >>> number(0.26789, "probability"), number(1.094, "nats"), number(7.0, "problems"), number(None, "nats")
     ('0.268', '1.094', '7', '–')
@@ -66,7 +66,7 @@ def number(value: float | None, unit: str) -> str:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value for a sentence; small ones as a bound, never as zero.
+    """Return a p-value for a sentence. A small p-value is printed as a bound, never as zero.
 
     >>> p_text(0.0373), p_text(3e-7)
     ('p = 0.0373', 'p < 0.0001')
@@ -76,7 +76,7 @@ def p_text(p: float) -> str:
 
 
 def interval(low: float | None, high: float | None, unit: str) -> str:
-    """Return ``[0.231, 0.305]``, or "" without an interval."""
+    """Return an interval as text, such as ``[0.231, 0.305]``; "" without bounds."""
     if low is None or high is None:
         return ""
     return f"[{number(low, unit)}, {number(high, unit)}]"
@@ -123,7 +123,7 @@ def percent_interval(low: float | None, high: float | None) -> str:
 
 
 def plural(count: int, noun: str, plural_noun: str | None = None) -> str:
-    """Return a count with its noun; ``plural_noun`` is an irregular plural.
+    """Return a count with its noun in singular or plural. Pass ``plural_noun`` for an irregular plural.
 
     >>> plural(1, "problem"), plural(0, "entry", "entries")
     ('1 problem', '0 entries')
@@ -132,7 +132,7 @@ def plural(count: int, noun: str, plural_noun: str | None = None) -> str:
 
 
 def format_brief(value: float) -> str:
-    """Return a number of unknown unit with few digits; tiny and huge ones as a power of ten.
+    """Return a number of unknown unit with few digits. Tiny and huge numbers are powers of ten.
 
     >>> format_brief(2e-4), format_brief(0.25), format_brief(-1234.5), format_brief(0.0), format_brief(3e7)
     ('2.0e−4', '0.25', '−1234', '0', '3.0e7')
@@ -144,7 +144,7 @@ def format_brief(value: float) -> str:
 
 
 def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
-    """Return ``ks`` as text; runs of consecutive ``audited`` values become "a to b".
+    """Return "k = " and the values ``ks``. Consecutive values of ``audited`` are joined as "a to b".
 
     >>> k_range([1], [1, 8]), k_range([8, 16, 32], [1, 8, 16, 32]), k_range([1, 2, 64], [1, 2, 4, 64])
     ('k = 1', 'k = 8 to 32', 'k = 1, 2 and 64')
@@ -153,7 +153,7 @@ def k_range(ks: Sequence[int], audited: Sequence[int]) -> str:
 
 
 def ranges(values: Sequence[int], audited: Sequence[int]) -> str:
-    """Return ``values`` as text; runs of consecutive ``audited`` values become "a to b".
+    """Return ``values`` as text. Consecutive values of ``audited`` are joined as "a to b".
 
     >>> ranges([20, 120, 140, 160], [20, 40, 120, 140, 160])
     '20 and 120 to 160'
@@ -172,7 +172,7 @@ def ranges(values: Sequence[int], audited: Sequence[int]) -> str:
 
 
 def listing(parts: tuple[str, ...], *, last: str = "and") -> str:
-    """Join parts with commas, and the last one with ``last``.
+    """Join parts with commas, and the last part with the word ``last``.
 
     >>> listing(("a", "b", "c"))
     'a, b and c'

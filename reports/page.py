@@ -1,4 +1,4 @@
-"""Build the page record of a report, in reading order, without HTML."""
+"""Build the page record of a report: its sections in reading order, without HTML."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from oversharp.reports.sections.measures import (
 from oversharp.reports.sections.method import method
 from oversharp.reports.sections.training import training
 
-#: Axis label of a figure, and panel, label and points of each line.
+#: Content of a figure, to detect duplicates: axis label, and panel, label and points of each line.
 _Points = tuple[object, ...]
-#: Sections in reading order: the brief, then those that are folded.
-#: A section that does not apply (such as a comparison of one series) returns None.
+#: Functions that build the sections, in reading order: BRIEF is visible, later sections are folded. A function returns
+#: None if its section does not apply, such as a comparison for a single series.
 BRIEF: tuple[Callable[[Context], Section | None], ...] = (problems, health)
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     coverage,
@@ -71,9 +71,9 @@ def load_page(
     allow: bool = False,
     brief: bool = False,
 ) -> Page:
-    """Build the page of ``store``; ``brief`` omits mechanisms and methods.
+    """Build the page of ``store``. ``brief`` omits the sections on mechanisms and methods.
 
-    Raises ``StoreError`` if the named ``series`` differ in more than training, unless ``allow``.
+    Raises ``StoreError`` if the named ``series`` were audited with different settings, unless ``allow`` is set.
     """
     context = read_context(store, measures, store_name=store_name, store_link=store_link, series=series)
     if series is not None and not allow and (differences := find_differences(select_comparable(context.series))):
@@ -93,7 +93,7 @@ def read_context(
     store_link: str | None = None,
     series: tuple[str, ...] | None = None,
 ) -> Context:
-    """Read everything that sections need. Raise ``StoreError`` if one of ``series`` has no audit."""
+    """Read the data of all sections. Raise ``StoreError`` if one of ``series`` has no audit."""
     source = read_source(store, store_name, series, store_link=store_link)
     return Context(
         source=source,
@@ -119,7 +119,7 @@ def _figures(blocks: Sequence[Block]) -> Iterator[Figure]:
 
 
 def build_page(context: Context, *, brief: bool = False) -> Page:
-    """Build the page from its context. Pure."""
+    """Build the page from its context, without access to the store."""
     opened = _build_sections(BRIEF, context)
     sections = without_twins((*opened, *(() if brief else _build_sections(SECTIONS, context))))
     return Page(
@@ -142,9 +142,9 @@ def _subtitle(source: Source) -> str:
 
 
 def without_twins(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Return the sections with only the first of the figures that have the same points and unit.
+    """Return the sections without duplicate figures: figures with the points and unit of an earlier figure.
 
-    Complementary shares (1 − y, such as kept and lost) are duplicates too.
+    Complementary shares (1 − y, such as kept and lost) are duplicates too. A sentence replaces a duplicate.
     """
     seen: dict[_Points, str] = {}
     return tuple(
@@ -162,9 +162,11 @@ def _replace_twin(block: Block, seen: dict[_Points, str]) -> Block:
     if same is None and (other is None or block.y_range != (0.0, 1.0)):
         seen[points] = block.title
         return block
-    same_points = f"the points of «{same}»" if same is not None else f"1 minus the points of «{other}»"
+    same_points = f"those of «{same}»" if same is not None else f"1 minus those of «{other}»"
     return Constant(
-        title=block.title, text=f"{block.caption} These are {same_points} and are not drawn again.", table=block.table
+        title=block.title,
+        text=f"{block.caption} The values are {same_points}, so there is no second figure.",
+        table=block.table,
     )
 
 

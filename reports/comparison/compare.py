@@ -1,6 +1,6 @@
 """Compare series at their last checkpoints, at the same step, and at matched pass@1.
 
-Matched pass@1 because a comparison at the same step favours slow learners.
+A comparison at the same step favours series that learn slowly. A comparison at matched pass@1 does not.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from oversharp.reports.wording import known_findings
 
 LEVELS = 4
 TITLE = "Series side by side"
-BASES = "The series start from different bases: late differences may have existed from the start."
-REPAIRED = "interpolated weights that end at a trained checkpoint; not compared with other series at that checkpoint."
-SEEDS = "One training seed each: a difference between series is not yet a difference between methods."
+BASES = "The series start from different bases, so differences at the end may have existed at the start."
+REPAIRED = "interpolated weights up to a trained checkpoint; not compared with other series at that checkpoint."
+SEEDS = "Each series has one training seed, so a difference between series may not be a difference between methods."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +51,15 @@ class MatchedLevel:
 
 
 def compare(context: Context) -> Section | None:
-    """Return the comparison section; None for one series. Series with different audit settings are not compared."""
+    """Return the comparison section; None for a single series.
+
+    If audit settings differ, the section lists the differences instead of comparing.
+    """
     if len(context.series) < 2:
         return None
     context = context.comparable_context
     if len(context.series) < 2:
-        return None  # the same samples under several verifiers: cards and Sample health show the differences
+        return None  # several verifiers graded the same samples; verdict cards and Sample health show the differences
     differences = find_differences(context.series)
     if differences and not context.allow:
         return _differences_section(context, differences)
@@ -114,13 +117,13 @@ def _trajectory(context: Context, series: SeriesSource, k: int, *, exact: bool) 
 
 
 def _common_k(context: Context, *, exact: bool) -> int | None:
-    """Return the largest k > 1 that every series has, within the range of inference if known."""
+    """Return the largest k > 1 that every series has. If some k have CIs, only these are used."""
     name = "pass_at_k_exact" if exact else "pass_at_k"
     shared: set[int] | None = None
     for series in context.series:
         rows = known_findings(context.source.findings, name, series=series.name)
         ks = {int(k) for k in rows["k"].dropna()}
-        # exact values are compared in the same range as sampled ones: pass@k saturates at the largest k
+        # exact values use the same k as sampled ones: at very large k, pass@k saturates and does not differ
         inference = set(context.inference_ks(series) or context.inference_ks(series, exact=exact))
         ks = ks & inference if inference else ks
         shared = ks if shared is None else shared & ks
@@ -129,7 +132,7 @@ def _common_k(context: Context, *, exact: bool) -> int | None:
 
 
 def _path(context: Context, series: SeriesSource, k: int, *, exact: bool) -> pd.DataFrame:
-    """Return columns ``p1`` and ``pk`` indexed by step, where both are known."""
+    """Return a frame indexed by step with columns ``p1`` (pass@1) and ``pk`` (pass@k), for steps that have both."""
     values = {"p1": _trajectory(context, series, 1, exact=exact), "pk": _trajectory(context, series, k, exact=exact)}
     return pd.DataFrame(values).dropna().sort_index()
 
@@ -241,8 +244,8 @@ def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
     return Figure(
         figure_id="compare-steps",
         title=title,
-        caption="At the same step, a series that learns more slowly has lost less; the comparison at matched pass@1 "
-        f"below removes that effect. Band: {numbers.NINETY_FIVE} CI over problems.",
+        caption="At the same step, a series that learns more slowly has usually lost less. The comparison at matched "
+        f"pass@1 below removes that effect. Band: {numbers.NINETY_FIVE} CI over problems.",
         x_label=STEP_LABEL,
         y_label=f"{kind}pass@k (probability)",
         panels=tuple(panels),
@@ -307,6 +310,6 @@ def _matched_table(context: Context, matched: tuple[MatchedLevel, ...], k: int, 
         title=f"{'Exact pass' if exact else 'pass'}@{k} at matched pass@1",
         columns=(Column(name="pass@1"), *(Column(name=name) for name in names), *last),
         rows=tuple(rows),
-        note="Values where each series first reaches that pass@1, interpolated between checkpoints; no CI.",
+        note="pass@k of each series where it first reaches that pass@1, interpolated between checkpoints. No CIs.",
         narrow=True,
     )

@@ -38,14 +38,14 @@ from oversharp.reports.records import (
 
 TITLE = "Objectives over seeds"
 LIMITS = (
-    "CIs in this section are Student's t over training seeds: they cover the variation between runs of the same "
-    f"objective, on these problems and from this base. They need at least {LEAST_SEEDS} seeds: fewer runs may all miss "
-    "a collapse that happens in one run of four."
+    "CIs in this section are Student's t intervals over training seeds. They cover the variation between runs of the "
+    f"same objective, on these problems and from this base. They need at least {LEAST_SEEDS} seeds: with fewer runs, "
+    "a collapse that happens in one run of four may be missed."
 )
 
 
 def over_seeds(context: Context) -> Section | None:
-    """Return the section; None unless two series have a seed in their name and were audited with equal settings."""
+    """Return the section; None unless two series have a seed in their name and equal audit settings."""
     context = context.comparable_context
     chosen = objectives(context.series)
     if not chosen or (find_differences(context.series) and not context.allow):
@@ -70,7 +70,7 @@ def _seeds_sentence(chosen: Sequence[SeededObjective]) -> str:
         for objective in chosen
     )
     bases = {run.base_id for run in _runs(chosen)}
-    start = "all from one base" if len(bases) == 1 else "from different bases, so that not only the objectives differ"
+    start = "all from one base" if len(bases) == 1 else "from different bases, so more than the objective differs"
     return f"{numbers.listing(parts)}, {start}."
 
 
@@ -119,7 +119,7 @@ def _difference_sentence(first: SeededObjective, second: SeededObjective, quanti
 
 
 def _missing_seeds_notes(context: Context, chosen: Sequence[SeededObjective]) -> tuple[str, ...]:
-    """Return notes on series without a seed, and on seeds that some objectives lack, perhaps because runs failed."""
+    """Return notes on series without a seed in their name, and on seeds that some objectives lack."""
     names = {run.name for run in _runs(chosen)}
     others = tuple(series.name for series in context.series if series.name not in names)
     unnamed = (f"Not in this section, because the name has no seed: {numbers.listing(others)}.",) if others else ()
@@ -128,8 +128,8 @@ def _missing_seeds_notes(context: Context, chosen: Sequence[SeededObjective]) ->
     return (
         *unnamed,
         *(
-            f"{name} lacks {numbers.plural(len(missing), 'seed')} that others have ({', '.join(map(str, missing))}): "
-            "if that run failed, the means omit a failure."
+            f"{name} lacks {numbers.plural(len(missing), 'seed')} that others have ({', '.join(map(str, missing))}). "
+            "If that run failed, the means omit the failure."
             for name, missing in lacking
             if missing
         ),
@@ -167,7 +167,7 @@ def _unit_suffix(quantity: Quantity) -> str:
 
 
 def _mean_cells(made: Sequence[Quantity], values: Mapping[str, Mapping[int, float | None]], n: int) -> tuple[Cell, ...]:
-    """Return means with CIs, and the number of seeds if fewer than ``n`` have the value."""
+    """Return a cell per quantity with mean and CI. If fewer than ``n`` seeds have a value, it shows their number."""
     cells = []
     for q in made:
         over = q.mean(values[q.title])
@@ -181,8 +181,8 @@ def _intervals_note(chosen: Sequence[SeededObjective]) -> str:
     few = tuple(objective.name for objective in chosen if len(objective.runs) < LEAST_SEEDS)
     too_few = f" Too few seeds for a CI: {numbers.listing(few)}." if few else ""
     return (
-        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t CI over seeds; none with fewer than {LEAST_SEEDS} seeds "
-        f"or equal values.{too_few}"
+        f"Means over seeds. Brackets: {numbers.NINETY_FIVE} t CI over seeds. There is no CI for fewer than "
+        f"{LEAST_SEEDS} seeds or if all values are equal.{too_few}"
     )
 
 
@@ -200,13 +200,13 @@ def mean_table(chosen: Sequence[SeededObjective], made: Quantities, place: SeedP
         title=f"Objectives at the same step ({place.title.removeprefix('step ')}){_exact_suffix(made)}",
         columns=(Column(name="objective", numeric=False), Column(name="seeds"), *_quantity_columns(made.all)),
         rows=tuple(rows),
-        note=f"{_intervals_note(chosen)} At the same step, an objective that learns more slowly has lost less: see "
-        "also the table at matched pass@1.",
+        note=f"{_intervals_note(chosen)} At the same step, an objective that learns more slowly has usually lost less. "
+        "The table at matched pass@1 removes that effect.",
     )
 
 
 def matched_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
-    """Return a table with one row per level of pass@1 and objective; the note lists seeds that miss a level."""
+    """Return a table with one row per level of pass@1 and objective. Its note lists seeds that miss a level."""
     shown = (*made.pk, *made.further)
     rows = []
     missed: dict[tuple[str, int, str], None] = {}
@@ -241,7 +241,7 @@ def matched_table(chosen: Sequence[SeededObjective], made: Quantities, places: S
 
 
 def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
-    """Return differences to the first objective, at the same step and at matched pass@1."""
+    """Return a table of the differences from the first objective, at the same step and at matched pass@1."""
     first = chosen[0]
     rows = []
     for second in chosen[1:]:
@@ -271,13 +271,13 @@ def difference_table(chosen: Sequence[SeededObjective], made: Quantities, places
             ),
         ),
         rows=tuple(rows),
-        note="Runs that oversharp trained with the same seed saw the same prompts in the same order. Brackets: "
+        note="If oversharp trained the runs, equal seeds mean the same prompts in the same order. Brackets: "
         f"{numbers.NINETY_FIVE} t CI over the differences by seed, for at least {LEAST_SEEDS} seeds.{several}",
     )
 
 
 def means_figure(context: Context, chosen: Sequence[SeededObjective], made: Quantities) -> Figure:
-    """Return the figure of pass@1 and pass@k over steps: mean over seeds with CI."""
+    """Return the figure of pass@1 and pass@k over steps, as means over seeds with CIs."""
     shown = (made.p1, *made.pk[-1:])
     panels = []
     body = []
@@ -333,7 +333,7 @@ def _mean_line(name: str, steps: Sequence[int], means: Sequence[SeedMean], i: in
 
 
 def seed_table(chosen: Sequence[SeededObjective], made: Quantities, places: Sequence[SeedPlace]) -> Table:
-    """Return a table of single seeds, so that readers can check each mean."""
+    """Return a table with the values of every seed, so that readers can check the means."""
     full = [place for place in places if place.level is None or not any(place.missed.values())]
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Paired differences between the last checkpoints of every two series, for every task and k."""
+"""Paired differences between the last checkpoints of every pair of series, for every task and k."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.records import Cell, Column, Missing, Table
 
-#: Resampling unit → text in the note.
+#: Resampling unit of the CI → its mention in the note of the table.
 _OVER = {"problems": "", "clusters": ", over clusters of related problems"}
 #: Significance level of the adjusted p-values.
 LEVEL = 0.05
@@ -27,7 +27,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPair:
-    """Differences ``second`` − ``first``, or the reason ``why`` there are none."""
+    """Differences of pass@k, ``second`` minus ``first``. Without differences, ``why`` is the reason."""
 
     first: SeriesSource
     second: SeriesSource
@@ -36,7 +36,7 @@ class SeriesPair:
 
     @property
     def title(self) -> str:
-        """Title with both series and their steps."""
+        """Title of the table, with both series and their steps."""
         return (
             f"{self.second.name} (step {self.second.last_step}) − {self.first.name} (step {self.first.last_step}), "
             "paired by problem"
@@ -44,12 +44,13 @@ class SeriesPair:
 
 
 def compare_pairs(context: Context) -> tuple[SeriesPair, ...]:
-    """Compare every two series at their last checkpoints over shared problems; runs with seeds, at equal seeds.
+    """Compare every pair of series at their last checkpoints, over the problems that both have.
 
-    p-values are adjusted over all pairs, tasks and k together.
+    Series with a seed in their name are compared only at equal seeds. p-values are adjusted over all pairs, tasks and
+    k together.
     """
     counts = context.source.last_counts
-    # the last point of a repaired series is the checkpoint that it was made from
+    # the last checkpoint of a repaired series is the trained checkpoint that it was computed from
     trained = [series for series in context.series if not series.is_repaired]
     both = itertools.combinations(trained, 2)
     return _adjust_p_values([_pair(counts, first, other) for first, other in both if may_pair(first.name, other.name)])
@@ -87,12 +88,12 @@ def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Se
 
 
 def _clusters(both: pd.DataFrame) -> np.ndarray:
-    """Return a cluster index per problem; a problem without a cluster is a separate cluster."""
+    """Return the cluster index of each problem. A problem without a cluster is a cluster of one."""
     return np.asarray(pd.factorize(both["cluster_1"].astype("string").fillna("problem " + both["problem_id"]))[0])
 
 
 def pair_sentence(pair: SeriesPair) -> str:
-    """Return one sentence on where the second series is significantly above or below the first."""
+    """Return one sentence on the tasks and k with a significant difference between the two series."""
     if not pair.rows:
         return f"{pair.second.name} and {pair.first.name} cannot be compared: {pair.why}."
     several = len({row.task for row in pair.rows}) > 1
@@ -118,7 +119,10 @@ def pair_sentence(pair: SeriesPair) -> str:
 
 
 def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
-    """Return a table with one row per task and k, folded if there are several pairs. A single task has no column."""
+    """Return a table with one row per task and k, folded if there are several pairs.
+
+    The column of the task is omitted if there is only one.
+    """
     if not pair.rows:
         return Missing(title=pair.title, why=(pair.why,))
     names = (pair.first.name, pair.second.name)
@@ -158,5 +162,6 @@ def pair_sentences(made: Sequence[SeriesPair]) -> tuple[str, ...]:
     """Return a sentence for every pair, and a caveat about the last checkpoints."""
     return (
         *map(pair_sentence, made),
-        "These are the last checkpoints, not the best ones: the best of many equal checkpoints looks better by chance.",
+        "This compares the last checkpoints, not the best ones: the best of many equally good checkpoints looks better "
+        "by chance.",
     )

@@ -1,7 +1,7 @@
 """Group series by objective and seed, and collect the trajectories of their quantities.
 
-The name of a series determines both: ``iac-seed-2`` is seed 2 of the objective ``iac``. ``oversharp compare`` names
-its runs this way, and a series takes the name of its run directory.
+The name of a series has both: ``iac-seed-2`` is seed 2 of the objective ``iac``. ``oversharp compare`` names its run
+directories this way, and a series has the name of its run directory.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from oversharp.reports.findings.tables import scope_label
 from oversharp.reports.wording import WITH_MODES, known_findings
 
 _SEED_NAME = re.compile(r"(.+)-seed-(0|[1-9][0-9]*)")
-#: The k shown in addition to 1 and the largest.
+#: Value of k to show in addition to k = 1 and the largest k.
 MIDDLE_K = 8
-#: Levels of pass@1 that every seed reaches.
+#: Number of levels of pass@1 at which series are compared. Every seed reaches all levels.
 LEVELS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class _FurtherMeasure:
-    """Measure shown next to pass@k: column title, and the value of the base if it is fixed by definition."""
+    """Measure to show next to pass@k. ``at_base`` is its value at the base if the definition fixes it."""
 
     measure: str
     title: str
     at_base: float | None = None
 
 
-#: The first measure of each row that has values is shown.
+#: The report shows the first measure of each row that has values.
 _FURTHER_MEASURES: tuple[tuple[_FurtherMeasure, ...], ...] = (
     (_FurtherMeasure(measure="interference", title="interference", at_base=0.0),),
     (
@@ -54,7 +54,7 @@ _FURTHER_MEASURES: tuple[tuple[_FurtherMeasure, ...], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class SeededObjective:
-    """Runs that differ only in their seed, in ascending order of seed."""
+    """Objective with its runs: seed → series, in ascending order of seed."""
 
     name: str
     runs: Mapping[int, SeriesSource]
@@ -62,7 +62,7 @@ class SeededObjective:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """Quantity of a checkpoint, with its trajectories: series → step → value, steps ascending."""
+    """Quantity to compare, such as pass@8. ``trajectories`` is series → step → value, in ascending order of step."""
 
     title: str
     unit: str
@@ -70,7 +70,7 @@ class Quantity:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Bounds of its mean."""
+        """Smallest and largest possible mean."""
         return PROBABILITY if numbers.is_probability(self.unit) else UNBOUNDED
 
     def values_at(self, step: int, objective: SeededObjective) -> dict[int, float | None]:
@@ -82,14 +82,14 @@ class Quantity:
         return mean_over_seeds(list(values.values()), bounds=self.bounds)
 
     def path_against(self, other: Quantity, run: SeriesSource) -> RunPath:
-        """Return the path of ``run`` with ``other`` (pass@1) as x and this quantity as y."""
+        """Return the path of ``run`` over its steps, with ``other`` (pass@1) as x and this quantity as y."""
         x, y = other.trajectories.get(run.name, {}), self.trajectories.get(run.name, {})
         return RunPath(steps=list(x), x=list(x.values()), y=[y.get(step) for step in x])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantities:
-    """Compared quantities: pass@1, pass@k at larger k (ascending), and further measures."""
+    """Quantities to compare: pass@1, pass@k at larger k (ascending), and further measures."""
 
     p1: Quantity
     pk: tuple[Quantity, ...]
@@ -98,22 +98,23 @@ class Quantities:
 
     @property
     def all(self) -> tuple[Quantity, ...]:
-        """All quantities in column order."""
+        """All quantities, in the order of the table's columns."""
         return (self.p1, *self.pk, *self.further)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedPlace:
-    """Step or level of pass@1 at which objectives are compared.
+    """Place of a comparison between objectives: a step, or a level of pass@1.
 
-    ``values``: objective → title of the quantity → seed → value. ``missed``: objective → seed → reason for no value.
+    ``values`` is objective → title of the quantity → seed → value. ``missed`` is objective → seed → reason why there
+    is no value.
     """
 
     title: str
     values: Mapping[str, Mapping[str, Mapping[int, float | None]]]
     steps: Mapping[str, float | None]
     missed: Mapping[str, Mapping[int, str]]
-    level: float | None = None  # of pass@1; None for a step
+    level: float | None = None  # level of pass@1; None if the place is a step
 
 
 def seed_of(series: str) -> tuple[str, int] | None:
@@ -138,13 +139,16 @@ def objectives(series: Sequence[SeriesSource]) -> tuple[SeededObjective, ...]:
 
 
 def may_pair(first: str, second: str) -> bool:
-    """Return whether two series are compared directly: not two seeds of one objective, nor unequal seeds of two."""
+    """Return whether two series may be compared directly.
+
+    Series with seeds in their names must have different objectives and equal seeds.
+    """
     first_seed, other = seed_of(first), seed_of(second)
     return first_seed is None or other is None or (first_seed[0] != other[0] and first_seed[1] == other[1])
 
 
 def quantities(context: Context, chosen: Sequence[SeededObjective]) -> Quantities | None:
-    """Return the quantities that all runs have, exact ones if all have them; None if they share no pass@1."""
+    """Return the quantities that all runs have, with exact values if all runs have them; None without pass@1."""
     runs = [run for objective in chosen for run in objective.runs.values()]
     exact = all(_shared_ks(context, runs, exact=True))
     shared = _shared_ks(context, runs, exact=exact)
@@ -171,7 +175,7 @@ def quantities(context: Context, chosen: Sequence[SeededObjective]) -> Quantitie
 
 
 def places(chosen: Sequence[SeededObjective], made: Quantities) -> tuple[SeedPlace, ...]:
-    """Return the last step that all runs have, then levels of pass@1, ascending."""
+    """Return the places of comparison: the last step that all runs have, then ascending levels of pass@1."""
     seed_places = []
     runs = [run for objective in chosen for run in objective.runs.values()]
     steps = set.intersection(*({*made.p1.trajectories.get(run.name, {})} for run in runs))
@@ -209,7 +213,7 @@ def _matched_place(chosen: Sequence[SeededObjective], made: Quantities, level: f
 
 
 def _shared_ks(context: Context, runs: Sequence[SeriesSource], *, exact: bool) -> list[set[int]]:
-    """Return the values of k of each run, within the range of inference if known."""
+    """Return the values of k of each run. If a run has CIs for some k, only these and k = 1 are used."""
     rows = known_findings(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k")
     of_run = {str(name): {int(k) for k in own} for name, own in rows.groupby("series")["k"]}
     shared = []
@@ -221,7 +225,10 @@ def _shared_ks(context: Context, runs: Sequence[SeriesSource], *, exact: bool) -
 
 
 def _find_quantity(context: Context, runs: Sequence[SeriesSource], wanted: _FurtherMeasure) -> Quantity | None:
-    """Return a measure without k that every run has, if necessary over only the problems that list their modes."""
+    """Return a measure without k if every run has it, else None.
+
+    If no value covers all problems, the measure over the problems that list their modes is used.
+    """
     rows = context.source.findings[context.source.findings["measure"] == wanted.measure]
     for scope in ("all", WITH_MODES) if len(rows) else ():
         trajectories = _trajectories(context, wanted.measure, None, scope=scope)

@@ -1,1 +1,1 @@
-"""First screen of the report: which checkpoint to ship, and the cost of training in pass@k."""
+"""First screen of the report: which checkpoint to ship, and how much pass@k training cost."""

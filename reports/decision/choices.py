@@ -1,4 +1,4 @@
-"""Rows of the first table: the recommended checkpoint, and per series the best eligible and the last one. Pure."""
+"""Candidates to ship: the recommended checkpoint, and the best eligible and the last one of each series (pure)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Choice:
         first: Change of pass@1, None if unknown.
         worst: Change of pass@k at the k with the lowest estimate, None if unknown.
         lost: Number of problems that the base solved and that have no correct sample here, None if unknown.
-        sure: Number of lost problems with a significant change, None if unknown.
-        is_toss_up: It has the highest pass@1, which may be no higher than the base's.
-        by_itself: The CIs are pointwise, because the simultaneous band does not include this checkpoint.
-        of: Name of its series if the report does not include that series.
+        sure: Number of lost problems whose change is significant, None if unknown.
+        is_toss_up: Whether it has the highest pass@1, but the data do not show that this exceeds the base's.
+        by_itself: Whether the CIs are pointwise, because the simultaneous band does not include this checkpoint.
+        of: Name of its series, if the report does not include that series.
     """
 
     series: tuple[SeriesSource, ...]
@@ -47,9 +47,10 @@ class Choice:
 
 
 def group_by_recommendation(context: Context) -> tuple[tuple[Recommendation | None, tuple[SeriesSource, ...]], ...]:
-    """Group the series by recommendation; None for series without one.
+    """Group the series by their recommendation, which is None for series without one.
 
-    The verdict of each series has the shared recommendation, but only with the steps of that series.
+    Series that were compared together have the same recommendation. The verdict of each series lists only its own
+    steps, so the steps are merged.
     """
     by_recommendation: dict[tuple[object, ...], tuple[Recommendation | None, list[SeriesSource]]] = {}
     for series in context.series:
@@ -60,7 +61,7 @@ def group_by_recommendation(context: Context) -> tuple[tuple[Recommendation | No
 
 
 def is_graded_again(context: Context, series: SeriesSource) -> bool:
-    """Return whether `oversharp regrade` graded the samples of another series of the report a second time."""
+    """Return whether the series has the samples of another series of the report, graded by `oversharp regrade`."""
     return series.verifier is not None and any(
         series.name == f"{other.name} ({series.verifier})"
         and set(other.checkpoints["checkpoint_id"]) == set(series.checkpoints["checkpoint_id"])
@@ -69,7 +70,7 @@ def is_graded_again(context: Context, series: SeriesSource) -> bool:
 
 
 def _merge_steps(recommendation: Recommendation | None, members: Sequence[SeriesSource]) -> Recommendation | None:
-    """Return the recommendation with the steps of all its series."""
+    """Return the recommendation with the steps of all series."""
     if recommendation is None:
         return None
     steps = [step for series in members if (own := _recommendation(series)) is not None for step in own.steps]
@@ -83,7 +84,7 @@ def _recommendation(series: SeriesSource) -> Recommendation | None:
 def list_choices(
     context: Context, recommendation: Recommendation | None, members: Sequence[SeriesSource]
 ) -> Iterator[Choice]:
-    """Yield the recommended checkpoint, then per series the best eligible one and the last one."""
+    """Yield the recommended checkpoint, then the best eligible checkpoint and the last one of each series."""
     chosen = None if recommendation is None else recommendation.recommended
     if chosen is not None:
         own = [member for member in members if chosen.is_base or member.name == chosen.series]
@@ -122,7 +123,10 @@ def _is_toss_up(recommendation: Recommendation | None, step: ShippingStep) -> bo
 def _find_same_weights(
     context: Context, recommendation: Recommendation | None, step: ShippingStep
 ) -> ShippingStep | None:
-    """Return the entry of the same weights in another series, relabelled as this step: weights are compared once."""
+    """Return the step of another series with the same weights, relabelled as ``step``; None without one.
+
+    A recommendation compares equal weights only once, so only one of these steps has results.
+    """
     weights = {
         (series.name, int(row.step)): row.checkpoint_id
         for series in context.series
@@ -157,7 +161,7 @@ def _of_step(context: Context, series: Sequence[SeriesSource], step: ShippingSte
 
 
 def _of_another(members: Sequence[SeriesSource], step: ShippingStep) -> Choice:
-    """Return a checkpoint of a series that is not in the report, so that its lost problems are unknown."""
+    """Return the choice for a checkpoint of a series that is not in the report. Its lost problems are unknown."""
     return Choice(
         series=tuple(members),
         of=step.series,
@@ -172,7 +176,7 @@ def _of_another(members: Sequence[SeriesSource], step: ShippingStep) -> Choice:
 
 
 def _of_findings(context: Context, series: SeriesSource) -> Iterator[Choice]:
-    """Yield the last checkpoint without a recommendation, from the findings with pointwise CIs."""
+    """Yield the last checkpoint with pointwise CIs from the findings, for a series without a recommendation."""
     if series.base_step == series.last_step:
         return
     ks = context.inference_ks(series) or context.known_ks(series)
@@ -203,7 +207,7 @@ def _banded_change(k: int, change: Change) -> BandedChange | None:
 
 
 def _count_lost(context: Context, series: SeriesSource, step: int) -> tuple[int | None, int | None]:
-    """Return the number of lost problems and of significantly lost ones; None if unknown."""
+    """Return the number of lost problems, and the number of significantly lost problems; None if unknown."""
     changes = problem_changes(context.source, series, step)
     if changes.empty:
         return None, None

@@ -24,34 +24,35 @@ from oversharp.reports.sharpening.figure import HOW, HOW_OF_SAMPLES, first_figur
 
 _BAND = (
     f"Changes against the base in percentage points. Brackets: simultaneous {numbers.NINETY_FIVE} CI over all compared "
-    "checkpoints, temperatures and k. Worst pass@k: at the k with the lowest estimate."
+    "checkpoints, temperatures and k. Worst pass@k: the change at the k with the lowest estimate."
 )
 _ALONE = f"Changes against the base in percentage points. Brackets: pointwise {numbers.NINETY_FIVE} CI at each k."
 _LOST = (
-    "Problems lost: solved by the base, and by none of the same number of samples of the checkpoint. Significant: "
-    f"Fisher's exact test, p ≤ {SURE:g} after Holm's correction over the problems that have correct and wrong samples. "
-    "Not counted at other temperatures."
+    "Problems lost: the base has a correct sample, the checkpoint has none among the same number of samples. "
+    f"Significant: Fisher's exact test, p ≤ {SURE:g} after Holm's correction over the problems that have correct and "
+    "wrong samples. Problems are not counted at other temperatures."
 )
 _BEYOND = (
-    "Better, or only sharper: the last third of the checkpoints against the base at lower temperatures, in percentage "
-    f"points of pass@1 at the same pass@k, or of pass@k at the same pass@1. Brackets: {numbers.NINETY_FIVE} CI."
+    "Better, or only sharper: compares the last third of the checkpoints with the base at lower temperatures. The "
+    "difference is in percentage points of pass@1 at the same pass@k, or of pass@k at the same pass@1. Brackets: "
+    f"{numbers.NINETY_FIVE} CI."
 )
-#: Not in the caption, because an exported panel has separate axes.
+#: Note on the axes of all panels. It is not in the caption, because each panel is exported separately.
 _ONE_SCALE = (
-    "Better, or only sharper? The axes of all panels have equal length, so that equal moves look equal; they start at "
-    "different values."
+    "Better, or only sharper? The axes of all panels span equal ranges, so equal changes have equal lengths. The axes "
+    "start at different values."
 )
-#: Late checkpoints against the base at lower temperatures.
+#: Result of the comparison of late checkpoints with the base at lower temperatures → text in the table.
 _SHARPENING_LABELS: Mapping[SharpeningLabel, str] = {
     "better": "better",
     "sharpening_only": "only sharper",
-    "worse": "worse than the base at lower temperature",
+    "worse": "worse than the base at a lower temperature",
     "not_shown": "not shown",
 }
 
 
 def decision(context: Context) -> Decision:
-    """Build the first screen: advice per group of compared series, the table of candidates, and the figures."""
+    """Build the first screen: one recommendation per group of compared series, a table of candidates, figures."""
     recommendations = group_by_recommendation(context)
     made = [
         choice
@@ -91,7 +92,7 @@ def decision(context: Context) -> Decision:
 
 
 def _brackets(made: Sequence[Choice]) -> tuple[str, ...]:
-    """Return the meaning of the table's brackets, which may differ by row."""
+    """Return the explanation of the table's brackets, whose meaning may differ by row."""
     bracketed = [choice for choice in made if choice.first is not None]
     alone = [f"{choice.series[0].name} step {choice.step}" for choice in bracketed if choice.by_itself]
     if len(alone) == len(bracketed):
@@ -105,13 +106,16 @@ def _brackets(made: Sequence[Choice]) -> tuple[str, ...]:
 
 
 def _second_advice(recommendation: Recommendation | None, members: tuple[SeriesSource, ...]) -> Advice:
-    """Return the advice for the same samples graded by a second verifier, as a remark."""
+    """Return the advice from a second verifier's grades of the same samples, to show as a remark."""
     advice, (first, *_) = _advice(recommendation, members, len(members)), members
     return Advice(title=f"Graded by {first.verifier}: {advice.title} ({first.name})", text=advice.text)
 
 
 def _advice(recommendation: Recommendation | None, members: tuple[SeriesSource, ...], n_series: int) -> Advice:
-    """Return the sentence of `oversharp ship` split into title and text, with names if it covers not all series."""
+    """Return the sentence of `oversharp ship`, split into title and text.
+
+    The title has the names of the series unless the advice covers all series of the report.
+    """
     names = numbers.listing(tuple(series.name for series in members))
     of = f" for {names}" if len(members) < n_series else ""
     if recommendation is None or recommendation.recommended is None:
@@ -170,7 +174,7 @@ def _has_sharpening(context: Context) -> bool:
 
 
 def _series_text(context: Context, choice: Choice) -> str:
-    """Return the series names of a row; "all" for a base that all series share."""
+    """Return the series names of a row, or "all" for a base that all series share."""
     if choice.of is not None:
         return choice.of
     if choice.is_base and len(choice.series) > 1:
@@ -214,7 +218,7 @@ def _lost_text(choice: Choice) -> str:
 
 
 def _verdict_text(context: Context, choice: Choice) -> str:
-    """Return whether a row is recommended or eligible, and the verdict at the last checkpoint."""
+    """Return whether the row is recommended or eligible; for a last checkpoint, also the verdict on its series."""
     verdict = choice.series[0].verdict
     parts = []
     if choice.is_recommended:
@@ -240,19 +244,19 @@ def _sharpening_cell(choice: Choice) -> str:
 
 
 def _distance_text(sharpening: Sharpening) -> str:
-    """Return the distance to the base at lower temperatures, in the quantity of the verdict's sentence.
+    """Return the difference from the base at a lower temperature, in pass@1 or pass@k as in the verdict's sentence.
 
     >>> from oversharp.diagnostics.verdict.record import Estimate
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in ((0.2, 0.1, 0.3), (0.04, -0.01, 0.09))]
     >>> _distance_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
     'pass@1 +4.0 [−1.0, +9.0]'
 
-    Bounds are rounded outward, so that rounding never makes a difference look significant.
+    Bounds are rounded away from the estimate, so that rounding never makes a difference look significant.
     """
     is_of_loss = _uses_loss(sharpening)
     name, change = (f"pass@{sharpening.k}", sharpening.loss) if is_of_loss else ("pass@1", sharpening.gain)
     if change.value is None:
-        no_match = f"no lower base temperature has this pass@1 and pass@{sharpening.k}"
+        no_match = f"no lower temperature of the base has this pass@1 and pass@{sharpening.k}"
         return f"{name} below the base at every lower temperature" if is_of_loss else no_match
     value = f"{name} {numbers.points(change.value)}"
     if change.low is not None and change.high is not None:
@@ -264,14 +268,14 @@ def _distance_text(sharpening: Sharpening) -> str:
 
 
 def _uses_loss(sharpening: Sharpening) -> bool:
-    """Return whether the verdict's sentence compares pass@k at the same pass@1, or pass@1 at the same pass@k."""
+    """Return whether the verdict's sentence compares pass@k at the same pass@1. Otherwise it compares pass@1."""
     no_gain = sharpening.gain.value is None and sharpening.loss.value is not None
     is_open = sharpening.gain.high is None or sharpening.gain.high > MARGIN
     return no_gain or (sharpening.label == "sharpening_only" and is_open)
 
 
 def _sentences(context: Context) -> tuple[str, ...]:
-    """Return sentences on sharpening and decomposition for one series; with several, the table has them."""
+    """Return sentences on sharpening and decomposition for a single series. For several, the table has the results."""
     if len(context.series) > 1:
         return ()
     (series,) = context.series
@@ -286,6 +290,6 @@ def _sentences(context: Context) -> tuple[str, ...]:
 
 
 def _figures(context: Context) -> tuple[Figure, ...]:
-    """Return the figures of sharpening, of changes by checkpoint and k, and of the decomposition."""
+    """Return three figures: pass@k against pass@1, the map of changes by checkpoint and k, and the decomposition."""
     figures = (first_figure(context), change_map(context), budget_figure(context))
     return tuple(figure for figure in figures if isinstance(figure, Figure))

@@ -1,1 +1,1 @@
-"""Data that a report reads from the store: series, problems, kernels, and comparability of series."""
+"""Read the data of a report from the store: series, problems and kernels; check that series are comparable."""

@@ -1,4 +1,4 @@
-"""Find differences in problems, graders and sampling settings that make series incomparable."""
+"""Find differences in problems, graders and sampling settings, because such series must not be compared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from oversharp.diagnostics.verifiers.names import listed_graders
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import SeriesSource
 
-#: Settings that may differ: a seed does not change the sampled distribution.
+#: Settings that may differ between compared series. A seed does not change the sampled distribution.
 _FREE = frozenset({"seed"})
-#: Maximum length of a value in a sentence, in characters.
+#: Longer values are shortened in sentences. In characters.
 _LONGEST = 60
 _SAMPLING = (
     "sampler",
@@ -30,14 +30,14 @@ _SAMPLING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Setting that differs between series, with the value of each."""
+    """Setting that differs between series, with its value in each series."""
 
     field: str
     values: tuple[tuple[str, str], ...]
 
     @property
     def text(self) -> str:
-        """Field and values as text.
+        """Name of the setting and its values, for a sentence.
 
         >>> Difference(field="temperature", values=(("grpo", "1"), ("iac", "0.6"))).text
         'temperature: grpo 1, iac 0.6'
@@ -61,9 +61,10 @@ def find_differences(series: Sequence[SeriesSource]) -> tuple[Difference, ...]:
 
 
 def select_comparable(series: Sequence[SeriesSource]) -> tuple[SeriesSource, ...]:
-    """Return the series that may be compared: graded by each problem's own verifier, or all by one other verifier.
+    """Return the series that may be compared; empty if no two series were graded in the same way.
 
-    Regraded samples are not another run. Empty if no two series are graded in the same way.
+    They are all graded by each problem's own verifier, or all by one other verifier (`oversharp regrade`). A regraded
+    series has the samples of another series, so comparing these two would not compare two runs.
     """
     ways = sorted({member.verifier for member in series}, key=lambda verifier: verifier or "")
     groups = [tuple(member for member in series if member.verifier == way) for way in ways]
@@ -72,7 +73,7 @@ def select_comparable(series: Sequence[SeriesSource]) -> tuple[SeriesSource, ...
 
 
 def differences_text(series: Sequence[SeriesSource]) -> str:
-    """Return the differences other than training as the end of a sentence; "" if there are none."""
+    """Return the differences of the audit settings as a clause, or "" if there are none."""
     unequal = find_differences(select_comparable(series))
     return (
         f"the series were audited with different settings: {'; '.join(difference.text for difference in unequal)}"

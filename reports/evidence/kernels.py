@@ -1,4 +1,4 @@
-"""Gradient kernels of base and last checkpoint, and the prediction of the last step."""
+"""Gradient kernels of the base and of the last two checkpoints, and the prediction of the last step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ NOT_ASKED_FOR = "this series was audited without a gradient kernel; audit it aga
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesKernels:
-    """Kernels by step, reasons ``why`` a step has none, and whether the audit was ``asked_for`` kernels."""
+    """Gradient kernels of one series by step.
+
+    ``why`` is step → reason for a missing kernel. ``asked_for`` is whether the audit had kernels in its settings.
+    """
 
     at_step: Mapping[int, Coupling]
     why: Mapping[int, str]
     asked_for: bool
 
     def why_not(self, step: int) -> str:
-        """Return the reason why there is no figure of ``step``."""
+        """Return the reason why there is no figure of the kernel at ``step``."""
         if not self.asked_for:
             return NOT_ASKED_FOR
         if step in self.at_step:
@@ -33,7 +36,7 @@ class SeriesKernels:
         return f"step {step}: {self.why.get(step, 'this checkpoint has no kernel; run the audit again')}"
 
     def batch_before(self, series: SeriesSource) -> str:
-        """Describe how much training data between the last two checkpoints is stored."""
+        """Return how much of the training data between the last two checkpoints is stored, as text."""
         before, _ = last_pair(series)
         coupling = None if before is None else self.at_step.get(before)
         if coupling is None or not len(coupling.batch_S):
@@ -43,13 +46,14 @@ class SeriesKernels:
         return f"{counts} of the training batches in between"
 
     def last_step(self, series: SeriesSource) -> tuple[str, Prediction] | str:
-        """Return scope and prediction of the step to the last checkpoint, or the reason why there is none.
+        """Predict the last step from the kernel before it; return scope and prediction, or why there is none.
 
-        The prediction uses the training batch if it is stored, else the checkpoint's own samples.
+        The last step is from the last but one checkpoint to the last. The prediction uses the training batch if it is
+        stored (scope), else the checkpoint's own samples.
         """
         before, last = last_pair(series)
         if before is None:
-            return "only the base was audited: no step to predict"
+            return "only the base was audited, so there is no step to predict"
         for step in (before, last):
             if step not in self.at_step:
                 return self.why_not(step)

@@ -1,4 +1,4 @@
-"""Success of every problem at base and last checkpoint, and the choice of problems to show. Pure."""
+"""Success rate of every problem at base and last checkpoint, and the choice of problems to show (pure)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from oversharp.diagnostics.statistics.problem_changes import ProblemCounts, Stat
 from oversharp.reports.evidence.source import SeriesSource, Source
 
 SHOWN_CASES = 16
-_SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7  # of all shown problems; of the remaining ones
+#: Maximum share of confirmed problems among all shown problems, and of fallen problems among the remaining ones.
+_SHARE_CONFIRMED, _SHARE_FALLEN = 0.5, 0.7
 
 
 def problem_changes(source: Source, series: SeriesSource, late_step: int | None = None) -> pd.DataFrame:
-    """Return one row per problem, largest fall first, from the base to ``late_step`` (default: last with samples).
+    """Return the change of every problem from the base to ``late_step``, largest fall first.
 
-    Columns: ``problem_id, n_base, c_base, n_late, c_late``; success rates ``base``, ``late`` and their ``change``
-    (probabilities); ``state``; ``p_adjusted`` of the change, see ``change_p``, NULL if the series is not tested.
-    Base and last checkpoint have the same number of samples of a problem.
+    ``late_step`` defaults to the last step with samples. Columns: ``problem_id``; samples ``n_base, n_late``; correct
+    samples ``c_base, c_late``; success rates ``base``, ``late`` and their ``change`` (probabilities); ``state``;
+    ``p_adjusted`` of the change (see ``change_p``), NULL if single problems of the series are not tested. Base and late
+    step have the same number of samples of a problem.
     """
     counts = source.problem_counts[source.problem_counts["series"] == series.name]
     base = counts[counts["step"] == series.base_step].set_index("problem_id")
@@ -40,7 +42,7 @@ def problem_changes(source: Source, series: SeriesSource, late_step: int | None 
 
 
 def problem_counts(changes: pd.DataFrame) -> ProblemCounts:
-    """Return the counts of these rows at the base and the late checkpoint."""
+    """Return the sample counts of these problems at the base and the late checkpoint."""
     return ProblemCounts(
         before_P=changes["c_base"].to_numpy(dtype=np.int64),
         n_before_P=changes["n_base"].to_numpy(dtype=np.int64),
@@ -50,10 +52,11 @@ def problem_counts(changes: pd.DataFrame) -> ProblemCounts:
 
 
 def intermediate_success(source: Source, series: SeriesSource) -> pd.DataFrame:
-    """Return success between base and last checkpoint by ``problem_id``: a lost problem may have been solved often.
+    """Return the success of each problem between base and last checkpoint, indexed by ``problem_id``.
 
-    Columns: ``step, n, n_correct`` of the intermediate checkpoint with the highest success, NULL without one;
-    ``none_at``, the steps after the base (including the last) without a correct sample.
+    A problem that is lost at the end may have been solved often in between. Columns: ``step, n, n_correct`` of the
+    intermediate checkpoint with the highest success rate, NULL without one; ``none_at``, the steps after the base
+    (including the last) without a correct sample.
     """
     own = source.problem_counts[source.problem_counts["series"] == series.name]
     own = own[(own["step"] != series.base_step) & (own["step"] <= series.last_step)]
@@ -68,7 +71,7 @@ def intermediate_success(source: Source, series: SeriesSource) -> pd.DataFrame:
 def success_interval(
     correct_N: Int[np.ndarray, " n"], samples_N: Int[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return the bounds of the exact 95 % CI of a success rate from binomial counts.
+    """Return the lower and upper bounds of the exact 95 % CIs of success rates.
 
     Source: Clopper and Pearson, Biometrika 26 (1934).
 
@@ -83,14 +86,14 @@ def success_interval(
 
 
 def pick_problems(changes: Sequence[pd.DataFrame], confirmed: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return at most ``SHOWN_CASES`` problems to show: confirmed changes, falls, gains.
+    """Return the ids of at most ``SHOWN_CASES`` problems to show: confirmed changes, then falls, then gains.
 
-    Series take turns. ``changes`` and ``confirmed`` (problem ids) are per series. Problems lost in any series precede
-    fallen ones.
+    ``changes`` (see ``problem_changes``) and ``confirmed`` (problem ids) have one entry per series, and the problems of
+    the series are taken in turn. Problems lost in any series come before problems that only fell.
     """
 
     def in_state(state: State) -> list[str]:
-        """Return the problems with this state in any series, largest changes first."""
+        """Return the problems that have this state in any series, largest changes first."""
         own = [[*frame.loc[frame["state"] == state, "problem_id"]] for frame in changes]
         return _merge_round_robin([ids[::-1] for ids in own] if state in ("gained", "rose") else own)
 
@@ -109,7 +112,7 @@ def pick_problems(changes: Sequence[pd.DataFrame], confirmed: Sequence[Sequence[
 
 
 def _merge_round_robin(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Merge lists round-robin, without duplicates.
+    """Merge lists by taking one element of each in turn, without duplicates.
 
     >>> _merge_round_robin([["a", "b"], ["a", "c", "d"]])
     ['a', 'b', 'c', 'd']

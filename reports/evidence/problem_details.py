@@ -1,4 +1,4 @@
-"""Read details of single problems: halves of the base's samples, fresh samples, modes, responses."""
+"""Read details of single problems: counts in halves of the base's samples, fresh samples, modes, responses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from oversharp.diagnostics.store.load import Frames
 from oversharp.reports.evidence.problem_changes import pick_problems, problem_changes
 from oversharp.reports.evidence.source import Source
 
-#: Shown characters of a prompt, and of an answer.
+#: Maximum number of characters to show of a prompt, and of an answer.
 TEXT_CAP, MODE_CAP = 1200, 120
-#: Maximum number of correct modes, and of wrong ones, to read per series. More than are shown: ranks differ by series.
+#: Maximum number of correct modes, and of wrong ones, to read per problem and series. It exceeds the number of shown
+#: modes, because the most frequent modes differ between series.
 READ_MODES = 24
 
 _HALVES = """
@@ -36,8 +37,8 @@ FROM confirmed_problems
 QUALIFY row_number() OVER (PARTITION BY series, problem_id ORDER BY step DESC) = 1
 ORDER BY series, p_adjusted, problem_id
 """
-# A list parameter, because DuckDB pushes it into both sides of the join inside the view. A table of problems would be
-# joined only after the join of all samples with all grades.
+# The problem ids are a list parameter, because DuckDB pushes it into both sides of the join inside the view. If they
+# were a table, DuckDB would first join all samples with all grades.
 _MODES = """
 WITH counted AS (
     SELECT
@@ -67,8 +68,8 @@ QUALIFY row_number() OVER (
 ) <= $shown
 ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correct DESC, mode
 """
-# Correct responses come first at the base, and at the last checkpoint for gained problems. The base has as many samples
-# here as every checkpoint.
+# Order: correct responses first at the base, and at the last checkpoint for gained problems; then the most frequent.
+# Only as many samples of the base are used as every checkpoint has (n_common).
 _RESPONSES = """
 WITH texts AS (
     SELECT
@@ -80,7 +81,7 @@ WITH texts AS (
         first(length(text) ORDER BY sample_index) AS n_characters,
         first(left(answer, $cap) ORDER BY sample_index) AS answer,
         bool_or(correct) AS correct,
-        -- other tools record no state
+        -- imported grades have no state
         first(CASE WHEN verifier NOT LIKE 'recorded:%' THEN state END ORDER BY sample_index) AS state,
         first(reason ORDER BY sample_index) AS reason,
         min(sample_index) AS first_index,
@@ -120,13 +121,15 @@ class ProblemDetails:
     """Details of single problems, in frames with a ``series`` column.
 
     Attributes:
-        picked: Problems that are shown individually.
-        halves: The base's samples in two halves, by index.
-        fresh: Problems that were sampled again to confirm their loss or gain.
-        modes: Counts at base and last checkpoint, among the same number of samples. ``n_modes`` is the number of
-            distinct modes; ``is_mode`` is whether the grader distinguishes modes and not only answers.
-        responses: Two per problem and side, from the samples of ``problem_counts``. ``text`` is the whole text, or its
-            first ``HEAD_CHARACTERS`` if ``tail`` has its last ``TAIL_CHARACTERS``.
+        picked: Ids of the problems that are shown individually.
+        halves: Counts of correct samples of the base in the first and the second half of the sample indices.
+        fresh: Counts of the problems that were sampled again to confirm their loss or gain.
+        modes: Counts of each mode at base and last checkpoint, among the same number of samples. ``n_modes`` is the
+            number of distinct modes of the problem. ``is_mode`` is whether the grader distinguishes modes, not only
+            answers.
+        responses: Two responses per problem at the base, and two at the last checkpoint, from the samples that
+            ``problem_counts`` counts. ``text`` is the whole text. For a long response it is the first
+            ``HEAD_CHARACTERS``, and ``tail`` has the last ``TAIL_CHARACTERS``.
     """
 
     picked: tuple[str, ...] = ()

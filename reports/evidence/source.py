@@ -1,4 +1,4 @@
-"""Read the report's data from the store. The SQL uses only public views and settings."""
+"""Read the report's data from the store with SQL."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _FINDING_KEY = ["series", "measure", "scope", "k"]
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesSource:
-    """Audited series. ``checkpoints``: ``step, checkpoint, checkpoint_id, is_base`` in step order.
+    """Audited series.
 
-    ``verdict`` is None if the audit predates verdicts.
+    ``checkpoints`` has the columns ``step, checkpoint, checkpoint_id, is_base`` in order of the steps. ``verdict`` is
+    None if the audit predates verdicts.
     """
 
     name: str
@@ -37,26 +38,26 @@ class SeriesSource:
     settings_id: str
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    unusable: Mapping[str, int]  # number of skipped import records by reason
+    unusable: Mapping[str, int]  # reason → number of records that the import skipped
     checkpoints: pd.DataFrame
-    last_step: int  # last step with samples; a checkpoint that failed to load has none
+    last_step: int  # last step with samples; checkpoints that failed to load have no samples
     problem_ids: frozenset[str]
     graders: tuple[str, ...]
-    verifier: str | None  # verifier that regraded the samples of another series; None: each problem's own verifier
+    verifier: str | None  # verifier of a regraded series; None if each problem's own verifier graded the samples
     verdict: Verdict | None
 
     def step_text(self, step: int) -> str:
-        """Return a step as text; in a repaired series, its λ."""
+        """Return the step as text, as λ for a repaired series."""
         return ranges_text([(step, step)], repaired=self.is_repaired)
 
     @property
     def is_repaired(self) -> bool:
-        """Whether its steps are interpolations from the base to a checkpoint, in hundredths."""
+        """Whether its checkpoints are interpolations between base and a checkpoint; a step is λ in hundredths."""
         return self.verdict is not None and self.verdict.repaired
 
     @cached_property
     def why_untested(self) -> str | None:
-        """Reason why single problems are not tested (their samples are not independent), None if they are."""
+        """Reason why single problems are not tested, such as dependent samples; None if they are tested."""
         return why_untested(self.verdict)
 
     @cached_property
@@ -66,10 +67,10 @@ class SeriesSource:
 
     @property
     def base_id(self) -> Hashable:
-        """Key that is equal for series with the same base: the hash of its weights.
+        """Key of the base, equal for series with the same base.
 
-        Imported samples have no weights: the key is the group of series that `oversharp ship` compares, because they
-        have identical samples of the base.
+        It is the hash of the base's weights. Imported samples have no weights. Their key is the group of series that
+        `oversharp ship` compares, because these have identical samples of the base.
         """
         recommendation = self.verdict.shipping if self.is_recorded and self.verdict is not None else None
         if recommendation is not None:
@@ -83,7 +84,7 @@ class SeriesSource:
 
     @property
     def shown_steps(self) -> tuple[int, ...]:
-        """Base, middle and last step, for figures with a curve per checkpoint."""
+        """Base, middle and last step. Figures with one curve per checkpoint show these."""
         steps = [int(step) for step in self.checkpoints["step"] if self.base_step != int(step) <= self.last_step]
         if len(steps) < 2:
             return (self.base_step, *steps)
@@ -98,7 +99,8 @@ class Source:
         store_link: Path of the store relative to the report.
         last_counts: ``series, task, problem_id, cluster, n, n_correct`` of all samples at the last checkpoint of every
             series; empty for a single series.
-        disagreements: Selected responses that two verifiers grade differently; ``n_all`` is their number in the series.
+        disagreements: Some responses that two verifiers grade differently; ``n_all`` is the number of all in the
+            series.
     """
 
     store_name: str
@@ -116,16 +118,16 @@ class Source:
     def value_at(
         self, measure: str, series: str, step: int, *, k: int | None = None, scope: str = "all"
     ) -> pd.Series[Any] | None:
-        """Return the finding of ``measure`` with a value for these keys, None if there is none."""
+        """Return the finding of ``measure`` for this series, step, k and scope; None if it has no value."""
         place = self._places.get((measure, series, step, k, scope))
         return None if place is None else self.findings.iloc[place]
 
     @cached_property
     def titles(self) -> Mapping[str, str]:
-        """Problem id → title: the shortest part of its prompt that others of its task, or of a series, do not share.
+        """Problem id → title, which is the shortest distinctive part of the prompt.
 
-        The series matters because an imported problem has the task of the series that first contained it, and may be
-        the only problem of that task.
+        It differs from the prompts of other problems of the same task, and of the same series. The task alone is not
+        enough: the task of an imported problem is the first series that contained it, so it may be its only problem.
         """
         prompts = {
             str(problem_id): str(prompt)
@@ -146,7 +148,7 @@ class Source:
 
     @cached_property
     def _places(self) -> Mapping[tuple[str, str, int, int | None, str], int]:
-        """Index of the findings with a value, because a report looks up hundreds."""
+        """Index of the findings that have a value. A report looks up hundreds of findings, so searching is slow."""
         columns = self.findings[["measure", "series", "step", "k", "scope", "value"]]
         places: dict[tuple[str, str, int, int | None, str], int] = {}
         for place, row in enumerate(columns.itertuples(index=False)):
@@ -217,7 +219,7 @@ JOIN audit_problems AS ap USING (audit_id)
 JOIN problems AS p USING (problem_id)
 ORDER BY a.series, ap.problem_id
 """
-# the latest of each problem and kind, at most 20 per series
+# for each problem, the latest disagreement with `correct` true and the latest with false; at most 20 per series
 _DISAGREEMENTS = """
 WITH ranked AS (
     SELECT
@@ -255,10 +257,10 @@ ORDER BY a.series, min(e.logged_at), e.stage
 def read_source(
     store: Frames, store_name: str, series: tuple[str, ...] | None = None, *, store_link: str | None = None
 ) -> Source:
-    """Read the current audits of ``series`` (default: all); the order of ``series`` determines the colours.
+    """Read the current audits of ``series`` (default: all). The order of ``series`` determines the colours.
 
-    ``store_link`` is the path of the store relative to the report; by default both are in the same folder.
-    Raises ``StoreError`` without such an audit.
+    ``store_link`` is the path of the store relative to the report. By default both are in the same folder. Raises
+    ``StoreError`` if there is no such audit.
     """
     audits = store.frame(_AUDITS)
     regraded = len(store.frame("SELECT 1 FROM current_audits WHERE verifier IS NOT NULL LIMIT 1"))
@@ -352,7 +354,7 @@ def _series_source(
 
 
 def _last_counts(store: Frames, series: tuple[SeriesSource, ...]) -> pd.DataFrame:
-    """Count all samples at the last checkpoints, only if there are several series: it is slow."""
+    """Return the counts of all samples at the last checkpoints. A single series needs none, and the query is slow."""
     compared = series if len(series) > 1 else ()
     frames = [store.frame(_LAST_COUNTS, series=member.name, step=member.last_step) for member in compared]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(_COUNTED))
@@ -371,8 +373,8 @@ def _panel_settings(audit: pd.Series[Any]) -> dict[str, Any]:
 def clip_differences(findings: pd.DataFrame, checkpoints: pd.DataFrame) -> pd.DataFrame:
     """Clip the bounds of every pass@k difference in ``findings`` to [−base, 1 − base].
 
-    The estimators only bound a difference to [−1, 1] and may give "−4 to +1 points" for a base of 1.000. Clipping
-    changes no direction, because the difference is always inside. ``checkpoints`` has ``series, step, is_base``.
+    The estimators clip differences only to [−1, 1], so for a base of 1.000 a CI may be "−4 to +1 points". Clipping
+    never excludes the estimate. ``checkpoints`` has the columns ``series, step, is_base``.
 
     >>> rows = [("pass_at_k", 0, 1.0, None, None), ("pass_at_k_delta", 9, -0.02, -0.05, 0.01)]
     >>> rows += [("pass_at_k_band", 9, -0.02, -0.08, 0.04)]

@@ -1,1 +1,1 @@
-"""Figure and table records of the findings of a measure."""
+"""Build figure and table records from the findings of a measure."""

@@ -29,20 +29,20 @@ SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", 
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
 MAX_ORDERED_LINES = 4
 MAX_BINS = 5
-MAX_BANDS = 3  # more bands hide each other; the table has them
+MAX_BANDS = 3  # with more lines, bands would hide each other; the table has the CIs
 MAX_SCOPES = 8
 MAX_NAME = 50
-#: Scopes that only qualify the others.
+#: Scopes that only help to interpret other scopes. A measure with values for no other scope has no figure.
 QUALIFIERS = frozenset({"noise"})
 
 
 def series_colour(index: int) -> Colour:
-    """Return the colour of the series at ``index``; eight colours, then repeated."""
+    """Return the colour of the series at ``index``. There are eight colours, which repeat."""
     return SERIES_COLOURS[index % len(SERIES_COLOURS)]
 
 
 def ordered_colours(count: int) -> tuple[Colour, ...]:
-    """Return ``count`` colours spread over the ordered ramp.
+    """Return ``count`` colours, evenly spread over the ordered colours.
 
     >>> ordered_colours(3)
     ('q1', 'q3', 'q6')
@@ -54,19 +54,19 @@ def ordered_colours(count: int) -> tuple[Colour, ...]:
 
 
 def checkpoint_role(series: SeriesSource, step: int) -> str:
-    """Return the role of ``step`` among the shown checkpoints: base, middle or last."""
+    """Return the role of ``step`` in figures that show three checkpoints: base, middle or last."""
     if step == series.base_step:
         return "base"
     return "last" if step == series.last_step else "middle"
 
 
 def step_ticks(source: Source) -> tuple[float, ...]:
-    """Return every audited step: all figures over steps share these ticks."""
+    """Return every audited step. All figures over steps have these ticks."""
     return tuple(sorted({float(step) for series in source.series for step in series.checkpoints["step"]}))
 
 
 def first_sentence(doc: str) -> str:
-    """Return the first sentence of a measure's doc, without markup and without the leading name.
+    """Return the first sentence of a measure's docstring, without markup and without the leading name.
 
     >>> first_sentence("Pass: chance that ``k`` tries hold one. More.\\n\\nUnit: probability.")
     'Chance that k tries hold one.'
@@ -90,7 +90,7 @@ def line_of(
     factor: float = 1.0,
     bands: bool = True,
 ) -> Line:
-    """Return a line through ``rows`` in ascending ``x``, with CIs if ``bands``."""
+    """Return a line through ``rows`` in ascending order of the column ``x``, with CIs if ``bands``."""
     rows = rows.sort_values(x, kind="stable")
     low = tuple(None if (v := float_or_none(cell)) is None else factor * v for cell in rows["low"])
     high = tuple(None if (v := float_or_none(cell)) is None else factor * v for cell in rows["high"])
@@ -107,7 +107,7 @@ def line_of(
 
 
 def series_lines(source: Source, rows: pd.DataFrame, display: Display) -> tuple[Line, ...]:
-    """Return one line over steps per series that has ``rows``."""
+    """Return a line over steps for each series with rows."""
     return tuple(
         line_of(own, x="step", label=series.name, colour=series_colour(i), style=i, factor=display.factor)
         for i, series in enumerate(source.series)
@@ -116,7 +116,7 @@ def series_lines(source: Source, rows: pd.DataFrame, display: Display) -> tuple[
 
 
 def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missing:
-    """Return the figure of ``measure``, or a sentence or reason in its place."""
+    """Return the figure of ``measure``; a sentence if it is constant, or the reason if it has no values."""
     title = measure.title
     scope = None if measure.plot.group == "scope" else "all"
     rows = known_findings(source.findings, measure.name, scope=scope)
@@ -124,7 +124,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         title = f"{title}, {scope_label(WITH_MODES)}"
     why = reasons(source.findings, measure.name)
     if rows.empty and not (rows := known_findings(source.findings, measure.name, scope=WITH_MODES)).empty:
-        # only some problems list their modes: label values over these, so that they are not taken for all problems
+        # only some problems list their modes, so the title must not suggest values over all problems
         title = f"{title}, {scope_label(WITH_MODES)}"
     elif rows.empty:
         rows = known_findings(source.findings, measure.name, scope=None)
@@ -165,12 +165,12 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
 
 
 def _units(rows: pd.DataFrame) -> str:
-    """Return the resampling unit of the CIs of ``rows``."""
+    """Return the resampling unit of the CIs of ``rows``, for a caption."""
     return "clusters of related problems" if (rows["interval_over"] == "clusters").any() else "problems"
 
 
 def interval_end(source: Source, rows: pd.DataFrame, x: str) -> tuple[str, ...]:
-    """Return a note on where bands end: the audit gives CIs up to half the number of samples."""
+    """Return a note on the largest k with a band. The audit computes CIs up to half the number of samples."""
     has_interval = rows["low"].notna() & rows["high"].notna()
     ks = rows["k"].astype("float64")
     if not has_interval.any() or not (ks[~has_interval] > ks[has_interval].max()).any():
@@ -181,7 +181,7 @@ def interval_end(source: Source, rows: pd.DataFrame, x: str) -> tuple[str, ...]:
 
 
 def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Constant | None:
-    """Return a sentence if each scope has the same value at all checkpoints of all series, else None."""
+    """Return a sentence in place of the figure if each scope is constant over checkpoints and series, else None."""
     by = "k" if measure.plot.group == "k" else "scope"
     spans = rows.groupby(by, sort=True)["value"].agg(["min", "max"])
     if len(rows) < 2 or (spans["min"] != spans["max"]).any() or display.is_difference:
@@ -192,13 +192,13 @@ def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Dis
     ]
     return Constant(
         title=measure.title,
-        text=f"{first_sentence(measure.doc)} The same at every checkpoint: {', '.join(parts)} ({display.unit}).",
+        text=f"{first_sentence(measure.doc)} It is the same at every checkpoint: {', '.join(parts)} ({display.unit}).",
         table=measure_table(source, measure, rows, display),
     )
 
 
 def _add_base_rows(source: Source, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add rows with difference 0 at the base, where differences are 0 by definition."""
+    """Add a row per series with difference 0 at the base."""
     groups = rows[["series", "measure", "scope", "k", "unit"]].drop_duplicates()
     base_step = {series.name: series.base_step for series in source.series}
     origin = groups.assign(step=groups["series"].map(base_step), value=0.0, low=0.0, high=0.0)
@@ -216,7 +216,10 @@ def _y_label(measure: Measure, display: Display) -> str:
 def _panels(
     source: Source, measure: Measure, rows: pd.DataFrame, display: Display
 ) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
-    """Return one panel per series, or one panel for all if a measure has one line per series."""
+    """Return the panels and notes on omitted lines.
+
+    There is one panel per series, or a single panel if the measure has one line per series.
+    """
     plot = measure.plot
     whole = rows[rows["scope"] == "all"]
     as_one = plot.group == "scope" and len(source.series) > 1 and not whole.empty
@@ -256,7 +259,7 @@ def _panels(
 
 
 def _left_to_table(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Return a note on the scopes that only the table has."""
+    """Return a note on the scopes that are in the table but not in the figure."""
     names = tuple(scope_label(scope) for scope in sorted({str(scope) for scope in rows["scope"]} - {"all"}))
     return (f"Also in the table: {numbers.listing(names)}.",) if names else ()
 
@@ -306,7 +309,7 @@ def _lines(
 
 
 def describe_panel(panel: Panel, title: str, display: Display, x: str) -> Panel:
-    """Return ``panel`` with a text alternative: start and end of every line."""
+    """Return ``panel`` with a text alternative for screen readers: start and end of every line."""
     shown = Display(factor=1.0, unit=display.unit, is_difference=False)
     at = "k" if x == "k" else "step"
     parts = []

@@ -1,4 +1,4 @@
-"""Hints on how to measure a missing value: split from the reason, as a command for the reader."""
+"""Hints on how to measure a missing value. A stored reason often ends with one; others have a hint here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oversharp.diagnostics.ways.contract import MOST_SAMPLES
 from oversharp.reports.evidence.source import Source
 from oversharp.reports.records import Missing
 
-#: Endings of stored reasons, and the hint for each; AUDIT and AGAIN are replaced by the phrases below.
+#: (Ending of a stored reason, hint). AUDIT and AGAIN in a hint stand for the phrases below.
 _ENDINGS = (
     (r"; run the audit (?:again )?with (?P<flags>[^;()]*[^;() ])", r"AUDIT with \g<flags>"),
     (r"; (?:the audit needs a teacher-forced pass)", "AUDIT with --entropy-samples 16"),
@@ -28,7 +28,7 @@ _ENDINGS = (
     (r"; draw more samples", "AUDIT with a larger --n"),
     (r"; (?P<what>give them a field .*? unrelated)", r"\g<what>"),
 )
-#: Parts of stored reasons without a hint, and the hint for each.
+#: (Part of a stored reason that has no such ending, hint).
 _HINTS_BY_PART = (
     ("do not list every accepted response", "audit problems that list every accepted response (their field modes)"),
     ("another tool graded", "`oversharp regrade STORE --verifier math`"),
@@ -55,16 +55,16 @@ _IMPORTED = {
 
 
 def missing_value(source: Source, title: str, why: Sequence[str], *, unmeasured: str = "") -> Missing:
-    """Return the line of a measure without a value, with a hint on how to measure it.
+    """Return the block of a measure without a value: its reasons, and a hint on how to measure it.
 
-    A measured quantity may have no value, such as k* if pass@k does not fall: it has no hint, and its reason does not
-    begin with ``unmeasured``, the measure's reason for missing data. It is labelled "no value".
+    A measured quantity may have no value, such as k* if pass@k does not fall. It has no hint and the label "no value".
+    Its reason does not begin with ``unmeasured``, which is the measure's reason for missing data.
     """
     split_reasons = [split_reason(reason) for reason in why]
     words = _AUDITED
     if all(
         series.is_recorded for series in source.series
-    ):  # no audit exists yet, and an audit measures these by default
+    ):  # the samples were imported; an audit of the checkpoints would measure this by default
         words, split_reasons = (
             _IMPORTED,
             [(reason, _BY_DEFAULT.sub("AUDIT themselves", hint)) for reason, hint in split_reasons],
@@ -80,7 +80,7 @@ def missing_value(source: Source, title: str, why: Sequence[str], *, unmeasured:
 
 
 def _merge_reasons(why: Sequence[str]) -> tuple[str, ...]:
-    """Return distinct reasons; of reasons that differ only in numbers, the first and the count of others.
+    """Return the distinct reasons. Reasons that differ only in numbers become the first one and a count of the others.
 
     >>> _merge_reasons(["12.1 of 31 do (step 20)", "none does", "9 of 31 do (step 40)"])
     ('12.1 of 31 do (step 20), and 1 more like it', 'none does')
@@ -92,7 +92,7 @@ def _merge_reasons(why: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_reason(why: str) -> tuple[str, str]:
-    """Split a stored reason into reason and hint; the hint is "" if there is nothing to do.
+    """Split a stored reason into reason and hint. The hint is "" if there is nothing to do.
 
     >>> split_reason("no panel; run the audit with --panel 4 (step 20)")
     ('no panel (step 20)', 'AUDIT with --panel 4')

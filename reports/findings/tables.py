@@ -1,4 +1,4 @@
-"""Format of values, and the data table of every figure."""
+"""Formats of values, labels of scopes, and the data table of a figure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from oversharp.reports.records import DASH, Cell, Column, Table
 from oversharp.reports.wording import WITH_MODES, float_or_none
 
 MAX_TABLE_COLUMNS = 16
-#: Labels of scopes that are not groups of samples or problems, or whose names are unclear.
+#: Scope → label, for scopes whose names are unclear to readers.
 _SCOPES = {
     "plug_in": "the plug-in estimate",
-    "token_pooled": "the mean over all tokens at once",
+    "token_pooled": "mean over all tokens",
     WITH_MODES: "problems that list their modes",
 }
-#: Prefixes of scopes that are bins of a scale.
+#: Prefixes of the names of scopes that are bins of a numeric scale.
 _SCALES = (*(f"base {digit}" for digit in range(10)), "base p", "tokens ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Display:
-    """Format of the values of a measure. Differences of probabilities are in percentage points (× 100)."""
+    """Number format of the values of a measure. Differences of probabilities are in percentage points (× 100)."""
 
     factor: float
     unit: str
@@ -39,7 +39,7 @@ class Display:
         return numbers.points(value) if self.is_difference else numbers.number(value, self.unit)
 
     def cell(self, value: object, low: object, high: object) -> Cell:
-        """Return a table cell with a value and its CI; a dash if unknown.
+        """Return a table cell with a value and its CI, or a dash if the value is unknown.
 
         >>> Display(factor=1, unit="probability", is_difference=False).cell(0.25, 0.2, 0.3).text
         '0.250 [0.200, 0.300]'
@@ -57,14 +57,14 @@ POINTS = Display(factor=100.0, unit="points", is_difference=True)
 
 
 def display_of(unit: str, *, signed: bool) -> Display:
-    """Return the format of a unit: signed probabilities in percentage points, others unchanged."""
+    """Return the format of a unit. Signed probabilities are in percentage points, other values are unchanged."""
     if signed and numbers.is_probability(unit):
         return POINTS
     return Display(factor=1.0, unit=unit, is_difference=False)
 
 
 def spread_evenly(values: Sequence[Any], limit: int) -> tuple[Any, ...]:
-    """Return at most ``limit`` of ``values``, evenly spread, with the first and the last."""
+    """Return at most ``limit`` of ``values``, evenly spread, including the first and the last."""
     if len(values) <= limit:
         return tuple(values)
     return tuple(values[round(i * (len(values) - 1) / (limit - 1))] for i in range(limit))
@@ -79,12 +79,12 @@ def scope_label(scope: str) -> str:
     if scope in _SCOPES:
         return _SCOPES[scope]
     scope = re.sub(r"^base p ", "base probability ", re.sub(r"^base (?=\d)", "base solved ", scope))
-    # leading zeros exist only for the sort order
+    # names of scopes have leading zeros, so that they sort numerically; labels do not need them
     return re.sub(r"(?<![\d.])0+(?=[1-9])", "", scope.replace("_", " ").replace(":", " "))
 
 
 def is_ordered(scopes: Sequence[str]) -> bool:
-    """Return whether the scopes are bins of a scale, such as base success or positions in the response.
+    """Return whether the scopes are bins of a numeric scale, such as base success or token position.
 
     >>> is_ordered(["all", "base 0-10%", "base 90-100%"]), is_ordered(["all", "correct"])
     (True, False)
@@ -94,7 +94,7 @@ def is_ordered(scopes: Sequence[str]) -> bool:
 
 
 def scope_order(scope: str) -> tuple[bool, bool, str]:
-    """Return a sort key: "all" first, "other" last, names between."""
+    """Return a sort key that puts "all" first and "other" last."""
     return (scope != "all", scope == "other", scope)
 
 
@@ -132,6 +132,6 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
         columns=(*head, Column(name="step"), *(Column(name=name) for name in names)),
         rows=tuple(body),
         note=f"Unit: {unit}.{brackets}"
-        + (f" {len(shown)} of {len(keys)} columns shown." if len(shown) < len(keys) else ""),
+        + (f" This table shows {len(shown)} of {len(keys)} columns." if len(shown) < len(keys) else ""),
         folded=True,
     )

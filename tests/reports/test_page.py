@@ -125,7 +125,7 @@ def test_a_base_alone_claims_no_change(page_of: Callable[..., Page]) -> None:
 def test_a_value_that_never_changes_is_a_sentence(page_of: Callable[..., Page]) -> None:
     page = page_of(names=("grpo", "iac"), steps=(0,))
     constant = block(section(page, "health"), "Truncated responses", Constant)
-    assert "The same at every checkpoint: 0.000" in constant.text
+    assert "It is the same at every checkpoint: 0.000" in constant.text
 
 
 def test_settings_versions_and_the_command_are_there_to_repeat_the_audit(page: Page) -> None:

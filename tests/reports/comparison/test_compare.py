@@ -86,7 +86,7 @@ def test_no_difference_is_called_none_and_never_a_peak(context: Context) -> None
     assert lead[0].startswith(
         "At the last checkpoint of each, iac and grpo do not differ significantly for k = 1 to 4 (smallest"
     )
-    assert lead[1].startswith("These are the last checkpoints, not the best ones")
+    assert lead[1].startswith("This compares the last checkpoints, not the best ones")
     assert lead[2].startswith("One training seed each")
 
 

@@ -152,7 +152,7 @@ def test_measures_of_change_are_zero_at_the_base(context: Context) -> None:
 def test_a_seed_that_only_some_objectives_have_and_a_series_without_one_are_said(context: Context) -> None:
     fewer = {name: course for name, course in RUNS.items() if name != "iac-seed-1"}
     lead = " ".join(over_seeds(seeded(context, {**fewer, "dapo": RUNS["grpo-seed-0"]})).lead)
-    assert "iac lacks 1 seed that others have (1): if that run failed, the means omit a failure." in lead
+    assert "iac lacks 1 seed that others have (1). If that run failed, the means omit the failure." in lead
     assert "Not in this section, because the name has no seed: dapo." in lead
 
 

@@ -228,7 +228,7 @@ WHOLE, ONE_END, NONE = (
         ("not_shown", WHOLE, ONE_END, "pass@1 +4.0 [−0.1, +9.7]"),
         ("not_shown", ONE_END, WHOLE, "pass@1 +1.9, lower bound −4.3"),
         ("better", NONE, WHOLE, "pass@64 +4.0 [−0.1, +9.7]"),
-        ("better", NONE, NONE, "no lower base temperature has this pass@1 and pass@64"),
+        ("better", NONE, NONE, "no lower temperature of the base has this pass@1 and pass@64"),
         ("sharpening_only", WHOLE, WHOLE, "pass@64 +4.0 [−0.1, +9.7]"),
         ("sharpening_only", WHOLE, NONE, "pass@64 below the base at every lower temperature"),
     ],

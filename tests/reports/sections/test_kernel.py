@@ -292,5 +292,5 @@ def test_with_only_the_base_there_is_no_prediction(store_of: Callable[..., Path]
     path = store_of(names=("grpo",), steps=(0,))
     add_kernels(path, (0,))
     section = kernel(replace(read(path), measures={}))
-    assert block(section, "Last step").why == ("only the base was audited: no step to predict",)
+    assert block(section, "Last step").why == ("only the base was audited, so there is no step to predict",)
     assert len(block(section, "Gradient kernel").panels) == 1

@@ -313,7 +313,7 @@ def test_samples_of_another_tool_share_a_panel_where_they_are_compared_because_t
     shared = first_figure(together)
     assert shared.title == "grpo and iac: better, or only sharper?"
     assert plane(shared).names == (("base", "", "", "step 30"), ("", "", "", "step 30")), "one base, named once"
-    said = ["equal moves look equal" in " ".join(decision(one).reading) for one in (apart, together)]
+    said = ["equal changes have equal lengths" in " ".join(decision(one).reading) for one in (apart, together)]
     assert said == [True, False]
 
 
