@@ -1,7 +1,7 @@
-"""Records of a report's content: sections fill them, the template renders them.
+"""Records of a report's content. The section builders create them, and the template renders them.
 
-Figures hold numbers. Tables and sentences hold formatted text, with a sort key per cell. Text from models and problem
-files is plain ``str``; the template escapes it.
+Figures contain numbers. Tables and sentences contain formatted text, and table cells also a sort key. Text from models
+and problem files is plain ``str``, which the template escapes.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-#: Names of CSS variables. ``c*`` are categorical (series, scopes), ``q*`` are ordered (k, training progress).
+#: Names of the CSS variables of colours. ``c*`` are for categories (series, scopes), ``q*`` for ordered values (k).
 Colour = Literal[
     "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8",
     "q1", "q2", "q3", "q4", "q5", "q6",
     "ink", "muted", "grid", "surface",
 ]  # fmt: skip
 STEP_LABEL = "training step"
-#: ``unclear``: the CI contains zero, but covers too few problems to report "no change".
+#: Direction of a change according to its CI. ``unclear``: the CI contains 0, but there are too few problems to report
+#: "no change".
 Direction = Literal["rose", "fell", "unchanged", "unclear", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Table cell. ``sort`` is the number behind the text, None if there is none. ``href`` is an anchor on the page."""
+    """Table cell. ``sort`` is the number to sort by, None if there is none. ``href`` links to an anchor on the page."""
 
     text: str
     sort: float | None = None
@@ -40,20 +41,20 @@ class Cell:
         return cls(text=str(int(number)), sort=float(number))
 
 
-#: Cell of an unknown or inapplicable value.
+#: Cell for a value that is unknown or does not apply.
 DASH = Cell(text="–")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """Table column; numeric ones are right-aligned."""
+    """Table column. Numeric columns are right-aligned."""
 
     name: str
     numeric: bool = True
 
 
 def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
-    """Return text columns, then numeric columns.
+    """Return text columns with these names, then numeric columns.
 
     >>> [(column.name, column.numeric) for column in columns("series", numbers=("k", "change"))]
     [('series', False), ('k', True), ('change', True)]
@@ -63,10 +64,10 @@ def columns(*texts: str, numbers: Iterable[str] = ()) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Table of formatted cells; ``folded`` hides it behind its title.
+    """Table of formatted cells. If ``folded``, only its title is visible at first.
 
-    ``states`` is empty or has one text per row: words, separated by spaces, that readers can filter by. ``search`` has
-    additional searchable text per row, such as the whole prompt.
+    ``states`` is empty or has one text per row, with words that readers can filter by, separated by spaces. ``search``
+    has additional searchable text per row, such as the whole prompt.
     """
 
     title: str
@@ -74,7 +75,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
     folded: bool = False
-    narrow: bool = False  # fits next to a figure
+    narrow: bool = False  # whether it fits next to a figure
     states: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
 
@@ -88,9 +89,10 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Line or point cloud of a panel; ``style`` selects marker and dashes, so that colour is never the only cue.
+    """Line or point cloud of a panel. ``style`` selects marker and dashes, so that colour is not the only difference.
 
-    ``low``/``high`` are empty or as long as ``x``. ``sizes`` (scatter only) are numbers of problems per point.
+    ``low`` and ``high`` are the bounds of the CIs, empty or as long as ``x``. ``sizes`` are the numbers of problems of
+    each point of a scatter plot.
     """
 
     label: str
@@ -105,7 +107,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Marked position on the x axis, with the bounds of its interval if it has one."""
+    """Marked position on the x axis, with the bounds of its CI if it has one."""
 
     label: str
     x: float
@@ -119,16 +121,19 @@ class Panel:
 
     title: str
     lines: tuple[Line, ...]
-    description: str = ""  # alternative text
+    description: str = ""  # alternative text for screen readers
     marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap(Panel):
-    """Symmetric matrix of values from −1 to 1. Rows belong to named groups; ``marked`` rows get a mark."""
+    """Heat map of a symmetric matrix of values from −1 to 1.
+
+    Rows belong to named groups. ``marked`` is whether a row and its column get a mark.
+    """
 
     cells: tuple[tuple[float, ...], ...]
-    groups: tuple[tuple[str, int], ...]  # name and number of rows
+    groups: tuple[tuple[str, int], ...]  # name and number of rows of each group
     marked: tuple[bool, ...]
 
     def __post_init__(self) -> None:
@@ -140,10 +145,11 @@ class HeatMap(Panel):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeMap(Panel):
-    """Changes in percentage points, None if unknown. ``columns`` and ``rows`` are labels from left and from top.
+    """Heat map of changes in percentage points, None if unknown.
 
-    ``sure`` cells (significant changes) get a mark; ``scale`` is the value of the darkest shade; ``outlined`` is the
-    row to highlight.
+    ``columns`` and ``rows`` are labels from left to right and from top to bottom. ``sure`` is whether a change is
+    significant, which marks its cell. ``scale`` is the value of the darkest shade. ``outlined`` is the row to
+    highlight.
     """
 
     columns: tuple[str, ...]
@@ -161,7 +167,7 @@ class ChangeMap(Panel):
 
 @dataclass(frozen=True, kw_only=True)
 class Spot:
-    """Named point of a plane."""
+    """Named point of a plot of pass@k against pass@1."""
 
     name: str
     x: float
@@ -170,12 +176,12 @@ class Spot:
 
 @dataclass(frozen=True, kw_only=True)
 class Plane(Panel):
-    """Plot of pass@k (y) against pass@1 (x), both probabilities: runs as paths, and the base at lower temperatures.
+    """Plot of pass@k (y) against pass@1 (x), both probabilities, with runs as paths.
 
-    ``names`` are the labels of the points of ``lines``, empty for a point without one. If ``curve`` is given, the
-    first line has the points that it passes through, ``band`` outlines its CI, and ``greedy`` is its end. ``higher_t``
-    has pairs of a point on a path and the same weights at a higher temperature, with the colour of the path.
-    ``ringed`` points are highlighted.
+    ``names`` are the labels of the points of ``lines``, empty for points without a label. ``curve`` is the base at
+    lower temperatures, if sampled: it passes through the points of the first line, ``band`` is the outline of its CI,
+    and ``greedy`` is its end. ``higher_t`` has pairs of points, a checkpoint on a path and the same weights at a higher
+    temperature, with the colour of the path. ``ringed`` points are highlighted.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -192,7 +198,7 @@ class Plane(Panel):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Figure with one SVG per panel. Panels share the y axis; planes share only its length."""
+    """Figure with one SVG per panel. Panels have the same y axis. Planes have axes of the same length only."""
 
     figure_id: str
     title: str
@@ -203,8 +209,8 @@ class Figure:
     table: Table
     kind: Literal["line", "scatter"] = "line"
     log_x: bool = False
-    log_y: bool = False  # requires values above 0
-    x_ticks: tuple[float, ...] = ()  # always within the axis, and the only candidates for its ticks
+    log_y: bool = False  # logarithmic y axis; requires values above 0
+    x_ticks: tuple[float, ...] = ()  # candidates for the ticks of the x axis, which includes all of them
     y_range: tuple[float, float] | None = None
     zero_line: bool = False
     diagonal: bool = False
@@ -213,7 +219,7 @@ class Figure:
 
     @property
     def legend(self) -> tuple[Line, ...]:
-        """The first line of every label, in order of appearance; empty if the panel titles already name the lines."""
+        """First line with each label, in order of appearance; empty if the panel titles already name the lines."""
         if self.panels and all([line.label for line in panel.lines] == [panel.title] for panel in self.panels):
             return ()
         first: dict[str, Line] = {}
@@ -225,7 +231,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Measure with the same value everywhere, shown as the sentence ``text`` instead of a flat line."""
+    """Measure with the same value at all checkpoints, shown as the sentence ``text`` instead of a figure."""
 
     title: str
     text: str
@@ -234,9 +240,9 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """Measure without data, shown as one line with the reason and, if known, a hint on how to measure it.
+    """Measure without data, shown as one line: its reasons ``why``, and ``how`` to measure it if known.
 
-    ``label`` is empty for entries that are not measures, such as skipped records of an import.
+    ``label`` is empty for other lines of this format, such as the skipped records of an import.
     """
 
     title: str
@@ -247,9 +253,9 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """Response shown in full, or its beginning ``text`` and end ``tail``.
+    """Response. A long response has only its beginning ``text`` and its end ``tail``.
 
-    ``n_characters`` is the full length; ``answer`` is the extracted answer, None if unknown.
+    ``n_characters`` is the length of the whole response. ``answer`` is the extracted answer, None if unknown.
     """
 
     text: str
@@ -263,7 +269,7 @@ class Response:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """Responses of one checkpoint to one problem."""
+    """Responses of one checkpoint to one problem, one of two columns."""
 
     title: str
     responses: tuple[Response, ...]
@@ -271,7 +277,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """Success rate of one problem over the checkpoints of one series, drawn as a sparkline."""
+    """Success rates of one problem at the checkpoints of one series, drawn as a sparkline."""
 
     colour: Colour
     shares: tuple[float, ...]
@@ -279,9 +285,9 @@ class Trajectory:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCase:
-    """Problem with its trajectory, its answers, and responses of base and last checkpoint side by side.
+    """Problem with its success rates, its answers, and responses of base and last checkpoint side by side.
 
-    ``name`` is the id from the problem file, or else ours.
+    ``name`` is the id from the problem file, or the id in the store if the file has none.
     """
 
     case_id: str
@@ -298,7 +304,7 @@ class ProblemCase:
 
 @dataclass(frozen=True, kw_only=True)
 class Cases:
-    """Problems with responses side by side."""
+    """Block of problems with responses side by side."""
 
     title: str
     note: str
@@ -307,7 +313,7 @@ class Cases:
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Tables that belong together."""
+    """Tables that are shown side by side."""
 
     title: str
     note: str
@@ -316,7 +322,7 @@ class SideBySide:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Text to copy, such as commands and templates."""
+    """Text for readers to copy, such as commands and templates."""
 
     title: str
     text: str
@@ -324,17 +330,17 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """File embedded in the report; ``packed`` is base64 of its gzip, see ``downloads.packed``."""
+    """File that is embedded in the report. ``packed`` is base64 of its gzip (see ``downloads.pack_text``)."""
 
     title: str
-    file_name: str  # ends in .gz
+    file_name: str  # name of the compressed file, which ends in .gz
     packed: str
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """Link to a file; ``href`` is relative to the report."""
+    """Link to a file. ``href`` is relative to the report."""
 
     title: str
     href: str
@@ -343,7 +349,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """Folded blocks behind a title and a ``summary`` of their content."""
+    """Blocks that are hidden at first behind a title and a ``summary`` of their content."""
 
     title: str
     summary: str
@@ -355,19 +361,19 @@ Block = Figure | Constant | Table | SideBySide | Missing | Cases | Listing | Dow
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Section of the report. ``lead`` has the results in sentences; ``sources`` are its references."""
+    """Section of the report. ``lead`` has its results as sentences, ``sources`` its references."""
 
     section_id: str
     title: str
     lead: tuple[str, ...]
     blocks: tuple[Block, ...] = ()
     sources: tuple[str, ...] = ()
-    short: str = ""  # title in the navigation bar, if different
+    short: str = ""  # shorter title for the navigation bar
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """One number of the headline, base to last; ``direction`` depends on the CI, not on the point estimate."""
+    """One number of a verdict card, at base and last checkpoint. ``direction`` of the change depends on its CI."""
 
     title: str
     value: str
@@ -377,7 +383,7 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictText:
-    """Verdict on one series. ``title`` and ``mark`` carry all the information of the colour ``tone``."""
+    """Verdict on one series. ``tone`` determines the colour, whose meaning ``title`` and ``mark`` repeat."""
 
     title: str
     mark: str
@@ -386,16 +392,16 @@ class VerdictText:
     sharpening: str = ""  # comparison of the run with its base at lower temperatures
     scope: tuple[str, ...] = ()  # range of k, seed, graders, problems
     caveats: tuple[str, ...] = ()
-    overturn: str = ""  # what would change this verdict
-    ship: str = ""  # which checkpoint to ship, with its CI
+    overturn: str = ""  # results that would change this verdict
+    ship: str = ""  # which checkpoint to ship, with the CI of its change
     tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Result of one series. ``reading`` summarizes the last checkpoint, each k separately.
+    """Result of one series. ``reading`` summarizes the last checkpoint, separately for each k.
 
-    Pages that are not audits have cards without a verdict, headed by ``reading``.
+    On pages that do not show an audit, cards have no verdict, and ``reading`` is their heading.
     """
 
     series: str
@@ -409,16 +415,16 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """Headline of the report: one card per series, one figure, and their limits."""
+    """Headline of the report: one card per series, one figure, and the limits of the results."""
 
-    definition: str  # of over-sharpening, before any number
+    definition: str  # definition of over-sharpening
     cards: tuple[Card, ...]
     limits: tuple[str, ...]
     figure: Figure | Missing
 
 
 class Advice(NamedTuple):
-    """Which checkpoint to ship, and why."""
+    """Recommendation of a checkpoint to ship, with its reason."""
 
     title: str
     text: str
@@ -426,12 +432,12 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """First screen. ``chosen`` marks the recommended rows; ``reading`` is the folded explanation."""
+    """First screen. ``chosen`` is whether a row of the table is recommended. ``reading`` explains the table."""
 
     title: str
     advice: tuple[Advice, ...]
     table: Table
-    table_first: bool  # for several series
+    table_first: bool  # whether the table is above the advice
     chosen: tuple[bool, ...]
     sentences: tuple[str, ...]
     reading: tuple[str, ...]
@@ -440,7 +446,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Whole report. A ``decision`` comes first; then ``sections`` are folded after ``brief``."""
+    """Whole report. With a ``decision``, which comes first, ``sections`` are folded after the sections in ``brief``."""
 
     title: str
     subtitle: str

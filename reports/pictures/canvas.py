@@ -1,4 +1,4 @@
-"""Shared style of all pictures in placeholder colours, and placement in points."""
+"""Style of all pictures, with placeholder colours, and placement of axes in points."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.6), (1.2, 1.4), (6, 1.6, 1.2,
 POINTS_PER_INCH = 72.0
 
 _STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "text.parse_math": False,  # names may contain dollar signs, which are not mathematics
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # TrueType: venues refuse the Type 3 fonts of matplotlib's default
+    "pdf.fonttype": 42,  # TrueType, because conferences refuse Type 3 fonts, which are matplotlib's default
     "ps.fonttype": 42,
     "svg.hashsalt": "oversharp",
     "font.family": "sans-serif",
@@ -47,7 +47,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def empty_canvas(width_pt: float, height_pt: float) -> Iterator[Canvas]:
-    """Yield a canvas with one pixel per point; the report's style applies inside the context."""
+    """Yield a canvas with one pixel per point. The report's style applies only inside the context."""
     with sns.axes_style("ticks"), matplotlib.rc_context(_STYLE):
         yield Canvas(figsize=(width_pt / POINTS_PER_INCH, height_pt / POINTS_PER_INCH), dpi=POINTS_PER_INCH)
 
@@ -59,7 +59,7 @@ def place_axes(canvas: Canvas, left_pt: float, top_pt: float, width_pt: float, h
 
 
 def label_axes(axes: Axes, x_label: str, y_label: str) -> None:
-    """Label the axes, with the y label horizontal above its axis, where long labels fit."""
+    """Label the axes. The y label is horizontal and above its axis, so that long labels fit."""
     axes.set_xlabel(x_label, labelpad=4)
     axes.set_ylabel(y_label, rotation=0, ha="left", va="center")
     width, height = axes.figure.bbox.size
@@ -67,7 +67,7 @@ def label_axes(axes: Axes, x_label: str, y_label: str) -> None:
 
 
 def line_look(colour: Colour, style: int) -> dict[str, Any]:
-    """Return the matplotlib properties of a line; dashes and marker distinguish lines without colour."""
+    """Return the matplotlib properties of a line. Dashes and marker distinguish lines for readers without colour."""
     dashes = DASHES[style % len(DASHES)]
     return {
         "color": PLACEHOLDERS[colour],

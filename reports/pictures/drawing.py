@@ -1,7 +1,7 @@
 """Draw figure records with matplotlib and seaborn, one canvas per panel.
 
-Pictures have phone width (400 units) and are only scaled up, so that text stays readable. Everything must be drawn
-inside the axes, because ``inline_svg`` does not clip.
+Pictures are as wide as a phone (400 units). Larger screens scale them up, so text is readable everywhere. Everything
+must be drawn inside the axes, because ``inline_svg`` does not clip.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from oversharp.reports.pictures.waterfall import Waterfall, draw_waterfall, wate
 from oversharp.reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
-#: With more maps of changes than this, they are drawn small to fit in one row.
+#: Maximum number of large maps of changes. More maps are drawn small, so that they fit in one row.
 _MOST_LARGE_MAPS = 2
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
-_MARKED_POINTS = 45  # lines with more points have fewer markers than points
+_MARKED_POINTS = 45  # maximum number of points of a line to mark all of them
 _LONG_MARKERS = 8
-_DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # width of tick labels, which must fit left of the axes
-_MARK_ROW_PT = 14.0  # height of a mark's label above the axes
+_DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # width of a digit of a tick label, and its distance from the axes
+_MARK_ROW_PT = 14.0  # height of the row above the axes for the label of a mark
 
 
 def figure_svgs(figure: Figure) -> tuple[str, ...]:
@@ -56,13 +56,13 @@ def figure_svgs(figure: Figure) -> tuple[str, ...]:
 
 
 def swatch_svg(line: Line, *, kind: str) -> str:
-    """Return the legend swatch of ``line``: colour, dashes, marker."""
+    """Return the SVG of the line's sample in the legend, with its colour, dashes and marker."""
     return _swatch(line.colour, line.style, kind)
 
 
 @lru_cache(maxsize=256)
 def _swatch(colour: Colour, style: int, kind: str) -> str:
-    """Draw a swatch, cached: a report has about a hundred legends with a dozen distinct swatches."""
+    """Draw a legend sample. Cached, because a report has about a hundred legends but few distinct samples."""
     with empty_canvas(34, 14) as canvas:
         axes = canvas.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
@@ -74,7 +74,7 @@ def _swatch(colour: Colour, style: int, kind: str) -> str:
 
 @contextmanager
 def draw_panel(figure: Figure, panel: Panel) -> Iterator[Canvas]:
-    """Draw one panel of ``figure`` and yield its canvas; save it inside the context, where the style applies."""
+    """Draw one panel of ``figure`` and yield its canvas. Save it inside the context: the style applies only there."""
     match panel:
         case HeatMap():
             with empty_canvas(WIDTH_PT, heat_map_height_pt()) as canvas:
@@ -109,7 +109,7 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
     head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
     size = (WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt)
     axes = place_axes(canvas, left_pt, head_pt, *size)
-    label_axes(axes, figure.x_label, figure.y_label)  # before seaborn sets labels from its data
+    label_axes(axes, figure.x_label, figure.y_label)  # must precede seaborn, which labels only unlabelled axes
     axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
     axes.set_axisbelow(True)
     if figure.zero_line:
@@ -149,7 +149,7 @@ def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: t
 
 
 def _point_out(axes: Axes, mark: Mark, row: int, x_limits: tuple[float, float]) -> None:
-    """Draw a dotted line over the whole height, its CI as a faint band, and its label on a separate row above."""
+    """Draw a mark: a dotted vertical line, its CI as a faint band, and its label in a row above the axes."""
     left, right = x_limits
     if mark.low is not None and mark.high is not None:
         axes.axvspan(max(mark.low, left), min(mark.high, right), color=PLACEHOLDERS["muted"], alpha=0.12, linewidth=0)
@@ -179,7 +179,9 @@ def _y_locator() -> MaxNLocator:
 
 
 def tick_texts(values: Iterable[float], limits: tuple[float, float]) -> dict[float, str]:
-    """Return ticks within ``limits`` with labels: enough digits to distinguish neighbours, one power of ten.
+    """Return tick → label for ticks within ``limits``.
+
+    Labels have enough digits to distinguish neighbours, and all have the same power of ten.
 
     >>> tick_texts([0.0, 0.25, 0.5], (0.0, 0.5))
     {0.0: '0', 0.25: '0.25', 0.5: '0.5'}
@@ -203,7 +205,7 @@ def tick_texts(values: Iterable[float], limits: tuple[float, float]) -> dict[flo
 
 
 def log_tick_texts(limits: tuple[float, float]) -> dict[float, str]:
-    """Return ticks of a logarithmic axis: powers of ten, with multiples 2 and 5 if there are few.
+    """Return tick → label for a logarithmic axis: powers of ten, and their multiples by 2 and 5 if these are few.
 
     >>> log_tick_texts((7.0, 31.0))
     {10.0: '10', 20.0: '20'}
@@ -231,7 +233,7 @@ def _tick(value: float, _position: int | None = None) -> str:
 
 
 def _band(axes: Axes, line: Line) -> None:
-    """Draw the given CI; seaborn only draws bands that it computes from samples."""
+    """Draw the CI of a line as a band. Seaborn cannot: it only draws bands that it computes from samples."""
     if not line.low:
         return
     known = [
@@ -248,17 +250,17 @@ def _band(axes: Axes, line: Line) -> None:
 
 
 def _curve(axes: Axes, line: Line) -> None:
-    """Draw a dashed line with markers; a long, noisy one is thin and solid with few markers."""
+    """Draw a line with dashes and markers. A line with many points is thin and solid, with few markers."""
     look = line_look(line.colour, line.style)
     if len(line.x) > _MARKED_POINTS:
         look |= {"linewidth": 1.2, "linestyle": "-", "markevery": len(line.x) // _LONG_MARKERS}
     known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
-    # same output as sns.lineplot, which builds a table per line first
+    # same output as sns.lineplot, which is slower because it builds a table for each line
     axes.plot([x for x, _ in known], [y for _, y in known], **look)
 
 
 def _scatter(axes: Axes, line: Line) -> None:
-    """Draw bubbles whose area is the number of problems, large ones first."""
+    """Draw bubbles whose area is proportional to the number of problems, large bubbles first."""
     order = np.argsort(-np.array(line.sizes), kind="stable")
     xs, ys, sizes = (np.array(values)[order] for values in (line.x, line.y, line.sizes))
     look = {"marker": MARKERS[line.style % len(MARKERS)], "color": PLACEHOLDERS[line.colour], "linewidth": 0.6}
@@ -267,7 +269,7 @@ def _scatter(axes: Axes, line: Line) -> None:
 
 
 def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return limits for all panels that include everything drawn, with a margin."""
+    """Return axis limits for all panels. They include everything that is drawn, with a margin."""
     lines = [line for panel in figure.panels for line in panel.lines]
     xs = [x for line in lines for x in line.x]
     ys = [y for line in lines for y in (*line.y, *line.low, *line.high) if y is not None]

@@ -18,17 +18,17 @@ from oversharp.reports.pictures.drawing import draw_panel
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Figure, Panel
 
-#: Pixels per unit of a picture; a picture is about 400 units wide.
+#: Pixels per unit of a PNG. A picture is about 400 units wide.
 PIXELS_PER_UNIT = 3
 _MARGIN_PT, _ROW_PT = 10.0, 18.0
 _TITLE_PT, _TEXT_PT = 13.0, 12.0
 _CHARACTERS = 52  # characters per line of a title
-_SMALL_PT, _SMALL_CHARACTERS = 10.5, 64  # font size and characters per line of the text below
+_SMALL_PT, _SMALL_CHARACTERS = 10.5, 64  # font size, and characters per line, of the text below the picture
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One panel of a figure, with its title (may be empty) and file contents by format."""
+    """One panel of a figure. It has a title, which may be empty, and the contents of its files by format."""
 
     panel: str
     files: Mapping[PictureFormat, bytes]
@@ -38,7 +38,7 @@ def figure_pictures(figure: Figure, formats: Sequence[PictureFormat] = PICTURE_F
     """Yield a picture per panel of ``figure``, in each of ``formats``. Equal figures give equal bytes."""
     for panel in figure.panels:
         with warnings.catch_warnings(), draw_panel(figure, panel) as canvas:
-            warnings.filterwarnings("ignore", message="Glyph .* missing")  # names may have letters that the font lacks
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font may lack letters of a name
             _add_title(canvas, figure, panel)
             _add_legend(canvas, figure, below=_add_finding(canvas, figure))
             metadata: Mapping[PictureFormat, dict[str, str | None]] = {
@@ -62,7 +62,7 @@ def _add_title(canvas: Canvas, figure: Figure, panel: Panel) -> None:
 
 
 def _add_finding(canvas: Canvas, figure: Figure) -> float:
-    """Add the figure's finding below the picture; return its height as a share of the picture's height."""
+    """Add the figure's finding as text below the picture. Return the text's height as a share of the picture's."""
     height = canvas.bbox.height
     rows = textwrap.wrap(figure.finding, _SMALL_CHARACTERS)
     for i, text in enumerate(rows):
@@ -71,7 +71,7 @@ def _add_finding(canvas: Canvas, figure: Figure) -> float:
 
 
 def _add_legend(canvas: Canvas, figure: Figure, *, below: float) -> None:
-    """Add the legend below the picture and its text, one row per line."""
+    """Add the legend below the picture and its text, with one row per line of the plot."""
     handles: list[Artist] = []
     for line in figure.legend:
         label = textwrap.fill(line.label, _CHARACTERS - 4)

@@ -1,7 +1,8 @@
 """Render a matplotlib canvas as compact inline SVG with colour classes and no styles.
 
-Matplotlib's SVG backend does not fit: it writes style attributes, which the report's policy forbids, colours without a
-theme, and several times the bytes, and a page has hundreds of pictures.
+Matplotlib's SVG backend is unsuitable for three reasons. It writes style attributes, which the report's
+Content-Security-Policy forbids. It writes fixed colours instead of those of the light or dark theme. Its output is
+several times as large, and a page has hundreds of pictures.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _FLIPPED = Affine2D().scale(1, -1)
 _ID_DIGITS = 6
 _ANCHORS = {"left": "start", "center": "middle", "right": "end"}
 
-_MOST_ALONE = 1  # more markers of one look refer to a shared shape
-_MIRROR = "matrix(0 1 1 0 .5 -.5)"  # reflects cells at the diagonal; rows begin half a cell lower
+_MOST_ALONE = 1  # lines with more markers refer to one shared marker shape
+_MIRROR = "matrix(0 1 1 0 .5 -.5)"  # reflects the cells of a map at its diagonal
 
-#: SVG attributes that neighbouring elements may share.
+#: SVG attributes of an element: its classes, stroke widths and opacities.
 Look = dict[str, str]
 
 
 def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points: str = "") -> str:
-    """Render ``canvas`` (one pixel per point) as SVG text; without ``title`` it is decorative.
+    """Render ``canvas`` (one pixel per point) as SVG text. Without ``title``, screen readers skip the picture.
 
-    Units are tenths of a point, so that integers suffice. Nothing is clipped: callers draw inside the axes. Shared
-    elements (marker shapes, halves of symmetric maps) are in ``defs`` under ids that hash their content, so that a page
-    needs each once: see ``pictures.shared``.
+    Units are tenths of a point, so that integers suffice. Nothing is clipped, so callers must draw inside the axes.
+    Shared elements (marker shapes, halves of symmetric maps) are in ``defs``. Their ids are hashes of their content, so
+    ``oversharp.reports.render.extract_shared`` can keep one copy of each per page.
 
     Args:
-        points: Data for the page's script about the points of the picture, see ``pictures.points``.
+        points: Points of the picture for the tooltips of the page's script; see ``pictures.points``.
 
     Raises:
         ValueError: a colour is not in the theme.
@@ -52,7 +53,7 @@ def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points
     width, height = canvas.bbox.size
     svg = Element("svg", {"viewBox": f"0 0 {_TENTHS * width:g} {_TENTHS * height:g}"})
     if title:
-        # no title element: its tooltip would cover the page's labels of points
+        # not a title element: browsers show it as a tooltip, which would cover the tooltips of points
         svg.attrib |= {"role": "img", "aria-label": description or title}
         svg.attrib |= {"data-points": points} if points else {}
     else:
@@ -61,14 +62,14 @@ def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points
     canvas.draw(renderer)
     if renderer.shared:
         SubElement(svg, "defs").extend(renderer.shared.values())
-    # texts last: tick labels and marks alternate, and separately each kind forms one group
+    # texts after all shapes: matplotlib alternates tick marks and tick labels, which could not be grouped
     svg.extend([*_group_shapes(renderer.shapes), *_group_shapes(renderer.texts)])
-    # " />" cannot occur in text or attributes: both are escaped
+    # safe, because escaped text and attributes contain no " />"
     return tostring(svg, encoding="unicode").replace(" />", "/>")
 
 
 class _Renderer(RendererBase):
-    """Matplotlib renderer that collects shapes and texts with their look."""
+    """Matplotlib renderer that collects shapes and texts with their SVG attributes."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class _Renderer(RendererBase):
         self.texts: list[tuple[Look, Element]] = []
         self.shared: dict[str, Element] = {}
         self._size = (width, height)
-        self._down = Affine2D().scale(1, -1).translate(0, height)  # y runs down in SVG and up here
+        self._down = Affine2D().scale(1, -1).translate(0, height)  # the y axis points down in SVG, up in matplotlib
 
     def flipy(self) -> bool:
         """Return True: the y axis of texts points down."""
@@ -87,7 +88,7 @@ class _Renderer(RendererBase):
         return self._size
 
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:
-        """Add a line, polygon or circle; other curves are not supported."""
+        """Add a line, polygon or circle. Other curves are not supported."""
         look = _paint_attributes(gc, rgbFace)
         text = path_text(np.asarray(path.vertices), path.codes, transform + self._down) if look else ""
         if text:
@@ -102,9 +103,9 @@ class _Renderer(RendererBase):
         trans: Transform,
         rgbFace: Any = None,
     ) -> None:
-        """Add the markers of a line as one path that refers to their shape, and axis ticks as strokes."""
+        """Add the markers of a line as a path that refers to a shared shape. Axis ticks become strokes."""
         shape = np.asarray(marker_path.vertices)
-        look = _paint_attributes(gc, rgbFace if len(shape) > 2 else None)  # a stroke has no area
+        look = _paint_attributes(gc, rgbFace if len(shape) > 2 else None)  # a marker of two points has no area to fill
         places = trans.transform(np.asarray(path.vertices))
         places = places[np.isfinite(places).all(axis=1)]
         if look and len(places) > _MOST_ALONE:
@@ -118,7 +119,7 @@ class _Renderer(RendererBase):
             self.shapes.append((look, Element("path", {"d": "".join(texts)})))
 
     def _add_marked(self, look: Look, shape: str, places: Float[np.ndarray, "point 2"]) -> None:
-        """Add markers on the line through ``places``, on the line's own path if it was just drawn."""
+        """Add markers at ``places``. If the line through them was just drawn, its path gets the markers."""
         marker = Element("marker", {"markerUnits": "userSpaceOnUse"})
         SubElement(marker, "path", look | {"d": shape})
         name = self._share(marker, "m")
@@ -131,7 +132,7 @@ class _Renderer(RendererBase):
             self.shapes.append(({"class": name}, Element("path", {"d": line})))
 
     def _share(self, element: Element, kind: str) -> str:
-        """Store a shared element and return its id, a hash of its content."""
+        """Store a shared element and return its id, which is a hash of its content."""
         name = kind + hashlib.sha256(tostring(element)).hexdigest()[:_ID_DIGITS]
         element.set("id", name)
         self.shared[name] = element
@@ -150,13 +151,13 @@ class _Renderer(RendererBase):
         antialiased: Any,
         edgecolors: Any,
     ) -> None:
-        """Add cells of equal size as strokes in cell units.
+        """Add the cells of a map as strokes, in units of a cell.
 
-        A kernel has thousands of cells; rectangles in page units would take four times the bytes.
+        A gradient kernel has thousands of cells. Rectangles in page units would take four times the bytes.
         """
         corners = (master_transform + self._down).transform(np.asarray(coordinates)[[0, 0, -1], [0, -1, 0]])
         along_row, along_column = (corners[1] - corners[0]) / meshWidth, (corners[2] - corners[0]) / meshHeight
-        # shifted by half a cell: a stroke is centred on its line
+        # shift by half a cell, because a stroke is centred on its line
         place = _TENTHS * np.array((*along_row, *along_column, *(corners[0] + along_column / 2)))
         matrix = " ".join(f"{round(number, 3):g}" for number in place)
         group = Element("g", {"transform": f"matrix({matrix})", "shape-rendering": "crispEdges"})
@@ -164,7 +165,7 @@ class _Renderer(RendererBase):
         self.shapes.append(({}, group))
 
     def _cells(self, colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
-        """Yield the cells of a map; for a symmetric one, the upper half twice, and the diagonal."""
+        """Yield the cells of a map. A symmetric map is the upper half, its mirror image, and the diagonal."""
         rows, columns = np.indices(colour_RC4.shape[:2])
         if len(rows) == 1 or not _is_symmetric(colour_RC4):
             yield from _runs(colour_RC4)
@@ -187,7 +188,7 @@ class _Renderer(RendererBase):
         ismath: Any = False,
         mtext: Any = None,
     ) -> None:
-        """Add text as a text element, for search, copying and screen readers."""
+        """Add text as an SVG text element, which readers can search and copy, and screen readers can read."""
         if angle or mtext is None:
             raise NotImplementedError(f"{s!r}: rotated or multi-line text is not supported")
         anchored, _ = mtext.get_transform().transform(mtext.get_unitless_position())
@@ -204,7 +205,10 @@ def _is_symmetric(colour_RC4: Float[np.ndarray, "row column 4"]) -> bool:
 
 
 def _runs(colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
-    """Yield one path per colour in cell units: a run of equal cells is a stroke, "M3 5h2". Skip transparent cells."""
+    """Yield one path per colour, in units of a cell. A run of equal cells is a stroke such as "M3 5h2".
+
+    Transparent cells are skipped.
+    """
     runs: dict[tuple[float, ...], str] = {}
     for row, cells in enumerate(colour_RC4.tolist()):
         column = 0
@@ -218,7 +222,7 @@ def _runs(colour_RC4: Float[np.ndarray, "row column 4"]) -> Iterator[Element]:
 
 
 def _paint_attributes(gc: GraphicsContextBase, face: Any) -> Look:
-    """Return fill and stroke attributes; empty if nothing is painted."""
+    """Return fill and stroke attributes, or an empty dict if nothing is painted."""
     paints: dict[str, Any] = {"fill": face, "stroke": gc.get_rgb() if gc.get_linewidth() else None}
     if gc.get_forced_alpha():
         paints = {kind: None if rgb is None else (*rgb[:3], gc.get_alpha()) for kind, rgb in paints.items()}
@@ -249,7 +253,7 @@ def _opacity(rgb: Sequence[float]) -> float:
 
 
 def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Transform) -> str:
-    """Return a path with relative commands, in tenths of a point; empty for a single point.
+    """Return an SVG path with relative commands, in tenths of a point; "" for a single point.
 
     >>> path_text(np.array([(10, 20), (30, 20), (30.04, 25.5), (31, 26), (10, 20)]), None, Affine2D())
     'M100 200l200 0 0 55 10 5z'
@@ -269,7 +273,10 @@ def path_text(vertices: Float[np.ndarray, "point 2"], codes: Any, transform: Tra
 
 
 def _circle(curves: Float[np.ndarray, "point 2"]) -> str:
-    """Return an almost closed arc: matplotlib's circles are eight curves whose extreme points are on the circle."""
+    """Return a circle as one almost closed arc. Matplotlib's circles are eight Bézier curves.
+
+    The extreme points of these curves are on the circle.
+    """
     low, high = np.rint(10 * curves.min(axis=0)), np.rint(10 * curves.max(axis=0))
     across = int(high[0] - low[0])
     radius = _numbers([across / 2])
@@ -281,7 +288,7 @@ def _numbers(tenths: Iterable[float]) -> str:
 
 
 def _group_shapes(drawn: Sequence[tuple[Look, Element]]) -> Iterator[Element]:
-    """Merge neighbours with the same look into one path if overlaps are invisible, else into a group."""
+    """Merge neighbouring shapes with the same attributes into one path, or a group if overlaps would be visible."""
     for look, run in itertools.groupby(drawn, key=lambda pair: pair[0]):
         alike = [element for _, element in run]
         is_plain = " " not in look.get("class", " ") and not any(name.endswith("opacity") for name in look)

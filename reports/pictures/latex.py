@@ -5,7 +5,7 @@ from __future__ import annotations
 from oversharp.reports import numbers
 from oversharp.reports.records import Figure
 
-#: Special characters of LaTeX, and characters that its fonts may lack.
+#: Replacements of LaTeX's special characters, and of characters that its fonts may lack.
 _SIGNS = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -25,7 +25,7 @@ _SIGNS = str.maketrans(
 
 
 def figure_latex(figure: Figure) -> str:
-    """Return the table of ``figure`` as LaTeX (package booktabs), text columns left-aligned."""
+    """Return the table of ``figure`` as LaTeX for the package booktabs, with left-aligned text columns."""
     table = figure.table
     aligned = "".join("r" if column.numeric else "l" for column in table.columns)
     rows = [[cell.text for cell in row] for row in table.rows]
@@ -47,7 +47,7 @@ def figure_latex(figure: Figure) -> str:
 
 
 def _row(cells: list[str]) -> str:
-    r"""Return a table row; brace a leading bracket, which LaTeX would parse as the previous row's spacing.
+    r"""Return a table row. A leading bracket is braced: LaTeX would parse it as the spacing of the previous row.
 
     >>> print(_row(["a_b", "[1, 2]"]))
     a\_b & {[}1, 2] \\

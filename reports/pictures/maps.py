@@ -1,6 +1,6 @@
-"""Heat maps of gradient cosines and of changes of pass@k: blue above 0, orange below, paler near 0.
+"""Draw heat maps of gradient cosines and of changes of pass@k: blue above 0, orange below, paler near 0.
 
-Colours have fixed opacities, so that 0 is the page's background in every theme.
+A shade is a colour with an opacity, so that 0 has the colour of the page's background in every theme.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from oversharp.reports.pictures.canvas import label_axes, place_axes
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import ChangeMap, Colour, HeatMap
 
-#: Lower edges of the shades, as shares of the scale; values below the first have no shade.
+#: Smallest absolute value of each shade, as a share of the scale. Smaller values than the first have no shade.
 EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
-#: Opacities of the shades; text stays readable on those of the changes.
+#: Opacities of the shades. Those of the changes are low enough for readable numbers in the cells.
 COSINE_OPACITY, CHANGE_OPACITY = (0.14, 0.32, 0.52, 0.74, 1.0), (0.08, 0.18, 0.28, 0.39, 0.5)
 ABOVE: Colour = "c1"
 BELOW: Colour = "c2"
 _HEAD_PT, _KEY_PT = 24.0, 12.0
-_SIDE_PT, _LEFT_PT = 316.0, 52.0  # map of cosines
-_STRIP_PT = 7.0  # marks of correct responses, next to rows and columns
+_SIDE_PT, _LEFT_PT = 316.0, 52.0  # side of the map of cosines, and the space left of it
+_STRIP_PT = 7.0  # width of the marks of correct responses, next to rows and columns
 _MOST_LABELS = 20
-#: Map of changes: maximum height of a row and of all rows, and the width of map and row names.
+#: Map of changes: maximum height of a row, maximum height of all rows, and width including the row names.
 _ROW_PT, _ALL_ROWS_PT, _MAP_PT = 24.0, 288.0, 366.0
-#: The same for a small map, one of several, which has no key if its cells have numbers.
+#: The same sizes for small maps, and the width of their picture. They have no key if the cells have numbers.
 _SMALL_ROW_PT, _SMALL_ROWS_PT, _SMALL_MAP_PT, SMALL_WIDTH_PT = 24.0, 234.0, 272.0, 284.0
 _LEAST_ROW_PT = 13.0  # minimum row height for numbers and row names
 _LEAST_FOR_NUMBERS_PT = 22.0  # minimum cell width for a sign and two digits
-_DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # size of column labels
+_DIGIT_PT, _LABEL_GAP_PT = 7.2, 6.0  # width of a digit of a label, and distance between column labels
 _MARK_PT, _OUTLINE_PT = 6.0, 2.2
-_LAST = len(EDGES) + 0.5  # limit of the integer levels
+_LAST = len(EDGES) + 0.5  # limit of the colour scale, beyond the largest shade
 
 
 def levels(values: Float[np.ndarray, "row column"], scale: float) -> Int[np.ndarray, "row column"]:
-    """Return the shade of every value, from −5 to 5; 0 has no colour.
+    """Return the shade of every value, from −5 to 5. Shade 0 has no colour.
 
     >>> levels(np.array([[-7.0, 0.4, 10.0]]), 10.0).tolist()
     [[-4, 0, 5]]
@@ -58,7 +58,7 @@ def heat_map_height_pt() -> float:
 
 
 def change_map_height_pt(panel: ChangeMap, *, is_small: bool = False) -> float:
-    """Return the height of the picture in points; it grows with the rows up to a limit."""
+    """Return the height of the picture in points. It grows with the number of rows, up to a limit."""
     row_pt = _row_pt(panel, is_small=is_small)
     key_pt = _KEY_PT + 20.0 if _has_key(panel, is_small=is_small) else 0.0
     return _HEAD_PT + row_pt * len(panel.rows) + 44.0 + key_pt
@@ -70,7 +70,7 @@ def _row_pt(panel: ChangeMap, *, is_small: bool) -> float:
 
 
 def _places_pt(panel: ChangeMap, *, is_small: bool) -> tuple[float, float]:
-    """Return the left edge of the columns and the width of each, in points."""
+    """Return the left edge of the first column and the width of a column, in points."""
     left = 12.0 + _DIGIT_PT * max(map(len, panel.rows))
     return left, ((_SMALL_MAP_PT if is_small else _MAP_PT) - left) / len(panel.columns)
 
@@ -85,7 +85,7 @@ def _has_key(panel: ChangeMap, *, is_small: bool) -> bool:
 
 
 def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
-    """Draw a heat map with lines between the groups, group names at the left, and marks at marked rows and columns."""
+    """Draw a heat map with lines between groups, group names at the left, and marks at marked rows and columns."""
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _SIDE_PT)
     key = place_axes(canvas, _LEFT_PT, _HEAD_PT + _SIDE_PT + 16.0, _SIDE_PT, _KEY_PT)
     _shades(axes, key, levels(np.array(panel.cells), 1.0), COSINE_OPACITY, scale=1.0)
@@ -107,7 +107,10 @@ def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
 
 
 def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str, is_small: bool = False) -> None:
-    """Draw a map of changes: numbers where they fit, a top corner for a significant rise, a bottom one for a fall."""
+    """Draw a map of changes, with numbers if they fit.
+
+    A mark in the top corner of a cell is a significant rise, a mark in the bottom corner a significant fall.
+    """
     row_pt = _row_pt(panel, is_small=is_small)
     left, width = _places_pt(panel, is_small=is_small)
     height, all_pt = row_pt * len(panel.rows), width * len(panel.columns)
@@ -151,7 +154,7 @@ def _shades(
     scale: float,
     texts: Any = None,
 ) -> None:
-    """Draw the cells with a frame, and in ``key`` (if given) the shades from −scale to scale."""
+    """Draw the cells with a frame, and the colour key from −scale to scale on ``key`` if given."""
     below = [to_rgba(PLACEHOLDERS[BELOW], alpha) for alpha in reversed(opacity)]
     above = [to_rgba(PLACEHOLDERS[ABOVE], alpha) for alpha in opacity]
     sns.heatmap(

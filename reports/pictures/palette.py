@@ -1,10 +1,10 @@
-"""Placeholder colours for matplotlib; the stylesheet maps them to the colours of light, dark and print."""
+"""Placeholder colours for matplotlib. The stylesheet replaces them by the colours of light, dark and print."""
 
 from __future__ import annotations
 
 from oversharp.reports.records import Colour
 
-#: CSS variable → placeholder. The values are the light theme, all distinct.
+#: CSS variable → placeholder, which is the colour of the light theme. All placeholders are distinct.
 PLACEHOLDERS: dict[Colour, str] = {
     "c1": "#0b66a8",
     "c2": "#c24e00",
@@ -26,7 +26,7 @@ PLACEHOLDERS: dict[Colour, str] = {
     "surface": "#ffffff",
 }
 
-#: The same variables on a dark surface.
+#: CSS variable → colour of the dark theme.
 DARK: dict[Colour, str] = {
     "c1": "#5fb0f0",
     "c2": "#ff9457",
@@ -50,7 +50,7 @@ DARK: dict[Colour, str] = {
 
 
 def variables(colours: dict[Colour, str]) -> str:
-    """Return the CSS declarations of the variables.
+    """Return the CSS declarations of these variables.
 
     >>> variables({"ink": "#000000"})
     '--ink:#000000;'
@@ -59,5 +59,8 @@ def variables(colours: dict[Colour, str]) -> str:
 
 
 def rules() -> str:
-    """Return CSS classes of fills and strokes: SVG attributes cannot use ``var()``, and the CSP forbids styles."""
+    """Return CSS classes for fills and strokes.
+
+    SVG attributes cannot use ``var()``, and the Content-Security-Policy forbids inline styles.
+    """
     return "".join(f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}" for name in PLACEHOLDERS)

@@ -1,4 +1,4 @@
-"""Draw runs in the plane of pass@1 and pass@k as paths from their base, with the base at lower temperatures."""
+"""Draw pass@k against pass@1: runs as paths from their base, and the base at lower temperatures."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Plane, Spot
 
 NAME_PT = 10.5
-#: Letter width as a share of the font size; generous, because the browser's font is unknown.
+#: Width of a letter as a share of the font size. It is an upper estimate, because the browser's font is unknown.
 _LETTER_WIDTH = 0.6
 _GAPS_PT = (7.0, 13.0, 20.0)
-#: Directions from the point: right, left, above, below, then the corners.
+#: Positions of a label relative to its point, in order of preference: right, left, above, below, then the corners.
 _DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, -1), (-1, 1))
 _ON_NAME, _ON_POINT, _ON_STROKE, _FAR = 100.0, 30.0, 5.0, 0.5
-_MOST_COST = 10.0  # maximum cost of an optional name
+_MOST_COST = 10.0  # optional labels with a higher cost are omitted
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT, _FOOT_PT = 48.0, 28.0, 320.0, 260.0, 44.0
-_AIR, _HEAD_AIR = 0.07, 0.1  # margins as shares of the range; labels need more at the top
-#: A greedy end further below the other points, as a share of their range, is drawn at the lower edge.
+_AIR, _HEAD_AIR = 0.07, 0.1  # margins as shares of the range; the top margin is larger because of labels
+#: Maximum distance of the greedy point below the other points, as a share of their range. A greedy point further below
+#: is drawn at the lower edge of the axes.
 _MOST_BELOW = 0.6
 _RING_PT, _SMALL_PT = 13.0, 5.0
-_STROKE_PT = 4.0  # distance between points of a stroke that labels avoid
+_STROKE_PT = 4.0  # labels avoid lines; each line is checked at points with this distance
 
 _Limits = tuple[tuple[float, float], tuple[float, float]]
 
@@ -42,9 +43,9 @@ def plane_height_pt() -> float:
 
 
 def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, others: Sequence[Plane] = ()) -> None:
-    """Draw, from bottom to top: band, curve and greedy end, higher temperatures, paths, rings, labels.
+    """Draw, from back to front: band, curve with its greedy end, higher temperatures, paths, rings, labels.
 
-    The axes have the length of the widest plane in ``others``, so that equal moves look equal.
+    The axes span ranges as wide as the widest plane in ``others``, so that equal changes have equal lengths.
     """
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT)
     label_axes(axes, x_label, y_label)
@@ -72,7 +73,7 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, othe
 
 
 def _limits(panel: Plane) -> _Limits:
-    """Return limits that include everything but the band, and the greedy end unless it is too far below."""
+    """Return axis limits that include all points. The band, and a greedy point far below the others, may be cut."""
     spots = [*(end for _, end, _ in panel.higher_t), *panel.ringed]
     xs = [*(x for line in panel.lines for x in line.x), *(spot.x for spot in spots)]
     ys = [*(y for line in panel.lines for y in line.y), *(spot.y for spot in spots)]
@@ -88,7 +89,7 @@ def _limits(panel: Plane) -> _Limits:
 
 
 def _widen_limits(own: _Limits, others: Sequence[_Limits]) -> _Limits:
-    """Widen ``own`` limits around their middle to the width of the widest, within the range of probabilities."""
+    """Widen the limits ``own`` around their middle to the width of the widest plane, within 0 to 1 and margins."""
     made = []
     for axis, (low, high) in enumerate(own):
         width = max(limits[axis][1] - limits[axis][0] for limits in (own, *others))
@@ -100,11 +101,11 @@ def _widen_limits(own: _Limits, others: Sequence[_Limits]) -> _Limits:
 
 
 def _draw_frontier(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
-    """Draw band, curve, its points and the line to the greedy end; return where that end is drawn."""
+    """Draw the base at lower temperatures: band, curve, points, line to greedy. Return the drawn greedy point."""
     if not panel.curve:
         return None
     if panel.band:
-        # the SVG is not clipped: clip the band to the axes
+        # clip the band to the axes here, because inline_svg does not clip
         (left, right), (low, high) = limits
         xs, ys = np.array(panel.band).T
         fill: dict[str, Any] = {"color": PLACEHOLDERS[panel.lines[0].colour], "alpha": 0.14, "linewidth": 0}
@@ -122,7 +123,7 @@ def _draw_frontier(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
 
 
 def _clip_greedy(start: tuple[float, float], greedy: Spot, low: float) -> Spot:
-    """Return the greedy end, or the point where its line leaves the axes, labelled with its value."""
+    """Return the greedy point. If it is below the axes, return the point where its line leaves them, with its value."""
     if greedy.y >= low:
         return greedy
     part = (start[1] - low) / (start[1] - greedy.y)
@@ -154,7 +155,7 @@ def _write_names(axes: Axes, panel: Plane, greedy: Spot | None) -> None:
 
 
 def _wanted_names(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
-    """Return the wanted labels, ends of lines first; inner points of a path are optional."""
+    """Return the labels of all points, ends of lines first. Labels of inner points are optional."""
     must: list[tuple[Spot, Colour, bool]] = []
     between: list[tuple[Spot, Colour, bool]] = []
     for line, names in zip(panel.lines, panel.names, strict=True):
@@ -182,7 +183,7 @@ def _points(panel: Plane) -> Iterator[Spot]:
 
 
 def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[float, float]]:
-    """Yield points along all drawn lines, in page coordinates."""
+    """Yield closely spaced points along all drawn lines, in page coordinates."""
     drawn = [((start.x, start.y), (end.x, end.y)) for start, end, _ in panel.higher_t]
     drawn += itertools.pairwise(panel.curve)
     for line in panel.lines[1:] if panel.curve else panel.lines:
@@ -196,7 +197,7 @@ def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[fl
 
 @dataclass(frozen=True, kw_only=True)
 class WantedName:
-    """Label of a point, in page points. Labels with ``must`` are always placed; others only if there is room."""
+    """Label of the point at ``x`` and ``y``, in points. If ``must`` is false, it is placed only if there is room."""
 
     text: str
     x: float
@@ -207,7 +208,7 @@ class WantedName:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedName:
-    """Label with its left edge and vertical middle."""
+    """Label with its position: left edge and vertical middle, in points."""
 
     wanted: WantedName
     left: float
@@ -222,7 +223,9 @@ def place_names(
     strokes: Iterable[tuple[float, float]] = (),
     point_pt: float = 5.0,
 ) -> list[PlacedName]:
-    """Place names inside ``frame``, in order; ``points`` have half width ``point_pt``, ``strokes`` none.
+    """Place labels inside ``frame``, in order, with little overlap with other labels, ``points`` and ``strokes``.
+
+    ``points`` are markers with half width ``point_pt``. ``strokes`` are points of lines, without width.
 
     >>> name = WantedName(text="a", x=50.0, y=50.0, colour="ink", must=False)
     >>> [(p.left, p.middle) for p in place_names([name], frame=(0, 0, 100, 100), points=[(50.0, 50.0)])]
@@ -247,7 +250,7 @@ def place_names(
 
 
 def _candidate_boxes(name: WantedName) -> list[Box]:
-    """Return candidate boxes, best first; larger gaps to the point only for names that must be placed."""
+    """Return candidate boxes, best first. Only labels that must be placed may be further away from their point."""
     width, height = _LETTER_WIDTH * NAME_PT * len(name.text), NAME_PT
     made = []
     for gap in _GAPS_PT if name.must else _GAPS_PT[:1]:

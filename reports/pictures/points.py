@@ -1,4 +1,4 @@
-"""Encode the points of a picture with their values, for tooltips of the page's script."""
+"""Encode the points of a picture with their values, for the tooltips of the page's script."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from oversharp.reports.numbers import MINUS, decimal
 from oversharp.reports.records import ChangeMap, HeatMap, Line, Panel, Plane
 
 _DIGITS = 4
-_MOST = 300  # maximum points of a panel; longer curves have no tooltips
+_MOST = 300  # panels with more points have no tooltips
 _PARTS = re.compile(r"[,;|]+")
 
 
 def points_text(axes: Axes, panel: Panel, height_pt: float) -> str:
-    """Return groups of points separated by "|"; empty for a picture without points, or with too many.
+    """Return the points of a picture as groups separated by "|"; "" if it has none or too many.
 
     For lines, the first group is the frame of the axes: left, top, right and bottom in points from the upper left
-    corner, the limits of both axes, and 1 for a logarithmic axis, else 0. Each further group is "name;x x x;y y y",
-    without x values if they equal those of the previous line. For maps and planes, every group is
-    "name;x,y,across,up;…" with positions in points.
+    corner, the limits of both axes, and for each axis 1 if it is logarithmic, else 0. Each further group is a line,
+    "name;x x x;y y y". Its x values are omitted if they equal those of the previous line. For maps and planes, every
+    group is "name;x,y,across,up;…": positions in points, and texts of the two values.
     """
     if isinstance(panel, HeatMap):
         return ""
@@ -69,7 +69,7 @@ def _path(axes: Axes, panel: Plane, i: int, height_pt: float) -> str:
 
 
 def _name(text: str) -> str:
-    """Return a name without separator characters.
+    """Return a name without the separators of the format.
 
     >>> _name("a|b; c")
     'a b c'

@@ -1,4 +1,4 @@
-"""Waterfall chart: parts of a change from top to bottom, each starting where the previous one ends."""
+"""Draw a waterfall chart: the parts of a change as bars, each starting where the previous bar ends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from oversharp.reports.records import Colour, Panel
 
 _ROW_PT, _HEAD_PT, _FOOT_PT = 25.0, 6.0, 44.0
 _LEFT_PT, _RIGHT_PT, _WIDTH_PT = 150.0, 44.0, 380.0
-_BAR = 0.56  # of a row
+_BAR = 0.56  # height of a bar, as a share of its row
 _PALE = 0.35
 _GAP_PT = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaterfallPart:
-    """Bar in percentage points, with the bounds of its CI; ``sure`` if they exclude 0."""
+    """Part of a change in percentage points, with the bounds of its CI. ``sure`` is whether the CI excludes 0."""
 
     name: str
     value: float
@@ -32,19 +32,19 @@ class WaterfallPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Waterfall(Panel):
-    """Parts in percentage points, from top to bottom, and their sum ``whole``."""
+    """Decomposition of a change: its parts from top to bottom, and their sum ``whole``."""
 
     parts: tuple[WaterfallPart, ...]
     whole: WaterfallPart
 
 
 def waterfall_height_pt(panel: Waterfall) -> float:
-    """Return the height of the picture in points; it grows with the parts."""
+    """Return the height of the picture in points. It grows with the number of parts."""
     return _HEAD_PT + _ROW_PT * (len(panel.parts) + 1) + _FOOT_PT
 
 
 def draw_waterfall(canvas: Canvas, panel: Waterfall, *, x_label: str, y_label: str) -> None:
-    """Draw gains blue, losses orange, the whole in ink; pale if the CI (thin line) contains 0."""
+    """Draw gains in blue, losses in orange, the whole in the text colour; pale if the CI (thin line) contains 0."""
     n_rows = len(panel.parts) + 1
     axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _WIDTH_PT - _LEFT_PT - _RIGHT_PT, _ROW_PT * n_rows)
     label_axes(axes, x_label, y_label)
@@ -73,7 +73,7 @@ def _bar(axes: Any, row: int, left: float, part: WaterfallPart, colour: Colour) 
 
 
 def _names(axes: Any, panel: Waterfall) -> None:
-    """Write the name of every bar left of the axes, and its value right of them."""
+    """Write the name of every bar at the left of the axes, and its value at the right."""
     rows = (*panel.parts, panel.whole)
     axes.set_yticks(range(len(rows)), [part.name for part in rows])
     axes.tick_params(axis="y", length=0, labelcolor=PLACEHOLDERS["ink"])

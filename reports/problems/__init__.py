@@ -1,1 +1,1 @@
-"""Sections on single problems: lost and gained ones, with their responses."""
+"""Sections on single problems: lost and gained problems, with responses."""

@@ -1,4 +1,4 @@
-"""Single problems: trajectory over the checkpoints, answers, and responses of base and last checkpoint."""
+"""Blocks on single problems: success over the checkpoints, answers, and responses of base and last checkpoint."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from oversharp.reports.records import (
 )
 
 GOLD_CAP = 200
-#: Number of problems that are not folded.
+#: Number of unfolded problems, for few series and for many.
 FIRST_CASES, FIRST_CASES_OF_CROWD = 6, 3
 SHOWN_STEPS = 12
 SHOWN_MODES = 6
-#: With this many series or more, a problem's tables have one column per series, and fewer steps.
+#: From MANY_SERIES series on, the tables of a problem have one column per series and at most SHOWN_STEPS_OF_MANY steps.
 MANY_SERIES, SHOWN_STEPS_OF_MANY = 3, 6
 
 
 def problem_cases(
     context: Context, trained: tuple[SeriesSource, ...], changes: Mapping[str, pd.DataFrame]
 ) -> tuple[Block, ...]:
-    """Return the picked problems, most of them folded; ``changes``: series name → ``problem_changes``."""
+    """Return the blocks of the picked problems. Most are folded. ``changes`` is series name → ``problem_changes``."""
     if not context.details.picked:
         return ()
     texts = context.source.problems.set_index("problem_id")
@@ -71,9 +71,9 @@ def problem_cases(
         )
     shown = numbers.plural(len(cases), "problem")
     note = (
-        f"{shown}: confirmed changes first, then the largest falls, then gains. At the base, correct responses come "
-        f"first, then the most frequent. Long responses show the first {HEAD_CHARACTERS} and the last "
-        f"{TAIL_CHARACTERS} characters. The small line is the success rate over the checkpoints, from 0 to its maximum."
+        f"{shown}: confirmed changes first, then the largest falls, then gains. Responses of the base: correct ones "
+        f"first, then the most frequent. Only the first {HEAD_CHARACTERS} and the last {TAIL_CHARACTERS} characters of "
+        "long responses are shown. The small line is the success rate over the checkpoints, from 0 to its maximum."
     )
     first = FIRST_CASES if len(context.series) < CROWD else FIRST_CASES_OF_CROWD
     blocks: list[Block] = [Cases(title="Single problems", note=note, cases=tuple(cases[:first]))]
@@ -85,7 +85,7 @@ def problem_cases(
 
 
 def _summaries(context: Context, own: Sequence[tuple[SeriesSource, Mapping[str, Any], pd.DataFrame]]) -> str:
-    """Return a summary per series; with many series, only where the problem was lost or gained."""
+    """Return a summary per series. With many series, only those that lost or gained the problem are included."""
     shown = [parts for parts in own if len(own) < CROWD or parts[1]["state"] in ("lost", "gained")]
     rest = len(own) - len(shown)
     noun = ("other",) if shown else ("series", "series")
@@ -94,7 +94,7 @@ def _summaries(context: Context, own: Sequence[tuple[SeriesSource, Mapping[str, 
 
 
 def _summary(context: Context, series: SeriesSource, row: Mapping[str, Any], intermediate: pd.DataFrame) -> str:
-    """Return counts at base and last checkpoint; for a lost problem also the best one between, and p."""
+    """Return correct samples at base and last checkpoint; for a lost problem also at its best checkpoint, and p."""
     fresh = context.details.fresh
     fresh = fresh[(fresh["series"] == series.name) & (fresh["problem_id"] == row["problem_id"])]
     confirmed = len(fresh) > 0 and bool(fresh["confirmed"].iloc[0])
@@ -116,7 +116,7 @@ def _trajectory(context: Context, series: SeriesSource, counts: pd.DataFrame) ->
 
 
 def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> Table:
-    """Return a table of correct samples per checkpoint, with the CI of the success rate."""
+    """Return a table with the correct samples of each checkpoint and the CI of their share."""
     several, many = len(context.series) > 1, len(own) >= MANY_SERIES
     low, high = success_interval(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
     bounded = counts.assign(low=low, high=high)
@@ -146,7 +146,7 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
 
 
 def _success_cells(row: Mapping[Hashable, Any] | None) -> list[Cell]:
-    """Return two cells: correct samples of all, and their share with its CI."""
+    """Return two cells: the number of correct samples, and their share with its CI."""
     if row is None:
         return [DASH, DASH]
     share = row["n_correct"] / row["n"]
@@ -185,15 +185,15 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
             *(Column(name=f"{name}{side}") for name in names if not many for side in ("base", "last")),
         ),
         rows=tuple(body),
-        note=f"Samples of the most frequent answers{', base → last' if many else ''} ({numbers.listing(parts)}); "
-        "–: not among the most frequent."
+        note=f"Number of samples with each of the most frequent answers{', base → last' if many else ''} "
+        f"({numbers.listing(parts)}). –: not among the most frequent."
         if parts
         else "",
     )
 
 
 def _shown_modes(modes: pd.DataFrame) -> list[tuple[str, bool]]:
-    """Return the most frequent modes at base or last checkpoint, always including correct ones."""
+    """Return the most frequent modes at base or last checkpoint, including correct modes in any case."""
     ranked = modes.assign(most=modes[["n_base", "n_late"]].max(axis=1)).sort_values(
         "most", ascending=False, kind="stable"
     )
@@ -206,7 +206,7 @@ def _shown_modes(modes: pd.DataFrame) -> list[tuple[str, bool]]:
 
 
 def _sides(context: Context, own: tuple[SeriesSource, ...], problem_id: str, counts: pd.DataFrame) -> tuple[Side, ...]:
-    """Return one side per base (series may share one) and one per last checkpoint, for the samples in ``counts``."""
+    """Return the responses of each base (which series may share) and of each last checkpoint, side by side."""
     n_of = {(row["series"], bool(row["is_base"]), row["step"]): int(row["n"]) for row in counts.to_dict("records")}
     responses = context.details.responses
     responses = responses[responses["problem_id"] == problem_id]
@@ -247,7 +247,7 @@ def _responses(rows: pd.DataFrame) -> tuple[Response, ...]:
 
 
 def _note(state: object, reason: object) -> str:
-    """Return the grading state, "" if unknown or ok.
+    """Return the grading state and its reason as text, or "" if the state is unknown or ok.
 
     >>> _note("parse_fail", "no box"), _note("ok", None), _note(None, None)
     ('parse fail: no box', '', '')

@@ -1,4 +1,4 @@
-"""Sections on problems: lost and gained ones, and success per problem."""
+"""Sections on lost and gained problems, and on success per problem."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from oversharp.reports.problems.cases import problem_cases
 from oversharp.reports.problems.table import SHOWN_ROWS, confirm_hint, lost_and_gained_tables, problem_table
 from oversharp.reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
-#: Minimum samples in each half of the base's samples for a split comparison.
+#: Minimum number of samples in each half of the base's samples, for groups from one half and gains from the other.
 LEAST_HALF = 4
 _GROUPS, _LEAST_GROUP = 10, 10
 
 
 def problems(context: Context) -> Section:
-    """Build the section on problems lost and gained, with single problems and a searchable table."""
+    """Build the section on lost and gained problems, with single problems and a searchable table."""
     trained, changes, compared = _changes(context)
     moved = {
         series.name: changes[series.name]
@@ -55,7 +55,7 @@ def problems(context: Context) -> Section:
 
 
 def success(context: Context) -> Section:
-    """Build the section on success per problem, gain by success of the base, and measures of problems."""
+    """Build the section on success per problem, on the gain by success of the base, and on measures of problems."""
     _, changes, compared = _changes(context)
     blocks: list[Block] = []
     if compared:
@@ -69,14 +69,17 @@ def success(context: Context) -> Section:
 def _changes(
     context: Context,
 ) -> tuple[tuple[SeriesSource, ...], dict[str, pd.DataFrame], tuple[SeriesSource, ...]]:
-    """Return series with a checkpoint after the base, their problem changes, and the series that have any."""
+    """Return the trained series, the changes of their problems, and the series whose changes are not empty.
+
+    A trained series has a checkpoint after the base.
+    """
     trained = tuple(series for series in context.series if series.base_step != series.last_step)
     changes = {series.name: problem_changes(context.source, series) for series in trained}
     return trained, changes, tuple(series for series in trained if len(changes[series.name]))
 
 
 def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
-    """Return a sentence per series; with several, the test and the confirmation are explained once at the end."""
+    """Return a sentence per series. With several series, the test and the confirmation are explained at the end."""
     if len(context.series) < 2:
         return tuple(_lead(series, changes[series.name], _confirmation_text(context, series)) for series in trained)
     confirmed = {
@@ -95,7 +98,7 @@ def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[s
     return (*leads, last) if last else tuple(leads)
 
 
-#: Test of losses, from one set of samples.
+#: Explanation of "significantly" for several series.
 _HOW_TESTED = "Significantly: by Fisher's exact test with Holm's correction."
 
 
@@ -125,7 +128,7 @@ def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
 
 
 def _n_significant(changes: pd.DataFrame) -> int:
-    """Return the number of significantly lost problems, from one set of samples."""
+    """Return the number of problems that are lost significantly, without fresh samples."""
     return int((changes.loc[changes["state"] == "lost", "p_adjusted"] <= SURE).sum())
 
 
@@ -171,8 +174,8 @@ def _scatter(context: Context, compared: tuple[SeriesSource, ...], changes: dict
         figure_id="problem-success",
         kind="scatter",
         title="Success per problem, base against last checkpoint",
-        caption="One bubble per pair of success rates (rounded to 1/40); its area counts problems, up to 16. "
-        "Below the dashed line a problem is solved less often than by the base.",
+        caption="One bubble per pair of success rates, rounded to 1/40. Its area is proportional to the number of "
+        "problems, up to 16. The last checkpoint solves problems below the dashed line less often than the base.",
         x_label="success rate of the base (probability)",
         y_label="success rate, last (probability)",
         panels=tuple(panels),
@@ -183,14 +186,17 @@ def _scatter(context: Context, compared: tuple[SeriesSource, ...], changes: dict
             title="Problems by kind of change: data",
             columns=columns("series", numbers=STATES),
             rows=tuple(body),
-            note="Lost: no correct samples left. Gained: first correct samples. Tables of single problems: see below.",
+            note="Lost: no correct sample is left. Gained: first correct samples. Tables of single problems follow.",
             folded=True,
         ),
     )
 
 
 def _gains(context: Context, compared: tuple[SeriesSource, ...], changes: dict[str, pd.DataFrame]) -> Figure:
-    """Mean change by success of the base: groups from one half of its samples, the change against the other half."""
+    """Return the figure of the mean change of success by success of the base.
+
+    Groups use one half of the base's samples, changes the other half, because otherwise both have the same noise.
+    """
     lines, body, is_split = [], [], True
     for i, series in enumerate(context.series):
         if series not in compared:
@@ -229,7 +235,7 @@ def _gains(context: Context, compared: tuple[SeriesSource, ...], changes: dict[s
     return Figure(
         figure_id="problem-gain",
         title=title,
-        caption=f"Groups of equally many problems, at most ten. {_SPLIT if is_split else _NOT_SPLIT} "
+        caption=f"At most ten groups with the same number of problems. {_SPLIT if is_split else _NOT_SPLIT} "
         f"Band: {numbers.NINETY_FIVE} CI over problems.",
         x_label="success rate of the base (probability)",
         y_label="change of success (percentage points)",
@@ -246,15 +252,18 @@ def _gains(context: Context, compared: tuple[SeriesSource, ...], changes: dict[s
     )
 
 
-_SPLIT = "Groups by one half of the base's samples, gains against the other half: this avoids regression to the mean."
+_SPLIT = "Groups use one half of the base's samples, gains use the other half: this avoids regression to the mean."
 _NOT_SPLIT = (
-    "The base has too few samples to split: by regression to the mean, the lowest group rises and the highest falls a "
-    "little even without any change."
+    "The base has too few samples to split. Because of regression to the mean, the lowest group rises a little and the "
+    "highest group falls a little even if nothing changed."
 )
 
 
 def _split_base(context: Context, series: SeriesSource, changes: pd.DataFrame) -> tuple[pd.DataFrame, bool]:
-    """Return ``sorted_by`` and ``gain`` of every problem, and whether they use disjoint samples of the base."""
+    """Return ``sorted_by`` (success of the base) and ``gain`` of every problem, and whether the base was split.
+
+    If it was split, they use different halves of its samples.
+    """
     halves = context.details.halves
     rows = changes.merge(halves[halves["series"] == series.name], on="problem_id", how="inner")
     if len(rows) < len(changes) or rows.empty or min(rows["n_first"].min(), rows["n_second"].min()) < LEAST_HALF:

@@ -1,4 +1,4 @@
-"""Tables of problems: lost and gained ones side by side, and all of them with a filter."""
+"""Tables of problems: lost and gained problems side by side, and all problems with a filter."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from oversharp.reports.evidence.problem_details import ProblemDetails
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import DASH, Cell, Column, SideBySide, Table, columns
 
-#: Maximum rows of all filterable tables together, and of the lists of lost and gained problems.
+#: Maximum number of rows of all filterable tables together.
 SHOWN_ROWS = 1000
+#: Maximum number of rows in each list of lost or gained problems.
 SHOWN_ENDS = 8
-#: With this many series or more, each shows fewer problems unfolded.
+#: From CROWD series on, these lists have at most SHOWN_ENDS_OF_CROWD rows.
 CROWD, SHOWN_ENDS_OF_CROWD = 4, 3
 PROMPT_CAP, NAME_CAP = 90, 24
 CONFIRMED = "confirmed"
 _P = (
-    "p: Fisher's exact test of base against last, one-sided, with Holm's correction over the problems that have "
-    f"correct and wrong samples; losses are significant at p ≤ {SURE:g}."
+    "p: Fisher's exact test of base against last checkpoint, one-sided, with Holm's correction over the problems that "
+    f"have correct and wrong samples. Losses are significant if p ≤ {SURE:g}."
 )
 
 
 def truncate_text(text: str, cap: int) -> str:
-    """Truncate a text to ``cap`` characters, the last one an ellipsis.
+    """Truncate a text to ``cap`` characters, including an ellipsis at the end.
 
     >>> truncate_text("abcdef", 4)
     'abc…'
@@ -39,7 +40,7 @@ def truncate_text(text: str, cap: int) -> str:
 
 
 def case_id(problem_id: str) -> str:
-    """Return the anchor of a single problem on the page.
+    """Return the HTML anchor of a single problem on the page.
 
     >>> case_id("0a1b")
     'problem-0a1b'
@@ -48,14 +49,14 @@ def case_id(problem_id: str) -> str:
 
 
 def hits_cell(correct: float, n: float) -> Cell:
-    """Return a cell of correct samples of all, sorted by their share."""
+    """Return a cell such as "3 / 8": correct samples of all samples. It sorts by their share."""
     return Cell(text=f"{int(correct)} / {int(n)}", sort=float(correct / n))
 
 
 def lost_and_gained_tables(context: Context, moved: Mapping[str, pd.DataFrame]) -> SideBySide:
-    """Return tables of lost and of gained problems for every series in ``moved``.
+    """Return tables of the lost and of the gained problems of every series. ``moved`` is series → changes.
 
-    With several series, empty tables are omitted and the titles have both counts.
+    With several series, empty tables are omitted, and the titles have the counts of lost and gained problems.
     """
     several, tables = len(context.series) > 1, []
     for series in context.series:
@@ -73,14 +74,17 @@ def lost_and_gained_tables(context: Context, moved: Mapping[str, pd.DataFrame]) 
             tables.append(replace(_gained_table(context, gained), title=counted.format("gained")))
     return SideBySide(
         title="Lost and gained problems",
-        note="Largest changes first. Rarely solved problems are lost and gained by chance, so compare both "
+        note="Largest changes first. Problems that are rarely solved are lost and gained by chance, so compare both "
         f"lists.{f' {_P}' if several else ''}",
         tables=tuple(tables),
     )
 
 
 def _lost_table(context: Context, series: SeriesSource, rows: pd.DataFrame) -> Table:
-    """Return the table of lost problems: base, best checkpoint between, last, steps without a correct sample, p."""
+    """Return the table of lost problems.
+
+    Columns: base, best checkpoint in between, last checkpoint, steps without a correct sample, p.
+    """
     names, best = Names(context), intermediate_success(context.source, series)
     shown = rows[: _most_shown(context)]
     body = tuple(
@@ -112,7 +116,7 @@ def _p(p: float) -> Cell:
 
 
 def _test_note(context: Context, series: SeriesSource) -> str:
-    """Return the explanation of p; with several series it is above their tables instead."""
+    """Return the explanation of p, or "" with several series, which share an explanation above their tables."""
     if series.why_untested:
         return f"Not tested: {series.why_untested}."
     return _P if len(context.series) == 1 else ""
@@ -162,7 +166,10 @@ def _rest(shown: pd.DataFrame, rows: pd.DataFrame) -> str:
 def problem_table(
     context: Context, series: SeriesSource, changes: pd.DataFrame, details: ProblemDetails, *, cap: int
 ) -> Table:
-    """Return at most ``cap`` problems to filter: confirmed, lost and gained ones, then the largest changes."""
+    """Return a filterable table of at most ``cap`` problems.
+
+    Resampled, lost and gained problems have priority, then the problems with the largest changes.
+    """
     names = Names(context)
     fresh = details.fresh[details.fresh["series"] == series.name]
     drawn: dict[str, Any] = {str(row["problem_id"]): row for row in fresh.to_dict("records")}
@@ -186,7 +193,7 @@ def problem_table(
     named = f": {series.name}" if len(context.series) > 1 else ""
     left = len(changes) - len(shown)
     more = (
-        f" {numbers.plural(left, 'problem')} with smaller changes not shown; see the view problem_counts of the store."
+        f" {numbers.plural(left, 'problem')} with smaller changes: see the view problem_counts of the store."
     )
     return Table(
         title=("All problems" if not left else f"{len(shown)} of {numbers.plural(len(changes), 'problem')}") + named,
@@ -207,7 +214,7 @@ def problem_table(
 
 
 def _select_rows(changes: pd.DataFrame, drawn: set[str], cap: int) -> pd.DataFrame:
-    """Select resampled, lost and gained problems first, then the largest changes; order by state."""
+    """Select ``cap`` problems: resampled ones, then lost and gained ones, then the largest changes; sort by state."""
     ranks = changes["change"].abs() + changes["state"].isin(["lost", "gained"]) * 2.0
     ranks += changes["problem_id"].isin(drawn) * 4.0
     kept = ranks.sort_values(ascending=False, kind="stable").index[:cap]
@@ -217,7 +224,7 @@ def _select_rows(changes: pd.DataFrame, drawn: set[str], cap: int) -> pd.DataFra
 
 
 def confirm_hint(series: SeriesSource) -> str:
-    """Return the instruction for confirming problems."""
+    """Return what to run to confirm lost and gained problems with fresh samples."""
     if series.is_recorded:
         return "import more samples, or audit the checkpoints with oversharp audit and confirm them there"
     if series.verifier is not None:
@@ -229,8 +236,8 @@ def _note(drawn: Mapping[str, Any], series: SeriesSource) -> str:
     if not drawn:
         return f"Not confirmed: these counts are from one set of samples. To confirm, {confirm_hint(series)}."
     return (
-        "Fresh samples come from oversharp confirm: Fisher's exact test, one-sided, with Holm's correction over "
-        "all resampled problems; confirmed if p ≤ 0.05."
+        "Fresh samples are from oversharp confirm. A change is confirmed if p ≤ 0.05 in Fisher's exact test "
+        "(one-sided, with Holm's correction over all resampled problems)."
     )
 
 
@@ -243,7 +250,7 @@ def _fresh_cell(again: Mapping[str, Any] | None) -> Cell:
 
 
 class Names:
-    """Cells with titles and ids of problems; a title links to the single problem if that is shown."""
+    """Table cells with the titles and ids of problems. A title links to the problem if the page shows its responses."""
 
     def __init__(self, context: Context) -> None:
         self._texts = {str(row["problem_id"]): row for row in context.source.problems.to_dict("records")}
@@ -251,21 +258,21 @@ class Names:
         self._picked = frozenset(context.details.picked)
 
     def prompt(self, problem_id: str) -> Cell:
-        """Return a cell with the title."""
+        """Return a cell with the title of the problem."""
         href = f"#{case_id(problem_id)}" if problem_id in self._picked else ""
         return Cell(text=truncate_text(self._titles[problem_id], PROMPT_CAP), href=href)
 
     def name(self, problem_id: str) -> str:
-        """Return the id from the problem file, or else ours."""
+        """Return the id from the problem file, or the id in the store if the file has none."""
         source_id = self._texts[problem_id]["source_id"]
         return source_id if isinstance(source_id, str) and source_id else problem_id
 
     def link(self, problem_id: str) -> Cell:
-        """Return a cell with the id."""
+        """Return a cell with the id of the problem."""
         return Cell(text=truncate_text(self.name(problem_id), NAME_CAP), code=True)
 
     def search_texts(self, problem_ids: Sequence[str]) -> tuple[str, ...]:
-        """Return additional searchable text per problem (prompts, ids); empty if the cells already show all of it."""
+        """Return the whole prompt and id of each problem, for search. Empty if the cells already show all of them."""
         prompts = [str(self._texts[problem_id]["prompt"]) for problem_id in problem_ids]
         names = [self.name(problem_id) for problem_id in problem_ids]
         if max(map(len, prompts), default=0) <= PROMPT_CAP and max(map(len, names), default=0) <= NAME_CAP:

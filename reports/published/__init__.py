@@ -1,7 +1,7 @@
-"""Published tables of the three papers as data, to compare with an audit.
+"""Published tables of the papers [A], [B] and [C] as data, to compare with an audit.
 
-One CSV file per table in long format: one row per value, with the columns ``COLUMNS``. The first two lines of a file
-give paper, table and units. Numbers are as printed; missing ones are empty.
+Each table is a CSV file in long format: one row per value, with the columns ``COLUMNS``. The first two lines of a file
+have paper, table and units. Numbers are as printed. Missing numbers are empty.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from oversharp.reports.citations import PAPERS
 if TYPE_CHECKING:
     import pandas as pd
 
-#: ``k``: samples per problem of pass@k and avg@k; ``plus_minus``: the number printed after ±; ``setting``: what varies
-#: besides the method; ``why``: the reason if ``value`` is unknown.
+#: Columns of the CSV files. ``k`` is the k of pass@k and avg@k, ``plus_minus`` the number printed after ±, ``setting``
+#: a variable other than the method, and ``why`` the reason for a missing ``value``.
 COLUMNS = (
     "paper", "table", "model", "method", "setting", "benchmark", "metric", "k", "value", "plus_minus", "unit", "why",
 )  # fmt: skip
@@ -24,7 +24,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """Published table: letter of its paper (``oversharp.reports.citations``), number and title."""
+    """Published table: letter of its paper (see ``oversharp.reports.citations``), number and title."""
 
     paper: str
     number: int
@@ -32,7 +32,7 @@ class PublishedTable:
 
     @property
     def citation(self) -> str:
-        """Paper, identifier and table.
+        """Title of the paper, its identifier, and number of the table.
 
         >>> TABLES[0].citation
         'When Sharpening Becomes Collapse, arXiv 2601.15609, Table 2'
@@ -41,7 +41,7 @@ class PublishedTable:
 
     @property
     def file_name(self) -> str:
-        """CSV file next to this module."""
+        """Name of the CSV file, which is next to this module."""
         return f"{self.paper.lower()}_table_{self.number}.csv"
 
 
@@ -61,10 +61,10 @@ TABLES = (
 
 
 def published_table(table: PublishedTable) -> pd.DataFrame:
-    """Read one table, rows in printed order.
+    """Read one table, with rows in printed order.
 
-    Text columns have None for missing values; ``table`` and ``k`` are integers; ``value`` is in ``unit``. Units:
-    ``percent`` (0 to 100), ``bits``, and ``unstated`` if the paper gives none.
+    Missing texts are None. ``table`` and ``k`` are integers. ``value`` is in ``unit``: ``percent`` (0 to 100),
+    ``bits``, or ``unstated`` if the paper gives no unit.
 
     >>> row = published_table(TABLES[0]).iloc[0]
     >>> row["model"], row["method"], row["benchmark"], float(row["value"])
@@ -87,7 +87,7 @@ def published_table(table: PublishedTable) -> pd.DataFrame:
 
 
 def published_tables() -> pd.DataFrame:
-    """Read all tables, concatenated, with the columns ``COLUMNS``.
+    """Read all tables and concatenate them. The columns are ``COLUMNS``.
 
     >>> rows = published_tables()
     >>> len(rows), sorted(set(rows["paper"]))

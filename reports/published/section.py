@@ -1,6 +1,6 @@
-"""Section that lists the audit's changes next to those printed in [B] and [C], as a scale for their size.
+"""Section with the changes of the audit next to the changes printed in [B] and [C], as a scale for effect sizes.
 
-[A] prints no base model, so none of its tables has a change to compare with.
+The tables of [A] have no base model, so they contain no change.
 """
 
 from __future__ import annotations
@@ -22,25 +22,28 @@ from oversharp.reports.wording import float_or_none
 
 OWN = "own"
 FULL_DATA = "oversharp.reports.published.published_tables()"
-#: The method that both papers train with; other methods are folded.
+#: Method that is in the tables of both papers. The rows of other methods are folded.
 PLAIN = "GRPO"
 CAUTION = "Tasks, models, training and sampling differ: use this as a scale for effect sizes, not as a comparison."
+#: Unit → factor that converts it to a probability or to nats. Values in unstated units are not converted.
 _UNITS = {
     "percent": 0.01,
     "bits": math.log(2.0),
     "unstated": 1.0,
-}  # factors to probabilities and nats; unstated units as printed
-_DECIMALS = 4  # the papers print percents with two decimals; rounding removes float noise of the division by 100
+}
+#: Decimals of a printed percentage divided by 100, which has two decimals in the papers. Rounding removes float errors.
+_DECIMALS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedPair:
     """Base and trained model from one published table.
 
-    ``values``: (metric, k) → (base, trained), as probabilities, nats, or in the unstated unit of token entropies.
+    ``values`` is (metric, k) → (base, trained). Values are probabilities or nats. Token entropies are in the unit of
+    the paper, which it does not state.
     """
 
-    table: str  # "[B] 1"
+    table: str  # such as "[B] 1"
     model: str
     method: str
     benchmark: str
@@ -48,17 +51,17 @@ class PublishedPair:
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """Values of k above 1 that have a pass@k."""
+        """Values of k above 1 for which the paper prints pass@k."""
         return tuple(sorted(k for metric, k in self.values if metric == "pass@k" and k is not None and k > 1))
 
     def levels(self, metric: str, k: int | None = None) -> tuple[float, float] | None:
-        """Return base and trained values of ``metric``, None unless the paper prints both."""
+        """Return the values of ``metric`` for base and trained model; None unless the paper prints both."""
         return self.values.get((metric, k))
 
 
 @cache
 def published_pairs() -> tuple[PublishedPair, ...]:
-    """Return every pair of base and trained model from the same table, in printed order.
+    """Return all pairs of base and trained model in the published tables, in printed order.
 
     >>> first = published_pairs()[0]
     >>> first.table, first.method, first.benchmark, first.levels("pass@k", 1)
@@ -88,7 +91,7 @@ def published_pairs() -> tuple[PublishedPair, ...]:
 
 
 def nearest_k(k: int, printed: Iterable[int]) -> int:
-    """Return the k of ``printed`` with the smallest ratio to ``k``; on ties, the smaller.
+    """Return the k of ``printed`` that is nearest to ``k`` by ratio. On ties, return the smaller.
 
     >>> nearest_k(100, [16, 64, 128]), nearest_k(4, [2, 8])
     (128, 2)
@@ -97,13 +100,13 @@ def nearest_k(k: int, printed: Iterable[int]) -> int:
 
 
 def published_section(context: Context) -> Section:
-    """Build the section: own series first, then the printed values at the same or nearest k."""
+    """Build the section: the series of the audit, then the printed values at the same k or the nearest."""
     pass_pairs = tuple(pair for pair in published_pairs() if pair.levels("pass@k", 1) is not None)
     ks = _own_ks(context)
     blocks: tuple[Block, ...] = _entropies(context)
     if not ks:
         why = "the series share no k with a pass@k at base and at a later checkpoint"
-        blocks = (Missing(title="Changes of pass@k and in the papers", why=(why,)), *blocks)
+        blocks = (Missing(title="Changes of pass@k here and in the papers", why=(why,)), *blocks)
     else:
         blocks = (*_changes(context, pass_pairs, ks), *blocks)
     lead = _lead(context, pass_pairs, ks) if ks else ()
@@ -111,7 +114,7 @@ def published_section(context: Context) -> Section:
 
 
 def _own_ks(context: Context) -> tuple[int, ...]:
-    """Return k = 1 and the largest k that all series with a change share, with a paired CI if available."""
+    """Return k = 1 and the largest k for which all series have a change. If some k have CIs, only these are used."""
     shared: set[int] | None = None
     for series in context.series:
         ks = context.inference_ks(series) or context.known_ks(series)
@@ -124,9 +127,9 @@ def _own_ks(context: Context) -> tuple[int, ...]:
 
 
 def _lead(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[int, ...]) -> tuple[str, ...]:
-    """Return own changes, the range in the papers, and caveats.
+    """Return sentences on the changes of the audit, the range of the changes in the papers, and caveats.
 
-    The verb "moved" states no direction: the CIs are in the table.
+    The verb "moved" states no direction, because the CIs are in the table only.
     """
     own: list[str] = []
     theirs: list[str] = []
@@ -164,9 +167,9 @@ def _changes(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[
             title=f"Changes from base to trained model: this audit, then {PLAIN} in the papers",
             columns=_pass_columns(ks),
             rows=(*own, *plain),
-            note="Base → trained: probability (the papers' percents divided by 100); change: percentage points. "
-            f"Brackets: {numbers.NINETY_FIVE} CI over problems; the papers print none for a change. "
-            f"{_own_size(context)} If a paper does not print the k of this audit, the nearest k is shown. Tables "
+            note="Base → trained: probabilities (the papers' percentages divided by 100). Change: percentage points. "
+            f"Brackets: {numbers.NINETY_FIVE} CI over problems; the papers print none for changes. "
+            f"{_own_size(context)} If a paper does not print the k of this audit, the nearest k is shown. The tables "
             "with a base are [B] 1 to 3, [C] 1 and 4; [A] prints no base. All published values, at every k: "
             f"{FULL_DATA}.",
         ),
@@ -184,7 +187,7 @@ def _own_size(context: Context) -> str:
         f"{numbers.plural(len(series.problem_ids), 'problem')}, {numbers.plural(series.n, 'sample')} each": None
         for series in context.series
     }
-    return f"Own series: {'; '.join(sizes)}."
+    return f"Series of this audit: {'; '.join(sizes)}."
 
 
 def _head_columns(*, methods: bool = False) -> tuple[Column, ...]:
@@ -224,7 +227,7 @@ def _own_row(context: Context, series: SeriesSource, ks: tuple[int, ...]) -> tup
 
 
 def _pair_head(pair: PublishedPair) -> tuple[Cell, ...]:
-    """Return the leading cells of a pair, without the method if it is in the table's title."""
+    """Return the first cells of a row. The method is omitted if it is in the table's title."""
     method = () if pair.method == PLAIN else (pair.method,)
     return tuple(Cell(text=text) for text in (pair.table, pair.model, *method, pair.benchmark))
 
@@ -236,12 +239,12 @@ def _own_head(context: Context, series: SeriesSource) -> tuple[Cell, ...]:
 
 
 def _path(base: float, trained: float) -> Cell:
-    """Return base and trained value in one cell, sorted by the base: two columns would not fit on a page."""
+    """Return a cell with the values of base and trained model, because two columns would not fit on a page."""
     return Cell(text=f"{numbers.decimal(base, 3)} → {numbers.decimal(trained, 3)}", sort=round(base, _DECIMALS))
 
 
 def _entropies(context: Context) -> tuple[Table, ...]:
-    """Return a table of answer and token entropies with [B] Table 4, if the audit has one at base and last."""
+    """Return a table of answer and token entropies next to [B] Table 4; empty if the audit has no such values."""
     own: list[tuple[Cell, ...]] = []
     for series in context.series:
         answer = _own_levels(context, series, "answer_entropy", scope="plug_in")
@@ -262,16 +265,16 @@ def _entropies(context: Context) -> tuple[Table, ...]:
             title=f"Entropies of answers and tokens: this audit, then {PLAIN} in [B] Table 4",
             columns=(*_head_columns(), *(Column(name=name) for name in names)),
             rows=(*own, *theirs),
-            note="Base → trained. Answer entropies: nats, plug-in estimates as in [B] C.5, which grow with the number "
-            f"of samples ({counts} per problem here, 256 there); [B] prints bits. Token entropies: nats per token here "
-            "and as printed there: [B] states no unit.",
+            note="Base → trained. Answer entropies: plug-in estimates as in [B] C.5, which grow with the number of "
+            f"samples ({counts} per problem here, 256 in [B]); in nats, converted from the bits that [B] prints. Token "
+            "entropies: nats per token here; the values of [B] are as printed, because [B] states no unit.",
             folded=True,
         ),
     )
 
 
 def _own_levels(context: Context, series: SeriesSource, measure: str, *, scope: str) -> tuple[float, float] | None:
-    """Return the values at base and last checkpoint, None if one is unknown or both are the same."""
+    """Return the values at base and last checkpoint; None if one is unknown or the base is the last checkpoint."""
     base = context.source.value_at(measure, series.name, series.base_step, scope=scope)
     last = context.source.value_at(measure, series.name, series.last_step, scope=scope)
     if base is None or last is None or series.base_step == series.last_step:
