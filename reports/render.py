@@ -1,4 +1,4 @@
-"""Render a page as one HTML file that loads nothing, with a Content-Security-Policy of hashes."""
+"""Render a page as one self-contained HTML file. A Content-Security-Policy allows only its own style and script."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from oversharp.reports.records import Block, Cell, Colour, Decision, Figure, Mis
 from oversharp.reports.sections.downloads import pack_text
 
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_EDGE = 72, 22, 3
-_DEFS = re.compile(r"<defs>(.*?)</defs>", re.DOTALL)  # matches only our own pictures: other text is escaped
+_DEFS = re.compile(r"<defs>(.*?)</defs>", re.DOTALL)  # matches only pictures, because other text is escaped
 _DEFINITION = re.compile(r'<(marker|g) [^>]*?\bid="(\w+)".*?</\1>', re.DOTALL)
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARE = re.compile(r"(\d+) / (\d+)")
 _EXACT = 1e-9
 _NUMBER = re.compile(rf"([+{MINUS}-]?\d[\d{NARROW}]*)(\.\d+)?(?:e([{MINUS}-]?\d{{1,2}}))?(?![0-9A-Za-z])")
-_BLANK = re.compile(r">\n(?:[ ]*\n)+(?=<)")  # only between tags: responses keep their blank lines
+_BLANK = re.compile(r">\n(?:[ ]*\n)+(?=<)")  # blank lines between tags; those of responses are kept
 _COMMAND = re.compile(r"`([^`]+)`")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def render_page(page: Page, *, extra_rules: str = "") -> str:
-    """Return the HTML document; ``extra_rules`` are additional styles. The same page gives the same text."""
+    """Return the HTML document. ``extra_rules`` are additional styles. The same page gives the same HTML."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -71,7 +71,7 @@ def render_page(page: Page, *, extra_rules: str = "") -> str:
 
 
 def stylesheet(more: str = "") -> str:
-    """Return the stylesheet: colours for light, dark and print, figure classes, the page's rules, and ``more``."""
+    """Return the stylesheet: colours for light, dark and print, classes of figures, rules of the page, and ``more``."""
     light, dark = palette.variables(palette.PLACEHOLDERS), palette.variables(palette.DARK)
     colours = (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark){{:root{{{dark}}}}}\n@media print{{:root{{{light}}}}}\n"
@@ -101,7 +101,7 @@ def write_atomically(path: Path, text: str) -> Path:
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            os.chmod(temporary, 0o644)  # mkstemp creates private files
+            os.chmod(temporary, 0o644)  # mkstemp creates files that only the owner can read
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -112,7 +112,7 @@ def write_atomically(path: Path, text: str) -> Path:
 
 
 def _printable(value: object) -> object:
-    """Replace characters that HTML forbids, and write out bidirectional controls. Escaping handles the rest."""
+    """Replace characters that HTML forbids, and spell out bidirectional controls. Autoescaping handles the rest."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", escape_bidi(value))
@@ -123,9 +123,10 @@ def _kind(block: Block) -> str:
 
 
 def _place_blocks(blocks: tuple[Block, ...]) -> tuple[tuple[Block, str], ...]:
-    """Return blocks with their position in a two-column grid, where half-width blocks share rows.
+    """Return the blocks with their positions in a grid of two columns: "lone" or "".
 
-    An odd last half-width figure takes a whole row, with its data next to it.
+    Half-width blocks share rows. With an odd number of them, the last one is "lone": it has a whole row, with its data
+    next to it if it is a figure.
     """
     halves = [i for i, block in enumerate(blocks) if _is_half(block)]
     lone = halves[-1] if len(halves) % 2 and isinstance(blocks[halves[-1]], Figure) else None
@@ -139,13 +140,16 @@ def _is_half(block: Block) -> bool:
 
 
 def text_columns(table: Table) -> int:
-    """Return the number of leading text columns, at most 3: one class on the table replaces a class per cell."""
+    """Return the number of text columns at the left, at most 3.
+
+    The table gets a class with this number, so that its cells need no class. This makes the HTML smaller.
+    """
     first = next((i for i, column in enumerate(table.columns) if column.numeric), len(table.columns))
     return min(first, 3)
 
 
 def parsed_columns(table: Table) -> tuple[bool, ...]:
-    """Return for each column whether the page's script can parse its sort keys from the text."""
+    """Return for each column whether the page's script can compute its sort keys from the text of the cells."""
     return tuple(_is_parsed([row[i] for row in table.rows]) for i in range(len(table.columns)))
 
 
@@ -157,7 +161,7 @@ def _is_parsed(cells: list[Cell]) -> bool:
 
 
 def _agrees(cell: Cell, factor: float) -> bool:
-    """Return whether the leading number of the text equals the sort key, up to its printed precision."""
+    """Return whether the first number of the text equals the sort key, up to the printed precision."""
     leading = _leading(cell.text)
     if leading is None or cell.sort is None:
         return False
@@ -166,9 +170,9 @@ def _agrees(cell: Cell, factor: float) -> bool:
 
 
 def _leading(text: str) -> tuple[float, float] | None:
-    """Return the leading number or share of a text, and the value of one unit in its last digit.
+    """Return the number or share at the start of a text, and the value of one unit in its last digit.
 
-    ``report.js`` has the same rule.
+    ``report.js`` uses the same rule.
 
     >>> _leading("−0.25 [−0.30, −0.20]"), _leading("6 / 8"), _leading("none")
     ((-0.25, 0.01), (0.75, 1e-09), None)
@@ -187,7 +191,7 @@ def _leading(text: str) -> tuple[float, float] | None:
 
 
 def sort_key(value: float) -> str:
-    """Return a number to sort by, with six significant digits.
+    """Return a sort key as text, with six significant digits.
 
     >>> sort_key(0.26789123456), sort_key(40.0)
     ('0.267891', '40')
@@ -205,7 +209,7 @@ def _svgs(figure: Figure) -> tuple[Markup, ...]:
 
 
 def _swatches(drawn: dict[str, str], figure: Figure) -> tuple[tuple[str, Markup], ...]:
-    """Return legend labels with their swatches. A swatch is defined at its first use and referenced afterwards."""
+    """Return the labels of the legend with their line samples. Repeated samples refer to the first one in the page."""
     made = []
     for line in figure.legend:
         svg = swatch_svg(line, kind=figure.kind)
@@ -218,18 +222,18 @@ def _swatches(drawn: dict[str, str], figure: Figure) -> tuple[tuple[str, Markup]
 
 
 def _packed_texts(texts: tuple[str, ...]) -> str:
-    """Encode texts for the page's script: base64 of the gzip of their JSON."""
+    """Encode texts for the page's script, as base64 of their gzipped JSON."""
     return pack_text(json.dumps(texts, ensure_ascii=False))
 
 
 def _missing_of(section: Section) -> tuple[Missing, ...]:
-    """Return the missing blocks of a section if it has no others: it is then rendered as one line."""
+    """Return the missing blocks of a section if it has no other blocks. Such a section is rendered as one line."""
     lacking = tuple(block for block in section.blocks if isinstance(block, Missing) and block.label)
     return lacking if len(lacking) == len(section.blocks) else ()
 
 
 def _mark_commands(text: str) -> Markup:
-    """Escape a text and mark commands in backticks as code.
+    """Escape a text, and mark up commands in backticks as code.
 
     >>> str(_mark_commands("run `a < b`"))
     'run <code>a &lt; b</code>'
@@ -238,9 +242,10 @@ def _mark_commands(text: str) -> Markup:
 
 
 def _pictures(decision: Decision) -> str:
-    """Return the number of panels per row on the first screen, at most 4; "bases" if each base has its own panel.
+    """Return the layout of the figures on the first screen, for a CSS class.
 
-    Waterfalls are on a separate row.
+    It is the number of panels per row, at most 4, or "bases" if each base has a separate panel. Waterfall charts are on
+    a separate row.
     """
     others = [figure for figure in decision.figures if not any(isinstance(panel, Waterfall) for panel in figure.panels)]
     panels = [len(figure.panels) for figure in others]
@@ -253,9 +258,10 @@ def _sparkline(trajectories: tuple[Trajectory, ...]) -> Markup:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """HTML whose pictures refer to ``definitions``, which must be in a picture that is always displayed.
+    """HTML of a page whose pictures refer to shared ``definitions``.
 
-    Browsers ignore markers in folded or hidden elements. ``rules`` are the styles that put markers on lines.
+    The definitions must be in a picture that is always displayed, because browsers ignore markers in hidden elements.
+    ``rules`` are the styles that add markers to lines.
     """
 
     html: str
@@ -286,9 +292,10 @@ def extract_shared(html: str) -> Shared:
 
 
 def sparkline_svg(trajectories: Sequence[Trajectory]) -> str:
-    """Return a line from 0 to the maximum success rate, checkpoints equally spaced, with a dot at the last.
+    """Return a small line chart of success rates as SVG, with a dot at the last checkpoint.
 
-    Decorative, because the table of counts has the values. Empty if no series has two checkpoints.
+    Its y axis is from 0 to the maximum, and checkpoints are equally spaced. Screen readers skip it, because the table
+    of counts has the values. "" if no series has two checkpoints.
     """
     drawn = [trajectory for trajectory in trajectories if len(trajectory.shares) > 1]
     if not drawn:

@@ -1,4 +1,4 @@
-"""Sentences about changes. The verb depends on the CI: without one, no direction is stated."""
+"""Sentences about changes. Their verb states a direction only if the CI excludes 0."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pandas as pd
 from oversharp.reports import numbers
 from oversharp.reports.records import Direction
 
-#: With fewer problems, the CI is too wide to report "no change".
+#: Minimum number of problems to report "no change". With fewer problems, the CI is too wide.
 FEW_PROBLEMS = 10
-#: Scope of exact measures if only some problems list their correct modes.
+#: Scope of measures over only the problems that list their correct modes.
 WITH_MODES = "with_modes"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Base and last checkpoint; ``low``/``high`` bound the paired difference ``delta`` over ``n_problems``."""
+    """Values at base and last checkpoint, and their paired difference ``delta`` with its CI over ``n_problems``."""
 
     before: float
     after: float
@@ -49,13 +49,13 @@ class Change:
 
     @property
     def too_few(self) -> str:
-        """Text in place of a wide CI if the direction is ``unclear``."""
+        """Text to show instead of the CI if the direction is ``unclear``."""
         count = numbers.plural(self.n_problems or 0, "problem")
         return f"too few problems to decide ({numbers.points(self.delta)} points over {count})"
 
 
 def change_of_probability(name: str, change: Change) -> str:
-    """Return one sentence on how ``name`` changed, without a full stop.
+    """Return a sentence on the change of ``name``, without a full stop.
 
     >>> change_of_probability("pass@1", Change(before=0.268, after=0.485, delta=0.217, low=0.19, high=0.244))
     'pass@1 rose from 0.268 to 0.485 (+21.7 points, 95\\xa0% CI +19.0 to +24.4)'
@@ -88,7 +88,7 @@ def known_findings(
 
 
 def reasons(frame: pd.DataFrame, measure: str) -> tuple[str, ...]:
-    """Return the reasons why ``measure`` has no value, each once, with the steps unless it applies to all."""
+    """Return the distinct reasons for missing values of ``measure``, with the steps unless a reason applies to all."""
     findings = frame[frame["measure"] == measure]
     unknown = findings[findings["value"].isna() & findings["why"].notna()]
     several = findings["series"].nunique() > 1
@@ -110,5 +110,5 @@ def _shorten_list(places: list[str], limit: int = 4) -> str:
 
 
 def float_or_none(value: object) -> float | None:
-    """Return a database number as float, None for NULL."""
+    """Return a number from the database as float; None for NULL."""
     return None if value is None or pd.isna(value) else float(value)  # type: ignore[call-overload,arg-type]

@@ -192,9 +192,7 @@ def problem_table(
         body.append((*cells, names.link(problem_id)))
     named = f": {series.name}" if len(context.series) > 1 else ""
     left = len(changes) - len(shown)
-    more = (
-        f" {numbers.plural(left, 'problem')} with smaller changes: see the view problem_counts of the store."
-    )
+    more = f" {numbers.plural(left, 'problem')} with smaller changes: see the view problem_counts of the store."
     return Table(
         title=("All problems" if not left else f"{len(shown)} of {numbers.plural(len(changes), 'problem')}") + named,
         columns=(

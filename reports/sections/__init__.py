@@ -1,1 +1,1 @@
-"""Sections of the report: functions from the context to a section record."""
+"""Builders of the report's sections: functions that take the context and return a section record."""

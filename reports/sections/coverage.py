@@ -1,4 +1,4 @@
-"""Coverage section: pass@k over k and over training, and by task."""
+"""Coverage section: pass@k as a function of k and of the training step, and by task."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from oversharp.reports.sections.coverage_figures import (
 from oversharp.reports.wording import Change, float_or_none, known_findings
 
 TASK = "task:"
-#: Measures with separate figures in this section or on the first screen.
+#: Measures that other figures of this section, or figures of the first screen, show already.
 PLACED = ("pass_at_k", POINTWISE, SIMULTANEOUS, BUDGET)
 
 
 def coverage(context: Context) -> Section:
-    """Build the section: curves over k, changes over training, pass@k of base and last checkpoint, tasks."""
+    """Build the section: pass@k over k, changes over steps, tables of base and last checkpoint and of tasks."""
     return Section(
         section_id="coverage",
         title="Coverage",
@@ -44,7 +44,10 @@ def coverage(context: Context) -> Section:
 
 
 def _lead(context: Context, series: SeriesSource) -> str:
-    """Return the directions of the last change by k, according to the simultaneous band, else the pointwise CIs."""
+    """Return a sentence on where pass@k of the last checkpoint is above or below the base, by k.
+
+    It uses the simultaneous band, or the pointwise CIs if there is no band.
+    """
     groups: dict[str, list[int]] = {"rose": [], "fell": [], "unchanged": [], "unclear": []}
     banded = {k: change for k in context.known_ks(series) if (change := _change_in_band(context, series, k))}
     pointwise = {k: context.pass_change(series, k) for k in context.inference_ks(series)}
@@ -68,7 +71,7 @@ def _lead(context: Context, series: SeriesSource) -> str:
 
 
 def _change_in_band(context: Context, series: SeriesSource, k: int) -> Change | None:
-    """Return the change at the last checkpoint with the bounds of the band instead of its pointwise CI."""
+    """Return the change at the last checkpoint, with the bounds of the simultaneous band as its CI."""
     change = context.pass_change(series, k)
     row = context.source.value_at(SIMULTANEOUS, series.name, series.last_step, k=k)
     if change is None or row is None or float_or_none(row["low"]) is None:
@@ -77,7 +80,7 @@ def _change_in_band(context: Context, series: SeriesSource, k: int) -> Change | 
 
 
 def _by_task(context: Context) -> tuple[Table, ...]:
-    """Return a table of the change of pass@k per task at the last checkpoint, if there are several tasks."""
+    """Return a table of the change of pass@k of each task at the last checkpoint, if there are several tasks."""
     rows = known_findings(context.source.findings, "pass_at_k_delta", scope=None)
     rows = rows[rows["scope"].str.startswith(TASK)]
     last = {series.name: series.last_step for series in context.series}

@@ -1,4 +1,4 @@
-"""Coverage figures: curves over k with k*, changes over steps with band and onset, map of changes by step and k."""
+"""Coverage figures: pass@k over k with k*, changes over steps with band and onset, map of changes by step and k."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from oversharp.reports.wording import float_or_none, known_findings
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
-#: Candidates for the value of the darkest shade of the map, in percentage points: the smallest that covers all values.
+#: Candidates for the value of the map's darkest shade, in percentage points. The smallest that covers all values is
+#: used.
 SCALES = (5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0)
 
 
 def curves(context: Context) -> Block:
-    """Return the figure of pass@k over k at base, middle and last checkpoint; k* is marked if pass@k fell."""
+    """Return the figure of pass@k over k at base, middle and last checkpoint. If pass@k fell, k* is marked."""
     figure = context.block("pass_at_k")
     if not isinstance(figure, Figure):
         return figure
@@ -63,7 +64,8 @@ def curves(context: Context) -> Block:
 def changes_over_steps(context: Context) -> tuple[Block, ...]:
     """Return the figure of the change of pass@k over steps, with a simultaneous band and the onset of a loss.
 
-    The data table has the pointwise CIs.
+    Its table has the pointwise CIs. If there is no simultaneous band, the figure has the pointwise CIs, and a second
+    block has the reason.
     """
     pointwise, band = context.block(POINTWISE), context.block(SIMULTANEOUS)
     if not isinstance(pointwise, Figure):
@@ -77,7 +79,7 @@ def changes_over_steps(context: Context) -> tuple[Block, ...]:
             notes=band.notes,
             table=table,
             caption=f"pass@k of each checkpoint minus pass@k of the base. Band: {BAND} over all k and checkpoints of a "
-            "series. If it is below 0 anywhere, the loss is significant.",
+            "series. If the band is below 0 anywhere, the loss is significant.",
         )
     else:
         figure = pointwise
@@ -93,7 +95,7 @@ def changes_over_steps(context: Context) -> tuple[Block, ...]:
 
 
 def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
-    """Return marks and a sentence on when the decline began; nothing unless the verdict is a loss."""
+    """Return marks and a sentence on when the decline began and was detected; empty unless the verdict is a loss."""
     verdict = series.verdict
     if verdict is None or not lost_coverage(verdict):
         return (), ""
@@ -105,17 +107,17 @@ def _onset(series: SeriesSource) -> tuple[tuple[Mark, ...], str]:
         parts.append(f"the decline began at {decline_text(began)} (piecewise linear fit to the changes)")
     if verdict.detected_by is not None:
         marks.append(Mark(label=f"detected by step {verdict.detected_by}", x=float(verdict.detected_by)))
-        parts.append(f"detected by step {verdict.detected_by}, the first with a one-sided band below 0")
+        parts.append(f"detected by step {verdict.detected_by}, the first step with a one-sided band below 0")
     else:
         parts.append("no single checkpoint has a one-sided band below 0")
     return tuple(marks), f"{'; '.join(parts)}."
 
 
 def change_map(context: Context) -> Block:
-    """Return the map of changes by checkpoint and k; cells are marked if the band excludes 0.
+    """Return the map of changes by checkpoint and k. Cells are marked if the simultaneous band excludes 0.
 
-    The recommendation of `oversharp ship` is outlined: a checkpoint, or an additional row for the base or for samples
-    at another temperature.
+    The row of the recommendation of `oversharp ship` is outlined. If it is the base, or a checkpoint at another
+    temperature, the map has an additional row for it.
     """
     title = "Change of pass@k by checkpoint and k"
     name = SIMULTANEOUS if not known_findings(context.source.findings, SIMULTANEOUS).empty else POINTWISE
@@ -129,9 +131,9 @@ def change_map(context: Context) -> Block:
     is_band = name == SIMULTANEOUS
     panels = tuple(_map(context, series, frame, scale, is_band=is_band) for series, frame in own if not frame.empty)
     note = (
-        f"Corner marks: the {BAND} of the series excludes 0 (top: rise; bottom: fall). The recommendation uses a band "
-        "over all compared series and temperatures, which marks the row of another temperature at the first k and at "
-        "the k of its lowest change."
+        f"Corner marks: the {BAND} of the series excludes 0 (top: rise; bottom: fall). A row for another temperature "
+        "uses the band of the recommendation instead, over all compared series and temperatures. It can have marks at "
+        "the first k and at the k of its lowest change only."
         if is_band
         else "No marks: there is no simultaneous band."
     )
@@ -149,7 +151,7 @@ def change_map(context: Context) -> Block:
 
 
 def scale_of(values: Sequence[float]) -> float:
-    """Return the value of the darkest shade, in percentage points.
+    """Return the value of the map's darkest shade, in percentage points.
 
     >>> scale_of([-7.2, 1.0]), scale_of([])
     (10.0, 5.0)
@@ -159,7 +161,7 @@ def scale_of(values: Sequence[float]) -> float:
 
 
 def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: float, *, is_band: bool) -> ChangeMap:
-    """Return the map of one series. Pointwise CIs mark no cells: some of many exclude 0 by chance."""
+    """Return the map of one series. Without a band, no cells are marked: some of many pointwise CIs miss by chance."""
     steps = sorted({int(step) for step in rows["step"]})
     ks = sorted({int(k) for k in rows["k"]})
     by_place = {(int(row["k"]), int(row["step"])): row for row in rows.to_dict("records")}
@@ -198,24 +200,24 @@ def _map(context: Context, series: SeriesSource, rows: pd.DataFrame, scale: floa
 
 
 def _find_recommendation(series: SeriesSource) -> ShippingStep | None:
-    """Return the recommendation over all series if it is of this one or the base, else None."""
+    """Return the recommended step if it is the base or a checkpoint of this series, else None."""
     verdict = series.verdict
     choice = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
     return choice if choice is not None and (choice.is_base or choice.series == series.name) else None
 
 
 def _recommended_step(series: SeriesSource) -> int | None:
-    """Return the recommended step, None unless it is a checkpoint at the audit's temperature."""
+    """Return the recommended step if it is a checkpoint at the audit's temperature, else None."""
     choice = _find_recommendation(series)
     return None if choice is None or choice.is_base or choice.temperature is not None else choice.step
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ExtraRow:
-    """Map row of a recommendation that is not a checkpoint at the audit's temperature.
+    """Additional row of the map, for a recommendation of the base or of another temperature.
 
-    ``changes`` by k are in percentage points. ``sure`` has the first k and the k of the worst change if the band of the
-    recommendation excludes 0 there.
+    ``changes`` are in percentage points, one per k. ``sure`` has the k at which the band of the recommendation excludes
+    0. That band is known only at the first k and at the k of the lowest change.
     """
 
     name: str
@@ -224,7 +226,7 @@ class _ExtraRow:
 
 
 def _recommended_row(context: Context, series: SeriesSource, ks: Sequence[int]) -> _ExtraRow | None:
-    """Return the row above the checkpoints, None if the recommendation is a checkpoint at the audit's temperature."""
+    """Return the additional row, which is above the checkpoints; None if the recommendation needs none."""
     choice = _find_recommendation(series)
     if choice is None or _recommended_step(series) is not None:
         return None
@@ -284,7 +286,7 @@ def _map_table(context: Context, rows: pd.DataFrame, *, is_band: bool) -> Table:
 
 
 def ends_table(context: Context) -> tuple[Table, ...]:
-    """Return a table per series of pass@k at base and last checkpoint, with pointwise CI and band of the change."""
+    """Return a table per series with pass@k at base and last checkpoint, and the change with CI and band."""
     tables = []
     for series in context.series:
         rows = []
@@ -323,7 +325,7 @@ def _band_cell(row: pd.Series) -> Cell:
 
 
 def _by_series(context: Context, figure: Figure) -> tuple[tuple[SeriesSource, Panel], ...]:
-    """Return the panels of a figure with one panel per series, each with its series."""
+    """Return the panels of a figure that has one panel per series, each with its series."""
     if len(context.series) == 1:
         return tuple((context.series[0], panel) for panel in figure.panels)
     named = {series.name: series for series in context.series}

@@ -1,4 +1,4 @@
-"""Embed the findings in the report as compressed CSV, readable without network and without oversharp."""
+"""Embed the findings in the report as compressed CSV, for readers without network or oversharp."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from oversharp.reports.evidence.source import Source
 from oversharp.reports.records import Download
 
 _ORDER = ["measure", "scope", "k", "step"]
-_DIGITS = 5  # of a finding; the store has all of them
+_DIGITS = 5  # significant digits of a value; the store has full precision
 
 
 def findings_csv(source: Source) -> str:
-    """Return the findings of the shown series as CSV, in an order that compresses well: measure, scope, k, step.
+    """Return the findings of the report's series as CSV.
 
     Columns: series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why. NULL is an empty cell. Text
-    that a spreadsheet would run as a formula gets a leading apostrophe.
+    that a spreadsheet would run as a formula starts with an apostrophe. Rows are sorted by measure, scope, k and step,
+    because this order compresses well.
     """
     findings = source.findings.sort_values(_ORDER, kind="stable", na_position="first")
     frame = without_formulas(findings.astype({"k": "Int64", "n": "Int64"}))
@@ -25,7 +26,7 @@ def findings_csv(source: Source) -> str:
 
 
 def pack_text(text: str) -> str:
-    """Return base64 of the gzip of ``text``, without a time stamp, so that equal texts give equal results.
+    """Return the gzipped ``text`` as base64. The gzip has no time stamp, so equal texts give equal results.
 
     >>> gzip.decompress(base64.b64decode(pack_text("a,b"))).decode()
     'a,b'

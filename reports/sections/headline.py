@@ -207,8 +207,7 @@ def _limits(context: Context) -> tuple[str, ...]:
         )
     if ks:
         limits.append(
-            f"Values of k above {numbers.listing(tuple(str(k) for k in ks))}: "
-            "CIs end at half the number of samples."
+            f"Values of k above {numbers.listing(tuple(str(k) for k in ks))}: CIs end at half the number of samples."
         )
     limits.append(
         "Multiple comparisons: each CI is for one k and one checkpoint, so about one CI in twenty misses the true "
@@ -220,9 +219,7 @@ def _limits(context: Context) -> tuple[str, ...]:
             "response."
         )
     if unlike := differences_text(context.series):
-        limits.append(
-            f"Effects of training alone: {unlike}. The figures still show these series together."
-        )
+        limits.append(f"Effects of training alone: {unlike}. The figures still show these series together.")
     elif len({series.settings_id for series in context.series}) > 1 or len({s.n for s in context.series}) > 1:
         limits.append(
             "Effects of training alone: the series were sampled with different settings "

@@ -13,16 +13,16 @@ from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource, Source
 from oversharp.reports.records import Block, Cell, Column, Folded, Missing, Section, Table
 
-#: Shown characters of the end of a response, where the answer is, and of an answer.
+#: Maximum number of characters to show of the end of a response, which has the answer, and of an answer.
 _END_CHARACTERS, _ANSWER_CHARACTERS = 160, 60
-#: Measure → text for a share of responses.
+#: Measure → name of its share of responses in a sentence.
 _RATES = {
     "truncation_rate": "truncated",
     "parse_failure_rate": "without a parseable answer",
     "ambiguous_rate": "without a single answer",
     "timeout_rate": "timed out",
 }
-#: Measure → text for rates that are 0 everywhere.
+#: Measure → text for a rate that is 0 at all checkpoints, after "No response of any checkpoint".
 _NEVER = {
     "truncation_rate": "was truncated",
     "parse_failure_rate": "had no parseable answer",
@@ -32,7 +32,7 @@ _NEVER = {
 
 
 def health(context: Context) -> Section:
-    """Build the section. Rates that are 0 at all checkpoints share one sentence."""
+    """Build the section on sample health. One sentence lists all rates that are 0 at all checkpoints."""
     never = tuple(measure for measure in _RATES if _is_zero_throughout(context, measure))
     lead = [context.with_series_name(series, _lead(context, series, never)) for series in context.series]
     if len(never) == len(_RATES):
@@ -54,7 +54,7 @@ def health(context: Context) -> Section:
 
 
 def _fold_figures(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Fold the figures, because the lead has their results; missing measures stay visible."""
+    """Fold the figures, because the section's first sentences have their results. Missing measures stay visible."""
     figures = tuple(block for block in blocks if not isinstance(block, Missing))
     missing = tuple(block for block in blocks if isinstance(block, Missing))
     if not figures:
@@ -64,7 +64,7 @@ def _fold_figures(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _import_notes(series: SeriesSource) -> Iterator[Missing]:
-    """Yield doubts about imported grades, and the records that the import skipped."""
+    """Yield notes on imported series: doubtful grades, and records that the import skipped."""
     doubts = series.provenance.get("doubts")
     if isinstance(doubts, Sequence) and doubts:
         yield Missing(title=f"Doubtful grades of {series.name}", why=tuple(map(str, doubts)), label="")
@@ -103,7 +103,7 @@ def _lead(context: Context, series: SeriesSource, never: tuple[str, ...]) -> str
 
 
 def disagreement_tables(source: Source) -> tuple[Table, ...]:
-    """Return a table per regraded series of the responses that two verifiers grade differently."""
+    """Return a table for each regraded series, with responses that the two verifiers grade differently."""
     by_series = source.disagreements.groupby("series", sort=False)
     return tuple(_disagreement_table(str(name), rows) for name, rows in by_series)
 
@@ -111,7 +111,7 @@ def disagreement_tables(source: Source) -> tuple[Table, ...]:
 def _disagreement_table(series: str, rows: pd.DataFrame) -> Table:
     first = rows.iloc[0]
     n_all = int(first["n_all"])
-    shown = "all shown" if len(rows) == n_all else f"{len(rows)} shown, the latest of each problem and kind"
+    shown = "all shown" if len(rows) == n_all else f"the latest {len(rows)} are shown, at most two per problem"
     return Table(
         title=f"Responses on which two verifiers disagree, {series}",
         columns=(
@@ -141,7 +141,7 @@ def _disagreement_table(series: str, rows: pd.DataFrame) -> Table:
 
 
 def _answer_text(answer: object, state: str) -> str:
-    """Return the answer that a grader extracted, shortened, with the grading state unless it is ok.
+    """Return the shortened answer that a grader extracted, with the grading state unless it is ok.
 
     >>> _answer_text(None, "ok"), _answer_text("7", "parse_fail")
     ('not recorded', '7 (parse fail)')
@@ -152,7 +152,7 @@ def _answer_text(answer: object, state: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    """Return the last characters on one line.
+    """Return the last characters of a text, on one line.
 
     >>> _last_line("So it is\\n7.")
     'So it is 7.'

@@ -1,4 +1,4 @@
-"""Coupling section: gradient cosines between responses, and the prediction of the last step from them."""
+"""Coupling section: cosines between gradients of responses, and the change that they predict for the last step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oversharp.reports.records import DASH, Block, Cell, Figure, Folded, Line, M
 from oversharp.reports.sections.kernel_figures import heat_map, last_step
 from oversharp.reports.wording import float_or_none, known_findings
 
-#: (measure, scope) → noun of the counts n, if not problems.
+#: (measure, scope) → noun for what its sample size n counts, if these are not problems.
 _COUNTED_NOUNS = {
     ("kernel_prediction", ""): "response",
     ("kernel_lambda", ""): "response",
@@ -28,20 +28,20 @@ _COUNTED_NOUNS = {
     ("kernel_effective_rank", "all"): "response",
 }
 _NO_VALUE = "No value"
-#: Chance that a 95 % CI misses the true value.
+#: Probability that a 95 % CI does not contain the true value.
 _MISSES = 0.05
 _ABOVE_ONE = "Z′\N{NO-BREAK SPACE}>\N{NO-BREAK SPACE}1"
 _NO_KERNELS = SeriesKernels(at_step={}, why={}, asked_for=False)
 
 
 def kernel(context: Context) -> Section:
-    """Build the section: table, kernel figures and measures; measures that are declared as folded are folded."""
+    """Build the section: a table, the kernel figures, and figures of measures. Measures may be declared as folded."""
     kernels = [context.kernels.get(series.name, _NO_KERNELS) for series in context.series]
     figures: list[Block] = [
         draw(context, series, kernels[i], i)
         for draw in (heat_map, last_step)
         for i, series in enumerate(context.series)
-        if series.verifier is None  # a regraded series has the kernels of the original one
+        if series.verifier is None  # a regraded series has the same kernels as the original series
     ]
     names = context.in_section("kernel")
     first = [_block(context, name) for name in names if not context.measures[name].folded]
@@ -75,7 +75,7 @@ def _fold(blocks: tuple[Block, ...]) -> Folded:
 
 
 def _summary_table(context: Context) -> tuple[Table, ...]:
-    """Return a table of the five main quantities at base and last checkpoint of every series."""
+    """Return a table of the five main measures at base and last checkpoint of every series."""
     findings = context.source.findings
     predictor = TRAINING if not known_findings(findings, "kernel_prediction", scope=TRAINING).empty else OWN
     rows = (
@@ -98,7 +98,7 @@ def _summary_table(context: Context) -> tuple[Table, ...]:
                     display = display_of(str(row["unit"]), signed=False)
                     cells.append(display.cell(row["value"], row["low"], row["high"]))
         if not values.empty:
-            size = "" if name == "kernel_certificate" else f" ({sample_size_text(values)})"  # it is of one kernel
+            size = "" if name == "kernel_certificate" else f" ({sample_size_text(values)})"  # n of one kernel is 1
             body.append((Cell(text=f"{label}{size}"), *cells))
     if not body:
         return ()
@@ -166,7 +166,7 @@ def _prediction_sentence(context: Context, series: SeriesSource, kernels: Series
 
 
 def _null_test_sentence(context: Context, series: SeriesSource) -> str:
-    """Return a sentence on how often the null test fails, compared with the number expected by chance."""
+    """Return a sentence on the number of checkpoints that fail the null test, and the number expected by chance."""
     rows = known_findings(context.source.findings, "kernel_rho_null", series=series.name)
     rows = rows[rows["low"].notna() & rows["high"].notna()]
     if rows.empty:
@@ -175,14 +175,14 @@ def _null_test_sentence(context: Context, series: SeriesSource) -> str:
     last = ", including the last" if (rows.loc[is_outside, "step"] == series.last_step).any() else ""
     return (
         "Null test: the mean coupling of own samples must be 0. Its CI excludes 0 at "
-        f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}; by chance, about "
-        f"{numbers.decimal(_MISSES * len(rows), 1)} are expected, more for a sharp model, whose mean depends on rare "
-        "responses."
+        f"{int(is_outside.sum())} of {numbers.plural(len(rows), 'checkpoint')}{last}. By chance, about "
+        f"{numbers.decimal(_MISSES * len(rows), 1)} are expected, and more for a sharp model, whose mean depends on "
+        "rare responses."
     )
 
 
 def _fall_sentence(context: Context, series: SeriesSource) -> str:
-    """Return a sentence on whether unsampled correct modes fell more where Z′ > 1, as predicted."""
+    """Return a sentence on whether unsampled correct modes fell more where Z′ > 1, which theory predicts."""
     row = context.source.value_at("z_prime_fall", series.name, series.last_step, scope="difference")
     if row is None:
         return ""
@@ -198,7 +198,7 @@ def _fall_sentence(context: Context, series: SeriesSource) -> str:
 
 
 def sample_size_text(rows: pd.DataFrame) -> str:
-    """Return the number of problems (responses, pairs) behind the values of one measure.
+    """Return the sample size of one measure as text, such as the number of problems, responses or pairs.
 
     >>> rows = pd.DataFrame({"measure": "kernel_shift", "scope": ["seen correct", "seen wrong"], "n": [2, 8]})
     >>> sample_size_text(rows)
@@ -217,7 +217,7 @@ def sample_size_text(rows: pd.DataFrame) -> str:
 
 
 def split_by_scope(source: Source, measure: Measure, figure: Figure) -> Figure:
-    """Add the number of problems to the caption, and use one panel per scope if bands would be dropped."""
+    """Add the sample size to the caption, and use one panel per scope if one panel would have too many bands."""
     rows = known_findings(source.findings, measure.name, scope=None)
     reasons = _missing_notes(source, measure)
     kept = tuple(note for note in figure.notes if not note.startswith(_NO_VALUE))
@@ -246,7 +246,10 @@ def split_by_scope(source: Source, measure: Measure, figure: Figure) -> Figure:
 
 
 def _y_limits(rows: pd.DataFrame, measure: Measure, display: Display) -> tuple[float, float]:
-    """Return y limits with a margin of half the range of values: CIs over two problems may be ten times as wide."""
+    """Return y limits with a margin of half the range of the values.
+
+    CIs may exceed them: over two problems, a CI may be ten times as wide as the range of the values.
+    """
     values = rows["value"].astype("float64") * display.factor
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
     air = 0.5 * (high - low)
@@ -263,14 +266,14 @@ def _clip_band(line: Line, low: float, high: float) -> Line:
 
 
 def _missing_notes(source: Source, measure: Measure) -> tuple[str, ...]:
-    """Return one note per reason for missing values, with the scopes and checkpoints."""
+    """Return one note per reason for missing values, with the affected scopes and the number of checkpoints."""
     own = source.findings[source.findings["measure"] == measure.name]
     lacking = own[own["value"].isna() & own["why"].notna()]
     return tuple(f"{_NO_VALUE}{_places_text(rows, own)}: {why}." for why, rows in lacking.groupby("why", sort=False))
 
 
 def _places_text(rows: pd.DataFrame, own: pd.DataFrame) -> str:
-    """Return the scopes and the number of checkpoints of ``rows``, unless these are all of the measure."""
+    """Return the scopes and the number of checkpoints of ``rows`` as text, or "" if ``rows`` are the whole measure."""
     total = own.groupby("scope")["step"].size()
     counts = rows.groupby("scope")["step"].size()
     scopes = sorted(counts.index, key=scope_order)

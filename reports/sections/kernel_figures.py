@@ -1,4 +1,4 @@
-"""Kernel figures: gradient cosines at base and last checkpoint, and predicted against measured last step."""
+"""Kernel figures: gradient cosines at base and last checkpoint, and the predicted against the measured last step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCATTER_TITLE = "Last step: predicted and measured change"
 
 
 def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
-    """Return the kernels of base and last checkpoint, rows grouped by problem, correct responses first."""
+    """Return the heat maps of the kernels of base and last checkpoint. Rows are grouped by problem, correct first."""
     title = f"{_HEAT_TITLE}, {series.name}" if len(context.series) > 1 else _HEAT_TITLE
     steps = list(dict.fromkeys((series.base_step, series.last_step)))
     shown = {
@@ -33,13 +33,13 @@ def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, pla
     drawn = {s: rows.take(np.flatnonzero(np.isin(rows.problem_N, problem_ids))) for s, rows in shown.items()}
     panels = tuple(_heat_panel(series, step, rows, problem_ids) for step, rows in drawn.items())
     left_out = sum(len(rows) for rows in shown.values()) - sum(len(rows) for rows in drawn.values())
-    cut = (f"Shown: {numbers.plural(len(problem_ids), 'problem')}; the measures use all.",)
+    cut = (f"Shown: {numbers.plural(len(problem_ids), 'problem')}. The measures use all problems.",)
     return Figure(
         figure_id=f"kernel-heat-{place}",
         title=title,
         caption=(
-            "Every row and column is one fixed response. Blue: positive cosine; orange: negative. Lines separate "
-            "problems, numbered as in the table; marked rows are correct responses."
+            "Every row and every column is one fixed response. Blue: positive cosine. Orange: negative cosine. Lines "
+            "separate problems, which have the numbers of the table. Marked rows are correct responses."
         ),
         x_label="",
         y_label="",
@@ -50,7 +50,7 @@ def heat_map(context: Context, series: SeriesSource, kernels: SeriesKernels, pla
 
 
 def _choose_problems(shown: dict[int, Rows]) -> list[str]:
-    """Return the first problems by id with at most ``MAX_ROWS`` responses together, at least one problem."""
+    """Return the first problems by id that have at most ``MAX_ROWS`` responses in total, but at least one problem."""
     every = sorted({str(problem) for rows in shown.values() for problem in rows.problem_N})
     most = [max(int((rows.problem_N == problem).sum()) for rows in shown.values()) for problem in every]
     return [problem for problem, up_to in zip(every, np.cumsum(most), strict=True) if up_to <= MAX_ROWS] or every[:1]
@@ -79,7 +79,7 @@ def _heat_panel(series: SeriesSource, step: int, rows: Rows, problem_ids: list[s
 
 
 def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]) -> Table:
-    """Return the mean cosines per problem: among correct, between correct and wrong, with other problems."""
+    """Return a table of mean cosines per problem: among correct, correct with wrong, and with other problems."""
     prompts = dict(zip(context.source.problems["problem_id"], context.source.problems["prompt"], strict=True))
     kinds = ("correct pairs", "correct and wrong", "other problems")
     columns = [Column(name="problem"), Column(name="prompt", numeric=False)]
@@ -94,7 +94,7 @@ def _heat_table(context: Context, drawn: dict[int, Rows], problem_ids: list[str]
             for value in means[step][i]
         ]
         body.append(tuple(cells))
-    note = "Mean cosines of gradients. –: the problem has no such pair."
+    note = "Mean cosines of gradients. –: the problem has no such pair of responses."
     return Table(title=f"{_HEAT_TITLE}: data", columns=tuple(columns), rows=tuple(body), note=note, folded=True)
 
 
@@ -110,7 +110,7 @@ def _block_means(rows: Rows, problem_ids: list[str]) -> list[tuple[float | None,
 
 
 def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, place: int) -> Figure | Missing:
-    """Return the figure of predicted against measured Δ log π of the last step, one point per fixed response."""
+    """Return the scatter plot of measured against predicted Δ log π of the last step, a point per fixed response."""
     title = f"{_SCATTER_TITLE}, {series.name}" if len(context.series) > 1 else _SCATTER_TITLE
     outcome = kernels.last_step(series)
     if isinstance(outcome, str):
@@ -128,8 +128,8 @@ def last_step(context: Context, series: SeriesSource, kernels: SeriesKernels, pl
         caption=(
             f"Change of log π of every fixed response from step {before} to {last}, against the prediction of the "
             f"kernel at step {before} from {source}: r = {numbers.decimal(r, 2)}. Only groups with correct and wrong "
-            f"responses have a gradient: {n_mixed}. The prediction is scaled to the measured spread, because the step "
-            "size is unknown. Dotted line: both are equal."
+            f"responses have a gradient: {n_mixed}. The step size is unknown, so the prediction is scaled to the "
+            "measured spread. Dotted line: prediction equals measurement."
         ),
         x_label="predicted Δ log π (scaled)",
         y_label="measured Δ log π (nats)",

@@ -1,4 +1,4 @@
-"""Sections that consist of a sentence per series and the figures of the measures that declare the section."""
+"""Sections with a sentence per series and the figures of all measures that declare the section."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERPLEXITIES = {
     "perplexity_base_samples": "base samples under the checkpoint",
 }
 CLIP_VIOLATIONS = ("clip_violations_panel", "clip_violations_training")
-#: Significance level of the correlation between interference and the change of pass@k.
+#: Significance level for the correlation between interference and the change of pass@k.
 SIGNIFICANT = 0.05
 
 
@@ -36,7 +36,7 @@ def measure_section(
     *,
     caution: str = "",
 ) -> Section:
-    """Build the section of the measures that declare ``section``; ``lead`` returns the sentence of a series."""
+    """Build the section with the measures that declare ``section``. ``lead`` returns the sentence on a series."""
     leads = tuple(context.with_series_name(series, lead(context, series)) for series in context.series)
     return Section(
         section_id=section.replace("_", "-"),
@@ -47,13 +47,16 @@ def measure_section(
 
 
 def entropy(context: Context) -> Section:
-    """Build the section on entropies of answers and tokens. The verdict ignores them: any sharpening lowers them."""
+    """Build the section on entropies of answers and tokens.
+
+    The verdict does not use them, because any kind of sharpening lowers entropies.
+    """
     return measure_section(
         context,
         "Entropy",
         "entropy",
         _entropy_lead,
-        caution="Entropy falls under every kind of sharpening, healthy or not: interpret it together with coverage.",
+        caution="Every kind of sharpening lowers entropy, healthy or not. Interpret it together with coverage.",
     )
 
 
@@ -75,8 +78,8 @@ def interference(context: Context) -> Section:
         "Interference",
         "interference",
         _interference_lead,
-        caution="A fall is a warning, not proof of over-sharpening: the panel's responses can lose probability to "
-        "other wordings of the same solution.",
+        caution="A fall is a warning, not proof of over-sharpening: other wordings of the same solution can gain the "
+        "probability that the panel's responses lost.",
     )
 
 
@@ -99,7 +102,7 @@ def _signed_text(value: float) -> str:
 
 
 def _correlation_sentence(context: Context, series: SeriesSource) -> str:
-    """Return a sentence on the correlation with the change of pass@k, at the largest k up to half the samples."""
+    """Return a sentence on the correlation of interference with the change of pass@k, at the largest k with a CI."""
     tested = known_findings(context.source.findings, "interference_correlation_p", series=series.name)
     tested = tested[tested["k"] <= max(1, series.n // 2)]
     if tested.empty:
@@ -114,7 +117,7 @@ def _correlation_sentence(context: Context, series: SeriesSource) -> str:
 
 
 def perplexity(context: Context) -> Section:
-    """Build the section on perplexities of own samples under the base, and the reverse, [C] Fig 4."""
+    """Build the section on perplexities of own samples under the base, and of base samples ([C], Figure 4)."""
     return measure_section(context, "Perplexity", "perplexity", _perplexity_lead)
 
 
@@ -130,7 +133,10 @@ def _perplexity_lead(context: Context, series: SeriesSource) -> str:
 
 
 def trust_region(context: Context) -> Section:
-    """Build the section on token ratios outside 0.8 to 1.2, on the panel and on training batches, [C] Fig 7."""
+    """Build the section on probability ratios of tokens outside 0.8 to 1.2 ([C], Figure 7).
+
+    The tokens are those of the panel and of training batches.
+    """
     return measure_section(
         context,
         "Trust region",
@@ -153,7 +159,7 @@ def _trust_region_lead(context: Context, series: SeriesSource) -> str:
 
 
 def dynamics(context: Context) -> Section:
-    """Build the section on gains by the success of the base, and on the probability mass that they came from."""
+    """Build the section on gains by success of the base and by probability under the base."""
     return measure_section(context, "Learning dynamics", "dynamics", _dynamics_lead)
 
 
@@ -176,7 +182,7 @@ def _dynamics_lead(context: Context, series: SeriesSource) -> str:
 
 
 def _bin(scope: str) -> str:
-    """Return a bin of base success or base probability in words.
+    """Return a clause for a bin of the base's success or probability.
 
     >>> _bin("base 90-100%"), _bin("base 0"), _bin("base p 0.1-1")
     ('the base solved 90-100%', 'the base solved 0', 'the base probability is 0.1-1')
@@ -186,7 +192,7 @@ def _bin(scope: str) -> str:
 
 
 def modes(context: Context) -> Section:
-    """Build the section on correct modes: the share that lost probability, and how many are left."""
+    """Build the section on correct modes: the share that lost probability, and their effective number."""
     return measure_section(context, "Modes", "modes", _modes_lead)
 
 
@@ -208,13 +214,13 @@ def _modes_lead(context: Context, series: SeriesSource) -> str:
     if (ends := context.ends(series, "effective_modes")) is not None:
         return (
             f"the effective number of modes went from {numbers.number(ends[0], 'modes')} to "
-            f"{numbers.number(ends[1], 'modes')} per problem; single modes were not scored exactly{scope}."
+            f"{numbers.number(ends[1], 'modes')} per problem. Single modes were not scored exactly{scope}."
         )
     return "no measure of modes has a value; see the reasons below."
 
 
 def strategy(context: Context) -> Section:
-    """Build the section on strategies (by default, code blocks or prose) and on ways of solving."""
+    """Build the section on strategies (by default, responses with code blocks or prose) and on ways of solving."""
     named = context.in_section("strategy")
     findings = context.source.findings
     rows = findings[(findings["measure"] == "strategy_share") & findings["value"].notna()]
@@ -235,7 +241,7 @@ def strategy(context: Context) -> Section:
 
 
 def _ways_lead(context: Context, series: SeriesSource) -> str | None:
-    """Return a sentence on the number of ways and on significant falls, None if unknown."""
+    """Return a sentence on the effective number of ways and on ways that fell significantly; None if unknown."""
     ends = context.ends(series, "effective_ways")
     fell = context.source.value_at("ways_fallen", series.name, series.last_step, scope="fell")
     if ends is None or fell is None:
@@ -243,8 +249,8 @@ def _ways_lead(context: Context, series: SeriesSource) -> str | None:
     return context.with_series_name(
         series,
         f"the effective number of ways of solving went from {numbers.number(ends[0], 'ways')} to "
-        f"{numbers.number(ends[1], 'ways')} per problem; of {int(fell['n']):,} ways of single problems "
-        f"{int(fell['value']):,} fell significantly by the last checkpoint.",
+        f"{numbers.number(ends[1], 'ways')} per problem; {int(fell['value']):,} of {int(fell['n']):,} ways of "
+        "single problems fell significantly by the last checkpoint.",
     )
 
 

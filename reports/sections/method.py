@@ -1,4 +1,4 @@
-"""Method section: settings, checkpoints, commands, versions and times, to reproduce and check the audit."""
+"""Method section: settings, checkpoints, commands, versions and times, so that readers can reproduce the audit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Block, Cell, Column, Link, Listing, Missing, Section, Table, columns
 from oversharp.reports.sections.downloads import findings_download
 
-#: DuckDB stores the current time as a TIMESTAMP in the time zone of the process that writes it.
+#: Note on times. DuckDB stores the current time as a TIMESTAMP in the local time zone of the process that writes it.
 _CLOCK = "local time of the machine that ran the audit; the store has no time zone"
-#: Sampling setting → text in a sentence.
+#: Sampling setting → format of its value in a sentence.
 _SETTING_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         "temperature": "at temperature {:g}",
@@ -25,7 +25,7 @@ _SETTING_TEXTS: Mapping[str, str] = MappingProxyType(
     }
 )
 _SETTING_NAMES: Mapping[str, str] = MappingProxyType({"top_p": "top-p", "max_tokens": "max tokens"})
-#: Provenance that other blocks of the section show.
+#: Keys of the provenance that other blocks of the section show.
 _SHOWN_ELSEWHERE = ("left_out", "regraded")
 _COMMAND_KEYS = ("command", "argv", "command_line")
 _SQL = """oversharp sql {store} "
@@ -37,7 +37,7 @@ oversharp explain pass_at_k"""
 
 
 def method(context: Context) -> Section:
-    """Build the section."""
+    """Build the section on method and reproducibility."""
     blocks: list[Block] = [_settings(context), _checkpoints(context)]
     for series in context.series:
         command, versions = _provenance(series)
@@ -69,7 +69,7 @@ def method(context: Context) -> Section:
         Link(
             title="The store",
             href=quote(context.source.store_link),
-            text="DuckDB file with every sample, grade and finding. The link works if the report was not moved.",
+            text="DuckDB file with every sample, grade and finding. The link works unless the report was moved.",
         )
     )
     blocks.append(Listing(title="Query the store", text=_SQL.format(store=context.source.store_name)))
@@ -98,7 +98,7 @@ def _lead(context: Context) -> tuple[str, ...]:
     lead.append(
         f"pass@k is the unbiased estimate. CIs: {numbers.NINETY_FIVE}, over {_units(context)}, paired with the base."
     )
-    lead.append("CIs of differences are clipped to the possible range: a base at 1.000 cannot rise.")
+    lead.append("CIs of differences are clipped to the possible range: from a base of 1.000, pass@k cannot rise.")
     updated = "; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series)
     lead.append(f"{updated} ({_CLOCK}).")
     return tuple(lead)
@@ -110,7 +110,7 @@ def _units(context: Context) -> str:
 
 
 def _sampling_text(settings: Mapping[str, Any]) -> str:
-    """Return the known sampling settings, and which ones the sampler did not record.
+    """Return the known sampling settings as text, with the names of the settings that are not recorded.
 
     >>> _sampling_text({"sampler": "vllm", "temperature": 0.6, "top_p": 0.95, "max_tokens": 4096, "seed": 0})
     'at temperature 0.6, top-p 0.95, at most 4096 tokens and seed 0, by vllm'
@@ -125,7 +125,7 @@ def _sampling_text(settings: Mapping[str, Any]) -> str:
 
 
 def _settings(context: Context) -> Table:
-    """Return a table with one row per setting and one column per series; differing settings come first."""
+    """Return a table with one row per setting and one column per series. Settings that differ come first."""
     keys = tuple(context.series[0].settings)
     rows = []
     for key in keys:
@@ -179,7 +179,7 @@ def _checkpoints(context: Context) -> Table:
 
 
 def _omitted_problems(series: SeriesSource) -> list[Block]:
-    """Return the problems of a regraded series whose gold answer its verifier cannot parse."""
+    """Return a block on the problems that regrading omitted, because the verifier cannot parse their gold answers."""
     regraded = series.provenance.get("regraded")
     left_out = regraded.get("problems_left_out") if isinstance(regraded, Mapping) else None
     if not left_out:
@@ -189,7 +189,7 @@ def _omitted_problems(series: SeriesSource) -> list[Block]:
 
 
 def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return the command line, and the rest of the provenance flattened."""
+    """Return the command line of the audit, and the rest of its provenance as flat (name, value) pairs."""
     command = ""
     for key in _COMMAND_KEYS:
         value = series.provenance.get(key)
@@ -201,7 +201,7 @@ def _provenance(series: SeriesSource) -> tuple[str, tuple[tuple[str, str], ...]]
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested mappings with dotted names, sorted.
+    """Yield the leaves of nested mappings as (dotted name, text), sorted by name.
 
     >>> list(_flatten({"versions": {"torch": "2.13"}, "seed": 1}))
     [('seed', '1'), ('versions.torch', '2.13')]

@@ -1,4 +1,4 @@
-"""Tiles of a headline card: pass@k at a few k, and changes of the correct modes."""
+"""Tiles of a verdict card: pass@k at a few k, and changes of the correct modes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _VERBS = {"rose": "rose:", "fell": "fell:", "unchanged": "no change detected:", 
 
 
 def pass_tile(k: int, change: Change, *, chosen: bool) -> Tile:
-    """Return the tile of pass@k at base and last checkpoint. ``chosen``: k was chosen as the k of the largest fall."""
+    """Return the tile of pass@k at base and last checkpoint.
+
+    ``chosen`` is whether k was chosen because it has the largest fall.
+    """
     if change.direction == "unclear":
         text = change.too_few
     else:
@@ -31,7 +34,7 @@ def pass_tile(k: int, change: Change, *, chosen: bool) -> Tile:
 
 
 def mode_tiles(context: Context, series: SeriesSource) -> tuple[Tile, ...]:
-    """Return the tiles of the correct modes at the last checkpoint that have a value."""
+    """Return the tiles on correct modes at the last checkpoint, for the measures that have a value."""
     tiles = (
         _share_tile(context, series, "problems_over_sharpened", "over-sharpened (Definition 2.1)", "problem"),
         _share_tile(context, series, "modes_fallen_10x", "modes that fell > 10×", "correct mode"),
@@ -41,7 +44,10 @@ def mode_tiles(context: Context, series: SeriesSource) -> tuple[Tile, ...]:
 
 
 def _share_tile(context: Context, series: SeriesSource, measure: str, title: str, counted: str) -> Tile | None:
-    """Return a share at the last checkpoint over all problems, or else over those that list their modes."""
+    """Return the tile of a share at the last checkpoint; None if it has no value.
+
+    The share is over all problems or, without such a value, over the problems that list their modes.
+    """
     row = context.source.value_at(measure, series.name, series.last_step)
     if row is None:
         row = context.source.value_at(measure, series.name, series.last_step, scope=WITH_MODES)

@@ -1,4 +1,4 @@
-"""Training metrics section: the metrics that the trainer logged."""
+"""Section on the metrics that the trainer logged."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from oversharp.reports.records import (
     columns,
 )
 
-#: Substrings of the names of metrics shown first, in this order; trainers use different names.
+#: Metrics whose names contain one of these are shown first, in this order. Trainers use different names.
 PREFERRED = ("reward", "entropy", "kl", "loss", "grad_norm", "length", "clip", "lr", "learning_rate")
 SHOWN_METRICS = 8
 MAX_POINTS = 200
-MAX_ROWS = 50  # of the table under a figure
+MAX_ROWS = 50  # maximum number of rows of the table under a figure
 
 
 def training(context: Context) -> Section:
-    """Build the section: figures of preferred metrics, a sentence on constant ones, a table of the rest."""
+    """Build the section: figures of the preferred metrics, a sentence on constant metrics, a table of the others."""
     logged = context.source.training
     if logged.empty:
         lead = ("No run directory has training metrics.",)
@@ -63,7 +63,10 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _split_constant(logged: pd.DataFrame, names: list[str]) -> tuple[list[str], list[str]]:
-    """Split into metrics that vary within a series and constant ones. A metric logged once counts as varying."""
+    """Return the names of the metrics that vary within a series, and the names of the constant ones.
+
+    A metric that was logged once counts as varying.
+    """
     spans = logged.groupby(["name", "series"])["value"].agg(["min", "max", "size"])
     is_constant = (spans["min"] == spans["max"]) & (spans["size"] > 1)
     constant = {str(name) for name, in_all in is_constant.groupby("name").all().items() if in_all}
@@ -71,7 +74,7 @@ def _split_constant(logged: pd.DataFrame, names: list[str]) -> tuple[list[str], 
 
 
 def _constant_metrics(context: Context, logged: pd.DataFrame, names: list[str]) -> Constant:
-    """Return one sentence on all constant metrics."""
+    """Return one sentence that lists all constant metrics."""
     parts, body = [], []
     for name in names:
         values = {
@@ -101,7 +104,7 @@ def _constant_metrics(context: Context, logged: pd.DataFrame, names: list[str]) 
 
 
 def average_neighbours(rows: pd.DataFrame, limit: int = MAX_POINTS) -> pd.DataFrame:
-    """Average ``rows`` (step, value) within groups of neighbouring steps, so that at most ``limit`` remain."""
+    """Average ``rows`` (step, value) over groups of neighbouring steps. Return at most ``limit`` rows."""
     if len(rows) <= limit:
         return rows
     size = -(-len(rows) // limit)
@@ -143,7 +146,7 @@ def _figure(context: Context, place: int, name: str, rows: pd.DataFrame) -> Figu
 
 
 def _rows_by_step(values: Mapping[str, Mapping[float, float]]) -> tuple[tuple[Cell, ...], ...]:
-    """Return one row per step with one cell per series, a dash if the series has no value at that step."""
+    """Return one row per step with one cell per series. The cell is a dash if the series has no value there."""
     return tuple(
         (
             Cell(text=f"{step:g}", sort=step),
@@ -157,7 +160,7 @@ def _rows_by_step(values: Mapping[str, Mapping[float, float]]) -> tuple[tuple[Ce
 
 
 def _other_metrics(rows: pd.DataFrame) -> Table:
-    """Return a table of first and last value of the metrics without a figure."""
+    """Return a table with the first and the last value of the metrics that have no figure."""
     body = []
     for (series, name), own in rows.groupby(["series", "name"], sort=True):
         first, last = own.sort_values("step").iloc[0], own.sort_values("step").iloc[-1]

@@ -17,9 +17,7 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import VerdictText
 from oversharp.reports.sections.verdict_tables import tables
 
-NO_VERDICT = (
-    "No verdict: this audit predates verdicts. Run the same audit again; it keeps the existing samples."
-)
+NO_VERDICT = "No verdict: this audit predates verdicts. Run the same audit again; it keeps the existing samples."
 #: Label → mark and tone. The mark repeats the meaning of the tone's colour.
 LOOKS: Mapping[VerdictLabel, tuple[str, Literal["loss", "held", "open"]]] = {
     "over_sharpened": ("▼", "loss"),

@@ -1,4 +1,4 @@
-"""Figure of pass@k against pass@1: runs, and their base sampled at lower temperatures."""
+"""Figure of pass@k against pass@1, with runs and their base at lower temperatures."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from oversharp.reports.wording import float_or_none, known_findings
 TITLE = "better, or only sharper?"
 LOWER_T = "base at lower temperatures"
 POWER = "base, reweighted to p^α"
-#: Note if the base was not sampled at lower temperatures.
+#: Note for a base that was not sampled at lower temperatures.
 HOW = (
-    "Not measured: how much of this change a lower temperature of the base would give. oversharp audit with --controls "
-    "samples the base at lower temperatures."
+    "Not measured: how much of this change a lower temperature of the base would give. To measure it, run oversharp "
+    "audit with --controls, which samples the base at lower temperatures."
 )
-#: The same note for imported samples.
+#: Note for imported samples of a base that was not sampled at lower temperatures.
 HOW_OF_SAMPLES = (
     "Not measured: how much of this change a lower temperature of the base would give. The import has no samples of "
-    "the base at lower temperatures; sampling them needs the checkpoints (oversharp audit --controls)."
+    "the base at lower temperatures. To sample them, run oversharp audit --controls on the checkpoints."
 )
-_MOST_STEPS = 4  # maximum number of labelled steps on a path
-_SOLID_STYLES = 6  # distance between styles with a solid line
+_MOST_STEPS = 4  # maximum number of labelled points on a path
+_SOLID_STYLES = 6  # every sixth line style is a solid line
 _PROBABILITY = display_of("probability", signed=False)
 
 Plain = tuple[float, float]
 
 
 def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
-    """Return the figure of ``series`` with its base at lower temperatures if sampled; None without a path.
+    """Return the figure of one series; None if it has no path of at least two points.
 
-    The recommendation of `oversharp ship` is ringed if it is in this figure.
+    It includes the base at lower temperatures if that was sampled. A ring marks the recommendation of `oversharp ship`
+    if it is in the figure.
     """
     points = points_of(context, series)
     if points is None:
@@ -58,14 +59,14 @@ def sharpening_figure(context: Context, series: SeriesSource) -> Figure | None:
 
 
 def first_figure(context: Context) -> Figure | None:
-    """Return the figure of the first screen: one panel for all series if they share a base, else one per base."""
+    """Return the figure for the first screen, with one panel per base."""
     if len(context.series) == 1:
         return sharpening_figure(context, context.series[0])
     return shared_figure(context) or _side_by_side(context, _by_base(context))
 
 
 def separate_figures(context: Context) -> tuple[Figure, ...]:
-    """Return a separate figure for every series that shares a panel on the first screen."""
+    """Return a separate figure for every series that shares a panel with another series on the first screen."""
     one_picture = shared_figure(context) is not None
     groups = [[points.series for points in group] for group in _by_base(context)]
     joined = context.series if one_picture else [series for group in groups if len(group) > 1 for series in group]
@@ -74,7 +75,7 @@ def separate_figures(context: Context) -> tuple[Figure, ...]:
 
 
 def _by_base(context: Context) -> list[list[Points]]:
-    """Group the series that have a path by shared samples of the base and k."""
+    """Group the series that have a path. A group shares the samples of the base and k."""
     groups: dict[tuple[object, ...], list[Points]] = {}
     for series in context.series:
         if (points := points_of(context, series)) is not None:
@@ -83,7 +84,7 @@ def _by_base(context: Context) -> list[list[Points]]:
 
 
 def _side_by_side(context: Context, groups: Sequence[Sequence[Points]]) -> Figure | None:
-    """Return a figure with one panel per base, each at its own k."""
+    """Return a figure with one panel per base. Panels may have different k."""
     if not groups:
         return None
     places = {series.name: place for place, series in enumerate(context.series)}
@@ -123,9 +124,10 @@ def _notes_of(context: Context, group: Sequence[Points]) -> tuple[str, ...]:
 
 
 def shared_figure(context: Context) -> Figure | None:
-    """Return one figure of all series with a shared base, at the largest k that all have; None for fewer than two.
+    """Return one figure of all series, at the largest k that all have.
 
-    They share one frontier: series of a store with equal sampling settings share the samples and controls of the base.
+    None for a single series, or if the series have different bases or no path. The figure has one frontier, because
+    series with the same base and settings share the base's samples in a store, at every temperature.
     """
     ks = [k for series in context.series if (k := k_of(context, series)) is not None]
     at = min(ks, default=None)
@@ -143,7 +145,7 @@ def shared_figure(context: Context) -> Figure | None:
 
 
 def _base(points: Points) -> tuple[object, ...]:
-    """Return a key that is equal for series that share the samples of their base."""
+    """Return a key of the base's samples. Series that share these samples have equal keys."""
     series = points.series
     lower_t = tuple(point.place for point in points.lower_t)
     return (series.base_id, series.settings_id, series.problem_ids, points.k, series.verifier, lower_t)
@@ -153,7 +155,7 @@ def _base(points: Points) -> tuple[object, ...]:
 
 
 def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
-    """Return the figure of paths from one base, with the base at lower temperatures if sampled."""
+    """Return the figure of paths from one base, including the base at lower temperatures if that was sampled."""
     first = all_points[0]
     has_lower_t = len(first.lower_t) > 1
     ringed = _recommended_point(all_points)
@@ -161,7 +163,7 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
     panel = Plane(
         title="",
         lines=tuple(paths),
-        names=(*names[:1], *(("", *others[1:]) for others in names[1:])),  # label the shared base once
+        names=(*names[:1], *(("", *others[1:]) for others in names[1:])),  # only the first path labels the base
         higher_t=_higher_t_spots(all_points, paths),
         ringed=() if ringed is None else (_ring_spot(ringed, all_points),),
         description=_describe_plane(all_points),
@@ -180,7 +182,7 @@ def _figure(all_points: Sequence[Points], paths: Sequence[Line]) -> Figure:
 
 
 def _add_base_frontier(panel: Plane, points: Points) -> Plane:
-    """Add the base at lower temperatures to ``panel``, and label the base there instead of on the paths."""
+    """Add the base at lower temperatures to ``panel``. Its curve has the label of the base, not the paths."""
     frontier = Line(
         label=LOWER_T,
         x=tuple(point.at_1[0] for point in points.lower_t),
@@ -204,7 +206,7 @@ def _add_base_frontier(panel: Plane, points: Points) -> Plane:
 
 
 def _power(points: Points, *, lowest: float) -> tuple[Line, ...]:
-    """Return the reweighted base, down to the lowest other point: lower points would compress the plot."""
+    """Return the line of the reweighted base. Points below ``lowest`` are omitted, as they would compress the plot."""
     shown = [point for point in points.power if point.at_k[0] >= lowest]
     if not shown:
         return ()
@@ -213,7 +215,7 @@ def _power(points: Points, *, lowest: float) -> tuple[Line, ...]:
 
 
 def _below_plot_note(panel: Plane, points: Points) -> str:
-    """Return a note on the table rows that are below the plot."""
+    """Return a note on points that are in the table but below the plot, or "" without any."""
     n_drawn = next((len(line.x) - 1 for line in panel.lines if line.label == POWER), 0)
     names = tuple(f"base reweighted, {point.name}" for point in points.power[n_drawn:])
     return f"Below the plot, not shown: {numbers.listing(names)}." if names else ""
@@ -232,7 +234,7 @@ def _higher_t_spots(all_points: Sequence[Points], paths: Sequence[Line]) -> tupl
 
 
 def _recommended_point(all_points: Sequence[Points]) -> Point | None:
-    """Return the recommended point if it is in this figure."""
+    """Return the point of the recommendation; None if it is not in this figure."""
     for points in all_points:
         verdict = points.series.verdict
         recommended = None if verdict is None or verdict.shipping is None else verdict.shipping.recommended
@@ -248,7 +250,7 @@ def _recommended_point(all_points: Sequence[Points]) -> Point | None:
 
 
 def _ring_spot(ringed: Point, all_points: Sequence[Points]) -> Spot:
-    """Return the ringed point, without a label if another point there already has it."""
+    """Return the spot of the ring. It has no label if another point at this position has the same label."""
     named = [
         point for points in all_points for point in (points.run[0], points.run[-1], *points.lower_t, *points.higher_t)
     ]
@@ -266,7 +268,10 @@ def _path(points: Points, place: int, style: int = 0) -> Line:
 
 
 def _names(points: Points, ringed: Point | None, *, is_short: bool) -> tuple[str, ...]:
-    """Return labels of the base, the last checkpoint and a few between; the ring labels the recommended one."""
+    """Return the labels of a path: the base, the last checkpoint and a few in between.
+
+    The recommended point has no label here, because the ring has one.
+    """
     last = len(points.run) - 1
     every = -(-last // _MOST_STEPS)
     named = [i for i in range(1, last) if not is_short and not (last - i) % every]
@@ -277,7 +282,7 @@ def _names(points: Points, ringed: Point | None, *, is_short: bool) -> tuple[str
 
 
 def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
-    """Return the interpolated monotone frontier through ``places``, as used in the comparison."""
+    """Return the monotone interpolation through ``places`` that the comparison with the frontier uses."""
     x_S1, y_S1 = (np.array([[place[i]] for place in places]) for i in (0, 1))
     sharpness_S = np.array([point.sharpness for point in points.lower_t])
     x_R, y_R = frontier_curve(FrontierPoints(sharpness_S=sharpness_S, x_SP=x_S1, y_SP=y_S1, limit_P=None))
@@ -285,7 +290,7 @@ def _curve(points: Points, places: Sequence[Plain]) -> tuple[Plain, ...]:
 
 
 def _band(points: Points) -> tuple[Plain, ...]:
-    """Return the outline of the CI: lower curve, greedy, upper curve; empty without bounds."""
+    """Return the outline of the CI: lower curve, greedy point, upper curve. Empty without bounds."""
     corners: list[list[Plain]] = [[], []]
     for point in points.lower_t:
         for corner, x, y in zip(corners, point.at_1[1:], point.at_k[1:], strict=True):
@@ -308,23 +313,23 @@ def _caption(all_points: Sequence[Points], *, has_lower_t: bool, has_ring: bool)
     if not has_lower_t:
         return " ".join((f"{path}.", *ring))
     parts = [
-        f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base at lower temperatures T, without training; points above "
-        "or to the right of it exceed what a lower temperature gives."
+        f"Solid: {path[0].lower()}{path[1:]}. Dashed: the base at lower temperatures T, without training. Points above "
+        "or to the right of it exceed what a lower temperature of the base gives."
     ]
     if any(points.power for points in all_points):
-        parts.append("Dotted, only the last point labelled: the base's responses reweighted to p^α, ideal sharpening.")
+        parts.append("Dotted: the base's responses reweighted to p^α (ideal sharpening), labelled at the last point.")
     if any(points.higher_t for points in all_points):
-        parts.append("Hollow: the checkpoint at the other end of the dotted line, at a higher temperature.")
+        parts.append("Hollow: a checkpoint at a higher temperature; a dotted line joins it to the same checkpoint.")
     if any(_band(points) for points in all_points):
         parts.append(
-            f"Band: {numbers.NINETY_FIVE} CIs of the base's points over problems. The comparison in the text is paired "
-            "by problem, which the band does not show."
+            f"Band: {numbers.NINETY_FIVE} CIs of the base's points over problems. The comparison in the text is "
+            "paired by problem. The band does not show this pairing."
         )
     return " ".join((*parts, *ring))
 
 
 def _missing_controls_notes(context: Context, points: Points) -> tuple[str, ...]:
-    """Return notes if the base was not sampled at lower temperatures."""
+    """Return notes on missing samples of the base at lower temperatures; empty if it was sampled."""
     if len(points.lower_t) > 1:
         return ()
     if not points.series.is_recorded:
@@ -333,7 +338,7 @@ def _missing_controls_notes(context: Context, points: Points) -> tuple[str, ...]
 
 
 def _truncation_notes(group: Sequence[Points], *, whole: bool) -> tuple[str, ...]:
-    """Return a note if top-p or top-k also truncates the sampled distribution."""
+    """Return a note if top-p or top-k truncates the sampled distribution, because that also sharpens it."""
     first = group[0]
     top_p, top_k = (first.series.settings.get(name) for name in ("top_p", "top_k"))
     truncations = [f"top-p {top_p:g}"] if top_p is not None and top_p < 1.0 else []
@@ -342,13 +347,13 @@ def _truncation_notes(group: Sequence[Points], *, whole: bool) -> tuple[str, ...
         return ()
     of = "it" if whole else numbers.listing(tuple(points.series.name for points in group))
     return (
-        f"All of {of} is sampled with {' and '.join(truncations)}, which also sharpens: the dashed curve is the base "
+        f"All of {of} is sampled with {' and '.join(truncations)}, which also sharpens. The dashed curve is the base "
         "with the same truncation, at lower temperatures.",
     )
 
 
 def _omitted_notes(all_points: Sequence[Points]) -> tuple[str, ...]:
-    """Return a note on checkpoints at higher temperatures that have too few samples for the k of the figure."""
+    """Return a note on checkpoints at higher temperatures whose samples are too few for the k of the figure."""
     short = [points for points in all_points if points.higher_t_k is not None]
     if not short:
         return ()
@@ -356,13 +361,13 @@ def _omitted_notes(all_points: Sequence[Points]) -> tuple[str, ...]:
     whose = numbers.listing(tuple(points.series.name for points in short))
     of = f" of {whose}" if len(short) < len(all_points) else ""
     return (
-        f"Checkpoints{of} at higher temperatures are not shown: their samples reach only k = {reached}, and this "
-        f"figure has k = {k} (oversharp audit --control-n {k}).",
+        f"Checkpoints{of} at higher temperatures are not shown: they have only enough samples for k = {reached}, and "
+        f"this figure has k = {k} (pass oversharp audit --control-n {k}).",
     )
 
 
 def _agreement_sentence(context: Context, series: SeriesSource) -> tuple[str, ...]:
-    """Return a sentence that compares the last checkpoint with answers on which several draws of the base agree."""
+    """Return a sentence that compares the last checkpoint with the answers on which samples of the base agree."""
     rows = known_findings(context.source.findings, "frontier_gain", scope="answers", series=series.name)
     rows = rows[rows["step"] == series.last_step]
     if rows.empty:
@@ -402,7 +407,7 @@ def _place_text(point: Point) -> str:
 
 
 def _table(all_points: Sequence[Points]) -> Table:
-    """Return a table of the base and its controls, then the checkpoints of every series."""
+    """Return a table of the base, its samples at other temperatures, and the checkpoints of every series."""
     first, names = all_points[0], [points.series.name for points in all_points]
     of_all = names[0] if len(names) == 1 else "all"
     rows = [(of_all, "base", first.run[0])]

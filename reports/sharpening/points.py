@@ -1,4 +1,4 @@
-"""Points of a run and its controls in the plane of pass@1 and pass@k."""
+"""Points of a run and its controls (samples at other temperatures), as pass@1 and pass@k."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from oversharp.reports.records import Spot
 from oversharp.reports.wording import float_or_none, known_findings
 
 CONTROL, POWER = "control_pass_at_k", "power="
-_LEAST_PLACES = 2  # minimum points of a path
+_LEAST_PLACES = 2  # minimum number of points of a path
 
-#: A value with its bounds, None where they are unknown.
+#: Value, lower bound, upper bound. Unknown bounds are None.
 Bounded = tuple[float, float | None, float | None]
 
 
@@ -24,7 +24,8 @@ Bounded = tuple[float, float | None, float | None]
 class Point:
     """pass@1 (``at_1``) and pass@k (``at_k``) of one checkpoint at one temperature T.
 
-    ``sharpness`` is 1 − T / T of the audit: 0 for the audit's samples, negative at higher temperatures, 1 for greedy.
+    ``sharpness`` is 1 − T / (T of the audit). It is 0 for the audit's samples, negative at higher temperatures, and 1
+    for greedy responses.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Point:
 
     @property
     def spot(self) -> Spot:
-        """Position with its name."""
+        """Position with its name, for the picture."""
         return Spot(name=self.name, x=self.at_1[0], y=self.at_k[0])
 
 
@@ -49,11 +50,11 @@ class Points:
     """Points of one series at one ``k``.
 
     Attributes:
-        run: Checkpoints from the base on.
-        lower_t: The base, then the base at lower temperatures.
+        run: Base and checkpoints in order of the steps.
+        lower_t: Base at the audit's temperature, then at lower temperatures.
         higher_t: Checkpoints at higher temperatures.
-        power: The base's responses reweighted to p^α, by ascending α; empty if unknown.
-        higher_t_k: Largest k of the checkpoints at higher temperatures if all of them end below ``k``, else None.
+        power: Responses of the base reweighted to p^α, by ascending α. Empty if unknown.
+        higher_t_k: Largest k that the samples at higher temperatures allow, if it is below ``k``; else None.
     """
 
     series: SeriesSource
@@ -67,7 +68,7 @@ class Points:
 
 
 def points_of(context: Context, series: SeriesSource, k: int | None = None) -> Points | None:
-    """Return the points at ``k`` (default: ``k_of``); None unless two checkpoints have pass@1 and pass@k."""
+    """Return the points at ``k`` (default: see ``k_of``); None unless two checkpoints have pass@1 and pass@k."""
     k = k or k_of(context, series)
     steps = [int(step) for step in series.checkpoints["step"]]
     steps.sort(key=lambda step: (step != series.base_step, step))
@@ -95,9 +96,9 @@ def points_of(context: Context, series: SeriesSource, k: int | None = None) -> P
 
 
 def k_of(context: Context, series: SeriesSource) -> int | None:
-    """Return the k of the comparison with the base at lower temperatures, else the largest k with a CI.
+    """Return the k at which the series is compared with the base at lower temperatures.
 
-    The latter also applies if pass@k was requested at other values (--k 1,4,16) than that of the comparison.
+    Without such a comparison, or if the audit's pass@k lacks that k (--k 1,4,16), return the largest k with a CI.
     """
     rows = context.source.findings
     rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
@@ -108,7 +109,7 @@ def k_of(context: Context, series: SeriesSource) -> int | None:
 
 
 def _temperature_points(context: Context, series: SeriesSource, k: int) -> list[Point]:
-    """Return the points at temperatures other than the audit's."""
+    """Return the points of checkpoints at other temperatures than the audit's."""
     own = series.settings.get("temperature")
     if own is None:
         return []
@@ -121,9 +122,10 @@ def _temperature_points(context: Context, series: SeriesSource, k: int) -> list[
 
 
 def _higher_t_k(context: Context, series: SeriesSource, k: int) -> int | None:
-    """Return the largest k in (1, ``k``) of a checkpoint other than the base at another temperature.
+    """Return the largest k with 1 < k < ``k`` of a checkpoint, other than the base, at another temperature.
 
-    None if ``k`` is not a power of two: controls have only powers of two, for any number of samples.
+    None if ``k`` is not a power of two. Samples at other temperatures have pass@k only at powers of two, so more
+    samples would not help.
     """
     if k & (k - 1):
         return None

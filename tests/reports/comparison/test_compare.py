@@ -87,7 +87,7 @@ def test_no_difference_is_called_none_and_never_a_peak(context: Context) -> None
         "At the last checkpoint of each, iac and grpo do not differ significantly for k = 1 to 4 (smallest"
     )
     assert lead[1].startswith("This compares the last checkpoints, not the best ones")
-    assert lead[2].startswith("One training seed each")
+    assert lead[2].startswith("Each series has one training seed")
 
 
 def test_a_repaired_series_is_not_compared_at_the_checkpoint_that_it_ends_in(context: Context) -> None:
@@ -151,7 +151,7 @@ def test_graders_and_problem_sets_are_differences(context: Context) -> None:
 @pytest.mark.slow
 def test_series_that_were_not_audited_alike_are_said_so_wherever_they_stand_together(context: Context) -> None:
     page = build_page(differing(context, temperature=0.6))
-    (limit,) = [text for text in page.headline.limits if "through training alone" in text]
+    (limit,) = [text for text in page.headline.limits if "Effects of training alone" in text]
     assert "the series were audited with different settings: temperature: grpo 1, iac 0.6" in limit
     beside = section(page, "published").lead
     assert any(

@@ -86,7 +86,7 @@ def test_means_at_the_same_step_by_hand(context: Context) -> None:
     half = T_9 * math.sqrt(0.1 / 9 / 10 + 0.2**2 / 2 / 100)  # pass@4: five times .7 and five times .5
     assert row(same, "grpo") == ["grpo", "10", "0.600", f"0.600 [{0.6 - half:.3f}, {0.6 + half:.3f}]"]
     # pass@1 .6 on all seeds: no interval, and the note says why
-    assert "or equal values" in same.note
+    assert "or if all values are equal" in same.note
 
 
 def test_means_at_matched_pass_at_1_follow_each_seeds_own_course(context: Context) -> None:

@@ -147,7 +147,7 @@ def test_a_base_drawn_colder_is_of_all_series_and_nobody_counted_what_it_lost(co
 def test_without_a_verdict_nothing_is_recommended_and_the_costs_are_told_all_the_same(context: Context) -> None:
     made = decision(context)
     assert made.advice[0].title == "No checkpoint is recommended"
-    assert made.advice[0].text.startswith("No verdict: this audit was made before")
+    assert made.advice[0].text.startswith("No verdict: this audit predates")
     assert made.chosen == (False, False)
     assert texts(made.table)[0][2:5] == [
         "50.0\xa0%, +25.0 [+22.0, +28.0]",

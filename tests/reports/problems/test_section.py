@@ -168,7 +168,7 @@ def test_a_long_table_keeps_what_was_drawn_again_lost_or_gained_and_says_what_it
     assert table.title == "4 of 5 problems: grpo"
     assert [row[1] for row in texts(table)] == ["lost", "large", "small", "gained"]
     assert table.states == ("lost", "fell", "fell confirmed", "gained")
-    assert "1 problem with smaller changes not shown; see the view problem_counts of the store." in table.note
+    assert "1 problem with smaller changes: see the view problem_counts of the store." in table.note
     assert [row[5] for row in texts(table)] == ["–", "–", "confirmed lost, p = 0.0002 (20 / 64 → 0 / 64)", "–"]
 
 
@@ -210,8 +210,8 @@ def test_groups_of_the_base_show_no_gain_where_nothing_changed(context: Context)
     artefact, unsplit = gain_of_the_lowest(ProblemDetails())
     assert abs(gain) < 3.0
     assert artefact > 6.0
-    assert "Groups by one half of the base's samples" in figure.caption
-    assert "rises and the highest falls a little even without any change" in unsplit.caption
+    assert "Groups use one half of the base's samples" in figure.caption
+    assert "the highest group falls a little even if nothing changed" in unsplit.caption
 
 
 @pytest.mark.slow

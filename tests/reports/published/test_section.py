@@ -73,7 +73,7 @@ def test_own_series_stand_first_with_their_intervals(context: Context) -> None:
         ["own", "iac", "mini", "0.250 → 0.450", "+20.0 [+17.0, +23.0]", "4", "0.800 → 0.790", "−1.0 [−4.0, +2.0]"],
     ]
     assert {row[0] for row in texts(table)[2:]} == {"[B]\xa01", "[B]\xa02", "[B]\xa03", "[C]\xa01", "[C]\xa04"}
-    assert "Own series: 12 problems, 8 samples each." in table.note
+    assert "Series of this audit: 12 problems, 8 samples each." in table.note
     assert others.folded
     assert {row[2] for row in texts(others)} == {"GRPO-N", "GSPO", "GSPO-N", "SELF"}
     assert len(table.rows) - 2 + len(others.rows) == 58
@@ -140,8 +140,8 @@ def test_answer_entropies_are_laid_beside_print_in_nats_by_the_same_estimator(
     assert own == ["own", "grpo", "mini", "2.000 → 0.500", "−1.500", "–"]
     assert amc[2:] == ["AMC 2023", "1.776 → 1.155", "−0.621", "0.118 → 0.063"]
     assert aime[-1] == "–"  # printed as a dash
-    assert "[B] prints bits" in table.note
-    assert "(8 per problem here, 256 there)" in table.note
+    assert "the bits that [B] prints" in table.note
+    assert "(8 per problem here, 256 in [B])" in table.note
 
 
 def test_papers_are_named_and_the_full_data_has_a_place(context: Context) -> None:

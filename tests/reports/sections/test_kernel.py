@@ -177,7 +177,7 @@ def test_a_picture_too_fine_to_read_is_cut_to_whole_problems(section_of: Callabl
     figure = block(section_of(per_problem=60, roles="panel"), "Gradient kernel")
     assert figure.panels[0].groups == (("1", 60),)
     assert len(figure.panels[0].cells) <= MAX_ROWS
-    assert figure.notes == ("Shown: 1 problem; the measures use all.",)
+    assert figure.notes == ("Shown: 1 problem. The measures use all problems.",)
 
 
 def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[Finding]], list[Finding]]:
@@ -213,7 +213,7 @@ def test_the_sentence_follows_the_interval(
     (lead,) = section.lead
     assert lead.startswith(says)
     assert "predicts part of the change in that step (r = 0.80, 95\xa0% CI 0.70 to 0.90)." in lead
-    assert "Its CI excludes 0 at 0 of 1 checkpoint; by chance, about 0.1 are expected, " in lead
+    assert "Its CI excludes 0 at 0 of 1 checkpoint. By chance, about 0.1 are expected, " in lead
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_failed_null_tests_are_compared_with_the_number_expected_by_chance(secti
         return [*rest, null, replace(null, checkpoint_id="base-0", low=-0.1)]
 
     (lead,) = section_of((), edit=edit).lead
-    assert "excludes 0 at 1 of 2 checkpoints, including the last; by chance, about 0.1 are expected, " in lead
+    assert "excludes 0 at 1 of 2 checkpoints, including the last. By chance, about 0.1 are expected, " in lead
 
 
 @pytest.mark.slow

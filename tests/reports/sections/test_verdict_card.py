@@ -127,7 +127,11 @@ def test_every_label_has_a_sign_beside_its_colour_and_reaches_as_far_as_its_sent
 
 def test_every_claim_stands_with_its_p_its_level_its_size_and_what_speaks_against_it(context: Context) -> None:
     claims = table(said(context.source), "Tested claims: 1 of 4 hold")
-    assert [column.name for column in claims.columns[5:]] == ["null hypothesis", "scope", "other explanation, or why not claimed"]
+    assert [column.name for column in claims.columns[5:]] == [
+        "null hypothesis",
+        "scope",
+        "other explanation, or why not claimed",
+    ]
     fell = "over problems like these, pass@k fell at no k"
     assert texts(claims) == [
         [FELL, "yes", "< 0.0001", "0.03", "−20.0 [−30.0, −10.0]", fell, LIKE_THESE, "guesses; cut-off samples"],

@@ -150,10 +150,10 @@ def test_hotter_draws_that_end_below_the_k_of_the_figure_are_said_to_and_how_to_
     short = with_source(colder, findings=pd.concat([held, rows], ignore_index=True))
     figure = sharpening_figure(short, short.series[0])
     assert plane(figure).higher_t == ()
-    said = "at higher temperatures are not shown: their samples reach only k = 2, and this figure has k = 4 (oversharp "
-    assert figure.notes == (f"Checkpoints {said}audit --control-n 4).",)
+    said = "at higher temperatures are not shown: they have only enough samples for k = 2, and this figure has k = 4 "
+    assert figure.notes == (f"Checkpoints {said}(pass oversharp audit --control-n 4).",)
     assert sharpening_figure(short, short.series[1]).notes == ()
-    assert shared_figure(short).notes == (f"Checkpoints of grpo {said}audit --control-n 4).",)
+    assert shared_figure(short).notes == (f"Checkpoints of grpo {said}(pass oversharp audit --control-n 4).",)
     assert shared_figure(controlled(context)).notes == shared_figure(colder).notes == ()
 
 
@@ -161,7 +161,7 @@ def test_under_a_truncation_the_curve_is_said_to_be_that_of_the_truncated_base(c
     drawn = controlled(context)
     cut = {"settings": {**drawn.series[0].settings, "top_p": 0.9, "top_k": 40}}
     both = with_series(with_series(drawn, 0, **cut), 1, **cut)
-    said = "is sampled with top-p 0.9 and top-k 40, which also sharpens: the dashed curve is the base with the same "
+    said = "is sampled with top-p 0.9 and top-k 40, which also sharpens. The dashed curve is the base with the same "
     assert shared_figure(both).notes == (f"All of it {said}truncation, at lower temperatures.",)
     assert sharpening_figure(both, both.series[0]).notes == (f"All of grpo {said}truncation, at lower temperatures.",)
     bare = with_series(context, 0, **cut)
