@@ -1,4 +1,4 @@
-"""Rollouts of one step, shared by sampler, rewards and loss."""
+"""Tensors of the rollouts of one step, which sampler, rewards and loss use."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch.nn import functional
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
-    """Rollouts of one step, prompt-major: row ``b`` answers prompt ``b // group_size``.
+    """Rollouts of one step. Rows are in order of the prompts: row ``b`` answers prompt ``b // group_size``.
 
     Prompts are padded on the left, responses on the right. ``response_mask_BT`` covers the response tokens including
     the end token. ``behaviour_logp_BT`` is the log-probability, in nats, of each token under the distribution it was
-    sampled from, including temperature and memory network; 0 after the response. ``logp_sum_B`` and
-    ``entropy_sum_B`` are those of the policy, summed over response tokens, in nats, at temperature 1 and over the full
-    vocabulary. ``truncated_B``: the response has no end token.
+    sampled from, including temperature and memory network; it is 0 after the response. ``logp_sum_B`` and
+    ``entropy_sum_B`` are sums over the response tokens of the policy's log-probability and entropy, in nats, at
+    temperature 1 and over the full vocabulary. ``truncated_B`` is whether the response has no end token.
     """
 
     group_size: int
@@ -35,7 +35,7 @@ class RolloutBatch:
 
     @property
     def n_tokens_B(self) -> Int[Tensor, " row"]:  # noqa: N802
-        """Response tokens of each row, including the end token."""
+        """Number of response tokens of each row, including the end token."""
         return self.response_mask_BT.sum(dim=1)
 
     def select_prompts(self, first: int, last: int) -> RolloutBatch:
@@ -47,12 +47,12 @@ class RolloutBatch:
         )
 
 
-#: Names of the tensors with one row per response.
+#: Names of the tensors that have one row per response.
 _BY_ROW = tuple(field.name for field in fields(RolloutBatch) if field.name.endswith(("_B", "_BT")))
 
 
 def concatenate(parts: Sequence[RolloutBatch]) -> RolloutBatch:
-    """Concatenate batches of equal group size and response width, padding shorter prompts."""
+    """Concatenate batches of equal group size and response width. Shorter prompts are padded."""
     width = max(part.prompt_ids_PL.shape[1] for part in parts)
 
     def pad_left(tensor_PL: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def concatenate(parts: Sequence[RolloutBatch]) -> RolloutBatch:
 
 
 def positions(mask_BL: Bool[Tensor, "row length"]) -> Int[Tensor, "row length"]:
-    """Return the position of each token, not counting left padding.
+    """Return the position of each token. Padding on the left is not counted.
 
     >>> positions(torch.tensor([[False, True, True]])).tolist()
     [[0, 0, 1]]
@@ -79,10 +79,11 @@ def positions(mask_BL: Bool[Tensor, "row length"]) -> Int[Tensor, "row length"]:
 def distinct_rollouts(
     rollouts: RolloutBatch, used_B: Bool[Tensor, " row"]
 ) -> tuple[Int[Tensor, " distinct"], Int[Tensor, " row"]]:
-    """Return a row index per distinct response to a prompt among the used rows, and each row's index among these.
+    """Find copies among the used rows, which have the same prompt and response.
 
-    Copies have equal log-probabilities, and a sharpening policy samples more and more of them. Unused rows have
-    index -1.
+    Returns the row index of each distinct response, and for each row its position among the distinct responses, -1 for
+    an unused row. Copies have equal log-probabilities, so one computation suffices. A sharpening policy samples more
+    and more copies.
     """
     row_B = torch.arange(len(used_B), device=used_B.device)
     copy_of_B = torch.full_like(row_B, -1)

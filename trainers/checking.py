@@ -1,4 +1,4 @@
-"""Check a run's settings, models and prompts before its first step, without training or reading weights."""
+"""Check the settings, models and prompts of a run before its first step, without reading weights."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from oversharp.trainers.seeds import stream_seed
 
 #: Default number of validation problems.
 _VALIDATED = 100
-#: Maximum characters of a prompt in a message.
+#: Maximum number of characters of a prompt in an error message.
 _MOST_SHOWN = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """Model without weights (see ``outline_path``), and its folder."""
+    """Model without weights and its tokenizer (see ``outline_path``), with the folder of the model."""
 
     loaded: LoadedModel
     folder: Path
@@ -45,7 +45,7 @@ class Outline:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPrompts:
-    """Problems of a run with the token ids of their prompts, in the same order; also the validation problems."""
+    """Training and validation problems of a run, with the token ids of their prompts in the same order."""
 
     problems: tuple[Problem, ...]
     prompts: list[list[int]]
@@ -53,16 +53,16 @@ class RunPrompts:
     validation_prompts: list[list[int]]
 
 
-#: Function that opens a model by path or hub name.
+#: Function that opens a model without weights, by path or hub name.
 Outlines = Callable[[str], Outline]
 
 
 @contextmanager
 def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
-    """Yield a cached function that opens models, valid inside the block.
+    """Yield a function that opens models without weights and caches them. Use it only inside the block.
 
-    ``untrained`` is the run directory of a base of the built-in task that is not trained yet: missing paths in it are
-    opened as the base.
+    ``untrained`` is the run directory of the built-in task's base if that is not trained yet. A missing path in it
+    opens an untrained base.
     """
     with TemporaryDirectory() as folder:
 
@@ -85,14 +85,14 @@ def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
 def check_start(
     config: TrainConfig, objective: Objective, policy: str, outline: Outlines, progress: ProgressSink | None = None
 ) -> RunPrompts:
-    """Return the problems of a run and their prompts after checking all models against ``policy``.
+    """Check all models and prompts of a run, and return its problems and prompts.
 
     ``progress`` receives a note about duplicate problems.
 
     Raises:
-        OversharpError: names the setting. A model is missing or incomplete, a reference or memory network has another
-            tokenizer, a prompt cannot be encoded or leaves no room for ``max_tokens`` in a model's context, or the
-            engine does not support the model.
+        OversharpError: a model is missing or incomplete, a reference or memory network has another tokenizer than the
+            policy, a prompt cannot be encoded or leaves no room for ``max_tokens`` in a model's context, or the engine
+            does not support the model. The message has the name of the setting.
     """
     device = pick_device(config.device)
     problems = training_problems(config, progress)
@@ -188,8 +188,8 @@ def rounding_note(config: TrainConfig) -> str | None:
         if config.correction == "none":
             return "--correction none has no effect: only rollouts of bfloat16 runs are weighted"
         return None
-    who = "vLLM rounds differently" if config.engine == "vllm" else "the own decoder samples in float32"
-    why = f"{who} (sampler_logp_gap_mean in metrics.jsonl has the size of the difference)"
+    cause = "vLLM rounds differently" if config.engine == "vllm" else "the own decoder samples in float32"
+    why = f"{cause} (sampler_logp_gap_mean in metrics.jsonl is the size of the difference)"
     if config.correction == "none":
         return f"--correction none: rollouts are treated as samples of the trainer's policy, although {why}"
     return (
@@ -199,7 +199,7 @@ def rounding_note(config: TrainConfig) -> str | None:
 
 
 def correct_note(config: TrainConfig) -> str | None:
-    """Return a note if --correct-above only changes metrics, else None."""
+    """Return a note if ``--correct-above`` changes only metrics, not the loss; else None."""
     if config.correct_above is None:
         return None
     size = {"prompts": config.batch_prompts, "group_size": config.group_size, "longest": config.used_max_tokens}
@@ -222,11 +222,12 @@ def validation_note(config: TrainConfig) -> str | None:
 
 
 def _needs_correction(config: TrainConfig, objective: Objective) -> bool:
-    """Return whether sampler and trainer round differently and no part corrects for it.
+    """Return whether rollouts need importance weights: sampler and trainer round differently, and no part corrects it.
 
-    vLLM's kernels round differently, in bfloat16 much more than in float32. The own decoder samples in float32: with
-    135 million weights, log-probabilities differed by .05 to .09 nats per token from a bfloat16 trainer, several times
-    vLLM's gap. A memory network samples from another distribution by design.
+    vLLM's kernels round differently from the trainer, in bfloat16 much more than in float32. The own decoder samples in
+    float32. Its log-probabilities differed by .05 to .09 nats per token from those of a bfloat16 trainer, in a model of
+    135 million weights; this is several times the difference of vLLM. With a memory network, rollouts are from another
+    distribution by design, so they are not corrected.
     """
     is_handled = objective.correction is not None or objective.decoding is not None
     return config.precision == "bfloat16" and not is_handled
@@ -238,7 +239,7 @@ def needs_reference(objective: Objective) -> bool:
 
 
 def base_config(config: TrainConfig) -> SftConfig:
-    """Return the settings for training the built-in task's base, for a run without a model."""
+    """Return the settings for training the built-in task's base, which a run without ``--model`` starts from."""
     return SftConfig(
         output_dir=config.output_dir / "base",
         seed=config.seed,
@@ -249,7 +250,7 @@ def base_config(config: TrainConfig) -> SftConfig:
 
 
 def first_model(config: TrainConfig) -> str:
-    """Return the model that a new run starts from: the given one, else its base, which may not be trained yet."""
+    """Return the model that a new run starts from: ``--model``, or else the base, which may not be trained yet."""
     if config.model is not None:
         return config.model
     base = base_config(config)
@@ -257,9 +258,9 @@ def first_model(config: TrainConfig) -> str:
 
 
 def policy_source(config: TrainConfig, done: int | None) -> str:
-    """Return the model to load the policy from, for a new run (``done`` None) or one resumed after step ``done``.
+    """Return the model to load the policy from. ``done`` is the step to resume after, None for a new run.
 
-    A LoRA adapter always applies to the model that the run started from.
+    With LoRA, it is the model that the run started from, because the adapter applies to that model.
     """
     if done is None or config.lora_rank:
         return first_model(config)
@@ -267,13 +268,13 @@ def policy_source(config: TrainConfig, done: int | None) -> str:
 
 
 def training_problems(config: TrainConfig, progress: ProgressSink | None = None) -> tuple[Problem, ...]:
-    """Return the training problems without duplicates, and without held-out ones of the built-in task.
+    """Return the training problems, without duplicates and without the held-out problems of the built-in task.
 
-    An audit rejects duplicates because they would count twice. In training they are only skipped.
+    Training skips duplicates. An audit rejects them, because they would count twice.
     """
     if config.trains_on_countdown:
         return countdown.problems(split="train", limit=config.limit)
-    # a separate stream: problems generated for the audit come from the plain seed and must stay unseen
+    # a separate seed, because the audit generates its problems from the plain seed, and training must not use these
     seed = stream_seed(config.seed, "problems") % 2**31
     repeated: list[str] = []
     problems = load_problems(
@@ -292,9 +293,10 @@ def training_problems(config: TrainConfig, progress: ProgressSink | None = None)
 
 
 def validation_problems(config: TrainConfig) -> tuple[Problem, ...]:
-    """Return the validation problems, by default disjoint from training set and audit; empty without validation.
+    """Return the validation problems; empty without validation.
 
-    Raises an ``OversharpError`` for a file that cannot be read.
+    The default problems are neither in the training set nor in the audit. Raises an ``OversharpError`` for a file that
+    cannot be read.
     """
     if config.validate_every is None:
         return ()
@@ -333,7 +335,7 @@ def _require_room(config: TrainConfig, run_prompts: RunPrompts, model: Outline) 
 
 
 def _require_same_ids(policy: Outline, reference: Outline, name: str) -> None:
-    """Raise ``TrainingError`` if a token id means different tokens in the two models; one may have more tokens."""
+    """Raise ``TrainingError`` if a token id is a different token in the two models. One model may have more tokens."""
     own, other = (
         {id_: token for token, id_ in model.loaded.tokenizer.get_vocab().items()} for model in (policy, reference)
     )
@@ -345,7 +347,7 @@ def _require_same_ids(policy: Outline, reference: Outline, name: str) -> None:
 
 @contextmanager
 def _prefix_errors(prefix: str) -> Iterator[None]:
-    """Prefix errors raised inside the block with the setting."""
+    """Add ``prefix`` to the message of errors that are raised inside the block."""
     try:
         yield
     except OversharpError as error:

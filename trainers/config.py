@@ -1,4 +1,4 @@
-"""Settings of the trainers: one dataclass field defines the flag, the TOML key and the documentation."""
+"""Settings of the trainers. Each dataclass field defines a flag, a TOML key and their documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated as Annotated  # the command line reads inherited fields by it
+from typing import Annotated as Annotated  # exported, because the command line evaluates annotations of base classes
 from typing import Literal
 
 from cyclopts import Parameter
@@ -20,17 +20,17 @@ from oversharp.diagnostics.records.types import DEFAULT_MAX_TOKENS
 from oversharp.diagnostics.tasks import suggested_max_tokens
 from oversharp.diagnostics.tasks.countdown import TASK
 from oversharp.diagnostics.verifiers.own_file import is_own, pinned
-from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # as Annotated
+from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # same reason
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.trainers import objectives
 
-#: Default maximum of updates per batch for objectives that differ from REINFORCE only off policy.
+#: Maximum default of ``updates_per_batch``, for objectives that equal REINFORCE with one update per batch.
 _MOST_UPDATES = 4
 
-#: Maximum learning rate for warming up a pretrained model.
+#: Maximum learning rate for supervised training of a pretrained model.
 MOST_WARM_UP_RATE = 1e-3
 
-#: Prefix of task names that are generators.
+#: Prefix of the names of tasks that generate their problems.
 GENERATED = "reasoning_gym:"
 
 Engine = Literal["own", "vllm"]
@@ -60,32 +60,33 @@ class TrainConfig(GraderConfig):
     problems
         JSONL or Parquet file with the fields prompt and answer, and optionally id, modes, verifier.
     task
-        Named problem set: countdown (its 1,599 training problems), reasoning_gym:NAME, benchmark:NAME. Generated
-        problems differ from those that the audit generates. Default: countdown, unless --problems is given.
+        Named problem set: countdown (its 1,599 training problems), reasoning_gym:NAME, benchmark:NAME. Problems that a
+        task generates for training differ from those it generates for an audit. Default: countdown, unless --problems
+        is given.
     limit
-        Train on the first LIMIT problems only; for a generator, the number of generated problems.
+        Train on the first LIMIT problems only. For tasks that generate problems: the number of problems.
     order
         Order of the problems: reshuffled every epoch, or as given (for a curriculum). Every problem is used once per
-        epoch. Replacements for constant groups are drawn in a separate order.
+        epoch. Prompts that dynamic_sampling adds are in a separate order.
     max_steps
         Number of optimizer steps. A finished run continues with --resume and a larger number.
     batch_prompts
         Prompts per step.
     group_size
-        Rollouts per prompt. Rewards are compared within this group.
+        Rollouts per prompt. Their rewards are compared with each other.
     learning_rate
-        AdamW learning rate (betas .9 and .999): constant, or the peak with --warmup-steps and --schedule.
+        AdamW learning rate (betas .9 and .999). It is the peak if --warmup-steps or --schedule change it.
     warmup_steps
-        Optimizer steps of linear warm-up to --learning-rate.
+        Number of optimizer steps in which the learning rate rises linearly to --learning-rate.
     schedule
-        Learning rate after the warm-up: constant, or decay to nearly 0 at --max-steps, linear or cosine. A run with
+        Learning rate after the warm-up: constant, or linear or cosine decay to nearly 0 at --max-steps. A run with
         decay cannot be extended.
     weight_decay
         Decoupled weight decay.
     max_grad_norm
-        Gradients are clipped to this global L2 norm.
+        Maximum global L2 norm of the gradient. Larger gradients are clipped.
     temperature
-        Sampling temperature. The loss uses the same tempered distribution, so that updates are on-policy.
+        Sampling temperature. The loss uses the distribution at this temperature too, so that updates are on-policy.
     max_tokens
         Maximum response length in tokens, including the end token. Together with the longest prompt it must fit the
         model's context. Default: the task's value, else 1024.
@@ -93,33 +94,33 @@ class TrainConfig(GraderConfig):
         Verifier that computes rewards, instead of those named in the problems: a name, or FILE.py:function (your
         code, which is executed).
     correct_above
-        A sample is correct if its reward exceeds this value: for verifiers with partial rewards, and parts that act on
-        correct samples (iac, nsr, …). Default: the verifier's own criterion, a reward of 1.
+        A sample is correct if its reward exceeds this value. Use it for verifiers with partial rewards, together with
+        parts that act on correct samples (iac, nsr, …). Default: the verifier's own criterion, a reward of 1.
     prompt_template
         Text around every prompt; must contain {prompt}. Use the same template in the audit.
     system_prompt
-        System turn; needs --chat.
+        System message; needs --chat.
     chat
         Wrap the prompt in the tokenizer's chat template.
     chat_args
         Further arguments of the chat template, a JSON object such as {"enable_thinking": false}; needs --chat.
     save_every
-        Steps between checkpoints; step 0 and the last step are always saved.
+        Steps between checkpoints. Step 0 and the last step are always saved.
     validate_every
-        Steps between validations: pass@1, pass@n and entropy on problems outside the training set, as val_… in the
-        metrics. Default: no validation.
+        Steps between validations, which log pass@1, pass@n and entropy on problems outside the training set as val_…
+        in the metrics. Default: no validation.
     validation
         JSONL or Parquet file of validation problems. Default: for countdown, 100 problems that are in neither the
-        training set nor the audit; for a generator, 100 separately generated ones.
+        training set nor the audit; for tasks that generate problems, 100 separately generated ones.
     validation_samples
-        Samples per validation problem, n.
+        Samples per validation problem (n of pass@n).
     seed
         Seed of the problem order and of every sampled token.
     updates_per_batch
-        Optimizer steps per batch of rollouts. Above 1, the batch is split by prompts and the surrogate clips.
+        Optimizer steps per batch of rollouts. Above 1, the batch is split by prompts, and ratios are clipped.
         Default: 1, or up to 4 for objectives that only then differ from REINFORCE (gspo, cispo, dapo, other clips).
     epochs_per_batch
-        Passes over every batch of rollouts. From the second pass on, the surrogate clips.
+        Passes over every batch of rollouts. From the second pass on, ratios are clipped.
     reference
         Reference policy for parts that need one: a directory or a hub name of a model with the policy's tokenizer.
         Default: the model that the run started from.
@@ -127,30 +128,30 @@ class TrainConfig(GraderConfig):
         Rollout engine: own (a compact decoder for any transformers model) or vllm (in this process; weights are
         synced in place and verified after every update).
     correction
-        Importance weights for rollouts of bfloat16 runs, where vLLM and the own decoder round differently from the
-        trainer. auto: use them unless the algorithm already contains importance, or dlc, which samples from a different
+        Importance weights for rollouts of bfloat16 runs, because vLLM and the own decoder round differently from the
+        trainer. auto: use them unless the algorithm contains importance, or dlc, which samples from a different
         distribution by design. none: no weights.
     lora_rank
-        Rank of LoRA adapters on all linear layers, trained instead of the weights; 0 turns them off.
+        Rank of LoRA adapters on all linear layers, which are trained instead of the weights. 0: no adapters.
     lora_alpha
-        Scale of the adapters, which is divided by the rank. Default: twice the rank.
+        LoRA alpha: the adapters' output is multiplied by alpha / rank. Default: twice the rank.
     precision
         Precision of forward and backward passes: float32, or bfloat16 autocast with float32 master weights. vLLM
-        samples in the same precision, on CPU and GPU; the own decoder always samples in float32.
+        samples in the same precision, on CPU and GPU. The own decoder always samples in float32.
     gradient_checkpointing
-        Recompute activations in the backward pass: less memory, about one third more time.
+        Recompute activations in the backward pass. Needs less memory and about one third more time.
     compile
-        Compile the model with torch.compile; pays off for long GPU runs.
+        Compile the model with torch.compile. Worthwhile for long GPU runs.
     tracker
-        Also send metrics to tensorboard, wandb or trackio; metrics.jsonl is always written.
+        Also send metrics to tensorboard, wandb or trackio. metrics.jsonl is always written.
     resume
-        Continue the run in output_dir; on CPU, bit-identical to an uninterrupted run.
+        Continue the run in output_dir. On CPU, the result is bit-identical to an uninterrupted run.
     device
         cpu, cuda, cuda:1, … Default: cuda if available.
     threads
         CPU threads. One is fastest for models of a few million parameters.
     micro_batch
-        Responses per forward pass, to limit memory; the loss does not depend on it. Default: all, or as many as fit
+        Responses per forward pass, to limit memory. The loss does not depend on it. Default: all, or as many as fit
         in memory.
     """
 
@@ -200,7 +201,7 @@ class TrainConfig(GraderConfig):
 
     def __post_init__(self) -> None:
         GraderConfig.__post_init__(self)
-        if self.verifier is not None and is_own(self.verifier):  # a resumed run uses the code that it started with
+        if self.verifier is not None and is_own(self.verifier):  # so that a resumed run uses the same code
             object.__setattr__(self, "verifier", pinned(self.verifier))
         if self.algorithm == "sft":
             raise ConfigError("--algorithm sft: not an RL objective; omit --model to train the base first")
@@ -266,7 +267,11 @@ class TrainConfig(GraderConfig):
 
     @cached_property
     def used_updates_per_batch(self) -> int:
-        """Updates per batch; by default the largest divisor of the batch up to 4 if ratios matter. Loads torch."""
+        """Updates per batch: the setting, or else a default. Loads torch.
+
+        The default is 1. For objectives that equal REINFORCE with one update, it is the largest divisor of
+        ``batch_prompts`` up to 4.
+        """
         if self.updates_per_batch is not None:
             return self.updates_per_batch
         from oversharp.trainers.objectives.composition import off_policy_part
@@ -277,12 +282,12 @@ class TrainConfig(GraderConfig):
 
     @property
     def is_off_policy(self) -> bool:
-        """Whether a batch is used again after it has changed the policy. Loads torch."""
+        """Whether a batch of rollouts is used after the policy has changed. Loads torch."""
         return self.used_updates_per_batch * self.epochs_per_batch > 1
 
     @property
     def trains_on_countdown(self) -> bool:
-        """Whether the problems are those of the built-in task."""
+        """Whether the training problems are those of the built-in task Countdown."""
         return self.problems is None and self.task in (None, TASK)
 
     @property
@@ -306,28 +311,28 @@ class SftConfig:
     output_dir
         Run directory: checkpoint-N/, metrics.jsonl, config.toml, environment.json, state/.
     max_steps
-        Optimizer steps; part of the learning-rate schedule.
+        Optimizer steps. The learning rate depends on this number.
     batch_size
         Examples per step.
     learning_rate
-        Peak AdamW learning rate (betas .9 and .98), reached after 50 steps, then linear down to 5 %.
+        Peak AdamW learning rate (betas .9 and .98). It is reached after 50 steps and then falls linearly to 5 %.
     weight_decay
         Decoupled weight decay.
     max_grad_norm
-        Gradients are clipped to this global L2 norm.
+        Maximum global L2 norm of the gradient. Larger gradients are clipped.
     wrong_share
-        Share of examples whose expression uses the right numbers but misses the target. Without them, the base is too
-        good for RL to change anything. Not used with --model.
+        Share of examples whose expression uses the right numbers but misses the target. Without such examples, the
+        base is so good that RL changes nothing. Not used with --model.
     precision
         Precision of forward and backward passes: float32, or bfloat16 autocast with float32 master weights.
     n_examples
-        Size of the pool from which batches are sampled with replacement.
+        Number of training examples. Batches are sampled from them with replacement.
     save_every
-        Steps between checkpoints; step 0 and the last step are always saved.
+        Steps between checkpoints. Step 0 and the last step are always saved.
     seed
         Seed of the initial weights, the examples and their order.
     resume
-        Continue the run in output_dir; on CPU, bit-identical to an uninterrupted run.
+        Continue the run in output_dir. On CPU, the result is bit-identical to an uninterrupted run.
     device
         cpu, cuda, cuda:1, … Default: cuda if available.
     threads
@@ -373,7 +378,7 @@ class SftConfig:
 
 
 def settings_of(config: TrainConfig | SftConfig) -> dict[str, str | int | float | bool]:
-    """Return the settings that are set, by name, with paths as strings.
+    """Return name → value of the settings that are not None. Paths are strings.
 
     >>> settings_of(SftConfig(output_dir=Path("runs/base")))["output_dir"]
     'runs/base'
@@ -386,7 +391,7 @@ def settings_of(config: TrainConfig | SftConfig) -> dict[str, str | int | float 
 
 
 def to_toml(settings: Mapping[str, str | int | float | bool]) -> str:
-    """Return flat settings as TOML.
+    """Return settings as TOML without tables.
 
     >>> print(to_toml({"chat": False, "learning_rate": 2e-4, "model": "a \\\\ b"}), end="")
     chat = false
@@ -397,7 +402,7 @@ def to_toml(settings: Mapping[str, str | int | float | bool]) -> str:
 
 
 def _toml_value(setting: str | int | float | bool) -> str:
-    # JSON strings, booleans and integers are valid TOML; floats need digits around the point or exponent
+    # JSON strings, booleans and integers are valid TOML; TOML floats need digits around the point or an exponent
     return repr(setting) if isinstance(setting, float) else json.dumps(setting, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Base model of Countdown-mini: tokenizer, a tiny Qwen3, and training examples."""
+"""Base model of the built-in task Countdown: tokenizer, a tiny Qwen3, and training examples."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
 
 PAD, END = "<pad>", "<eos>"
 VOCABULARY = (PAD, END, "=", ":", *countdown.OPERATORS, *(str(number) for number in range(countdown.MAX_TARGET + 1)))
-#: Tokens of one example: three numbers, ``=``, target, ``:``, and the response.
+#: Number of tokens of a prompt: three numbers, ``=``, the target, and ``:``.
 PROMPT_TOKENS = countdown.NUMBERS_PER_QUERY + 3
-#: Weights of the base's preferences: operators, and expressions that start with the largest number.
+#: Weights of the modes in the training examples, which become the base's preferences. A mode's weight is the product of
+#: the weights of its operators, times LARGEST_FIRST_WEIGHT if it starts with the largest number.
 OPERATOR_WEIGHT = {"+": 1.0, "-": 0.5, "*": 0.35}
 LARGEST_FIRST_WEIGHT = 3.0
 
 
 def build_tokenizer() -> PreTrainedTokenizerBase:
-    """Build a whitespace WordLevel tokenizer with 107 tokens; unknown words, such as numbers above 99, raise."""
+    """Build a WordLevel tokenizer with 107 tokens that splits at spaces.
+
+    Unknown words, such as numbers above 99, raise an error.
+    """
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -45,9 +49,10 @@ def build_tokenizer() -> PreTrainedTokenizerBase:
 
 
 def build_model(seed: int) -> PreTrainedModel:
-    """Build a randomly initialised Qwen3: hidden 96, 3 layers, 3 heads of 32 / 1 kv, 333,696 parameters, tied.
+    """Build a randomly initialised Qwen3 with 333,696 parameters.
 
-    vLLM's CPU kernels support no smaller heads.
+    It has hidden size 96, 3 layers, 3 attention heads of size 32, 1 key-value head, and tied embeddings. vLLM's CPU
+    kernels support no smaller heads.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -69,7 +74,7 @@ def build_model(seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
-    # explicit, because the default of transformers is top_k=50
+    # set explicitly, because the default of transformers is top_k=50
     model.generation_config = GenerationConfig(
         do_sample=True,
         temperature=1.0,
@@ -84,7 +89,7 @@ def build_model(seed: int) -> PreTrainedModel:
 
 @cache
 def mode_weights(query: Query) -> tuple[float, ...]:
-    """Return the unnormalised preference of the base for each mode of the query.
+    """Return the weight of each mode of the query in the training examples, not normalised.
 
     >>> query = Query((1, 2, 12), 15)
     >>> dict(zip(countdown.modes(query), mode_weights(query), strict=True))["12 + 1 + 2"]
@@ -99,14 +104,14 @@ def mode_weights(query: Query) -> tuple[float, ...]:
 
 
 def draw_response(query: Query, rng: random.Random, wrong_share: float) -> str:
-    """Sample a training response: with probability ``wrong_share`` a wrong expression, else a mode by its weight."""
+    """Sample a training response: a wrong expression with probability ``wrong_share``, else a mode by its weight."""
     if rng.random() < wrong_share:
         return rng.choice(rng.choice(countdown.wrong_expressions(query)))
     return rng.choices(countdown.modes(query), mode_weights(query))[0]
 
 
 def sample_examples(queries: Sequence[Query], n: int, *, wrong_share: float, seed: int) -> list[list[int]]:
-    """Sample the token ids of ``n`` examples: prompt, response and end token, all of the same length.
+    """Sample the token ids of ``n`` examples. Each has a prompt, a response and an end token; all have equal length.
 
     >>> example = sample_examples([Query((6, 7, 12), 54)], 1, wrong_share=0.0, seed=0)[0]
     >>> " ".join(VOCABULARY[token] for token in example)

@@ -56,7 +56,7 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
     """Run or continue the training of ``config`` and return its run directory.
 
     The directory is a checkpoint series: ``checkpoint-0`` (the initial model), then one checkpoint every ``save_every``
-    steps. A finished run with ``resume`` returns at once.
+    steps. With ``resume``, a finished run returns at once.
     """
     progress = SilentProgress() if progress is None else progress
     require_tracker(config.tracker)
@@ -109,10 +109,10 @@ def train(config: TrainConfig, progress: ProgressSink | None = None) -> Path:
 def prepare_run(
     config: TrainConfig, objective: Objective, run: Path, done: int | None, progress: ProgressSink
 ) -> Learner:
-    """Return the state of a run: from its first model, or restored as of step ``done``.
+    """Return the state of a new run, or of a run resumed after step ``done``.
 
     Raises:
-        OversharpError: see ``check_start``; raised before anything is trained.
+        OversharpError: see ``check_start``. It is raised before anything is trained.
         TrainingError: the run does not fit the device's memory.
     """
     device = pick_device(config.device)
@@ -120,14 +120,14 @@ def prepare_run(
     with model_outlines(untrained=untrained) as outline:
         run_prompts = check_start(config, objective, policy_source(config, done), outline, progress)
     resumed = None if done is None else checkpointing.checkpoint_path(run, done)
-    # an adapter always applies to the model that the run started from
+    # with LoRA, load the model that the run started from, because the adapter applies to it
     if resumed is not None and not config.lora_rank:
         start: str | Path = resumed
     else:
         if config.model is None:
             train_base(base_config(config), progress)
         start = first_model(config)
-    # evaluation mode, because dropout would make sampler and trainer different policies
+    # load_path sets evaluation mode: with dropout, sampler and trainer would be different policies
     policy = prepare_policy(config, load_path(start, device=device, dtype="float32"), adapter_path=resumed)
     if resumed is None:
         save_step(run, 0, policy, config, objective, metrics={})
@@ -151,7 +151,7 @@ def prepare_run(
     own_reference = needs_reference(objective) and (config.reference is not None or not config.lora_rank)
     reference = load_path(config.reference or first, device=device, dtype="float32") if own_reference else None
 
-    # passes of other sizes round differently: a resumed run keeps the size that it started with
+    # a resumed run keeps its number of responses per pass, because passes of another size round differently
     state = None if done is None else checkpointing.load_state(run, done)
     rows_per_pass = None if state is None else cast("int | None", state.get("rows_per_pass"))
     longest_prompt = max(map(len, (*run_prompts.prompts, *run_prompts.validation_prompts)))
@@ -170,7 +170,7 @@ def prepare_run(
     plan = plan_device_memory(needs, rows_per_pass=rows_per_pass)
     progress.note(plan.sentence())
     if not plan.fits:
-        progress.note("continuing with the original responses per pass; if memory runs out, free some and resume")
+        progress.note("continuing with the original responses per pass; if memory runs out, free memory and resume")
 
     if done is not None and state is not None:
         checkpointing.restore(run, done, optimizer, state["optimizer"])
@@ -196,7 +196,7 @@ def prepare_run(
             cache_bytes=plan.engine_cache,
         ),
         reference_network=reference_network(config, network, reference) if needs_reference(objective) else None,
-        # the reference never changes, so one engine with its buffers serves the whole run
+        # the reference never changes, so one engine is enough for the whole run
         rehearsal_engine=OwnEngine(reference or policy, rows_per_part=plan.rows_per_pass)
         if objective.rehearsal is not None
         else None,
@@ -216,9 +216,9 @@ def warm_up_memory(
     *,
     rows_per_pass: int | None,
 ) -> None:
-    """Train the memory network for ``warm_start_steps`` steps on samples of the policy, at the start of a run.
+    """Train the memory network on samples of the policy for ``warm_start_steps`` steps, before the run's first step.
 
-    Prompt order and noise come from separate random streams.
+    Prompt order and sampling use separate random streams.
     """
     engine = OwnEngine(policy, rows_per_part=rows_per_pass)
     order = stream_seed(config.seed, "warm start order", 0)
@@ -243,7 +243,7 @@ def save_step(
     *,
     metrics: Mapping[str, float | int],
 ) -> None:
-    """Save the checkpoint of ``step`` with its model card."""
+    """Save the checkpoint of the policy after ``step``, with its model card."""
     card = model_card(config, objective, step=step, metrics=metrics, parts=run_parts(run))
     checkpointing.save_checkpoint(run, step, policy.model, policy.tokenizer, card=card)
 
@@ -251,7 +251,7 @@ def save_step(
 def measure_engine(
     config: TrainConfig, policy: LoadedModel, memory_network: MemoryNetwork | None, first: Path, *, longest_prompt: int
 ) -> EngineFootprint | None:
-    """Return the memory that the engine of ``build_engine`` needs; None for the own decoder."""
+    """Return the memory that the rollout engine of the run needs; None for the own decoder."""
     if config.engine == "own":
         return None
     from oversharp.trainers.rollouts.vllm_plan import engine_footprint
@@ -276,7 +276,7 @@ def build_engine(
     rows_per_part: int | None,
     cache_bytes: float | None,
 ) -> RolloutEngine:
-    """Return the rollout engine of this run; ``first`` is the folder of a full model with the policy's architecture."""
+    """Return the rollout engine of a run. ``first`` is the folder of a full model with the policy's architecture."""
     if config.engine == "own":
         return OwnEngine(policy, memory_network=memory_network, rows_per_part=rows_per_part)
     from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
@@ -293,7 +293,7 @@ def build_engine(
 
 
 def collect_state(learner: Learner) -> dict[str, object]:
-    """Return the state to save besides the policy's weights: everything that seed and step do not determine."""
+    """Return the state to save in addition to the policy's weights. Seed and step determine all other state."""
     state: dict[str, object] = {
         "optimizer": learner.optimizer.state_dict(),
         "rows_per_pass": learner.forward.micro_batch,
@@ -304,10 +304,11 @@ def collect_state(learner: Learner) -> dict[str, object]:
 
 
 def validate(learner: Learner, step: int, verifiers: Verifiers) -> dict[str, float | int]:
-    """Return pass@1 and pass@n (unbiased, mean over problems), token entropy (nats) and share of truncated responses.
+    """Return validation metrics: pass@1, pass@n, token entropy (nats) and the share of truncated responses.
 
-    Samples are drawn as in training but from a separate random stream, so that validation does not affect training.
-    Each call to the engine draws at most as many samples as a training step.
+    pass@k is the unbiased estimate, averaged over problems. Sampling is as in training, but with a separate random
+    stream, so that validation does not affect training. Each call to the engine samples at most as many responses as a
+    training step.
     """
     config, n = learner.config, learner.config.validation_samples
     at_once = max(1, config.batch_prompts * config.group_size // n)

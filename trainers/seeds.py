@@ -1,7 +1,7 @@
 """Derive the seeds of all random streams of a run from its seed.
 
-Every random draw comes from a stream keyed by (run seed, purpose, step). Streams do not depend on earlier draws, so a
-resumed run is identical to an uninterrupted one, and no generator state is saved.
+Every random number comes from a stream that (run seed, purpose, step) determines. A stream does not depend on other
+streams. So a resumed run is identical to an uninterrupted run, without saving the state of random generators.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oversharp.diagnostics.records.types import content_hash
 
 
 def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
-    """Return the seed of one stream, 0 … 2^63 - 1.
+    """Return the seed of one random stream, from 0 to 2^63 - 1.
 
     >>> stream_seed(0, "rollouts", 1) == stream_seed(0, "rollouts", 1)
     True
@@ -23,9 +23,10 @@ def stream_seed(seed: int, purpose: str, index: int = 0) -> int:
 
 
 def batch_positions(seed: int | None, step: int, *, n_problems: int, batch_prompts: int) -> list[int]:
-    """Return the positions of the problems of ``step`` (counted from 1) in a sequence of permuted epochs.
+    """Return the indices of the problems of one step. Steps are counted from 1.
 
-    Every problem occurs once per epoch; a batch may span two epochs. Without a seed, every epoch is in order.
+    Every epoch has every problem once, in an order that depends on the seed; without a seed, in the given order. A
+    batch may contain the end of one epoch and the start of the next.
 
     >>> first, second = (batch_positions(0, step, n_problems=6, batch_prompts=3) for step in (1, 2))
     >>> sorted(first + second)

@@ -1,8 +1,8 @@
-"""Supervised training: the base of Countdown-mini from random weights, or a warm-up of a pretrained model.
+"""Supervised training of the built-in task's base from random weights, or of a pretrained model as a warm-up.
 
-A small pretrained model can do some arithmetic but rarely boxes an answer, so no sample is rewarded and RL cannot
-start. A few hundred steps on worked solutions of word problems fix that. All solution methods are equally frequent, so
-that the base has several.
+A small pretrained model can do some arithmetic but rarely boxes an answer. Then no sample has a reward, and RL cannot
+start. A few hundred steps on worked solutions of word problems change that. All solution methods are equally frequent
+in the examples, so the base uses several methods.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from oversharp.trainers.run.directory import MetricsLog, open_run
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Function step → loss.
+#: Function that returns the loss of a step.
 Loss = Callable[[int], Tensor]
-#: Target value that cross_entropy ignores.
+#: Target value that ``torch.nn.functional.cross_entropy`` ignores.
 _IGNORED = -100
 
 BETAS = (0.9, 0.98)
@@ -49,7 +49,7 @@ FINAL_SHARE = 0.05
 def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
     """Train the base model, or continue its training, and return its final checkpoint.
 
-    A finished run with ``resume`` returns at once.
+    With ``resume``, a finished run returns at once.
     """
     progress = SilentProgress() if progress is None else progress
     with open_run(config) as run, cpu_threads(config.threads):
@@ -136,9 +136,9 @@ def _word_problem_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
 
 
 def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token"]) -> Float[Tensor, ""]:
-    """Return the mean negative log-probability of the response tokens, in nats; prompts have no loss.
+    """Return the mean negative log-probability of the response tokens, in nats. Prompt tokens have no loss.
 
-    The head only runs at positions that predict a response token.
+    Logits are computed only at positions that predict a response token.
     """
     target_BT = example_BT[:, countdown_base.PROMPT_TOKENS :]
     logits_BTV = model(input_ids=example_BT[:, :-1], use_cache=False, logits_to_keep=target_BT.shape[1]).logits
@@ -146,7 +146,7 @@ def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token
 
 
 def learning_rate(step: int, config: SftConfig) -> float:
-    """Return the learning rate: linear warm-up over 50 steps times linear decay to 5 % of the peak.
+    """Return the learning rate of a step: linear warm-up over 50 steps, times linear decay to 5 % of the peak.
 
     >>> config = SftConfig(output_dir=Path("x"), max_steps=100, learning_rate=1.0)
     >>> round(learning_rate(1, config), 3), round(learning_rate(51, config), 3), round(learning_rate(100, config), 4)
@@ -157,16 +157,16 @@ def learning_rate(step: int, config: SftConfig) -> float:
 
 
 def batch_table(config: SftConfig) -> Int[Tensor, "step example"]:
-    """Return the example indices of all steps at once, so that a resumed run uses the same ones."""
+    """Return the indices of the examples of all steps. A resumed run uses the same table."""
     generator = torch.Generator().manual_seed(config.seed)
     return torch.randint(config.n_examples, (config.max_steps, config.batch_size), generator=generator)
 
 
 def worked_example(loaded: LoadedModel, index: int, *, seed: int) -> tuple[list[int], tuple[int, ...]]:
-    """Return the token ids of a prompt and of a worked solution, including the end token.
+    """Return the token ids of a prompt, and of its worked solution with the end token.
 
     Prompts use the tokenizer's chat template if it has one, as in an audit. Raises ``SamplerError`` if the example does
-    not fit the model.
+    not fit the model's context.
     """
     rng = random.Random(f"{seed} {index}")
     story = draw_story(rng, "train")
@@ -188,9 +188,9 @@ def solution_loss(loaded: LoadedModel, indices: Sequence[int], *, seed: int) -> 
         start, end = len(prompt_ids), len(prompt_ids) + len(solution_ids)
         ids_BL[row, :end] = torch.tensor([*prompt_ids, *solution_ids])
         target_BL[row, start:end] = ids_BL[row, start:end]
-    # right padding needs no mask in a causal model
+    # a causal model ignores padding on the right, so no mask is needed
     model: Any = loaded.model
-    kept = width - min(len(prompt_ids) for prompt_ids, _ in examples)  # logits of prompts are most of the memory
+    kept = width - min(len(prompt_ids) for prompt_ids, _ in examples)  # prompts' logits need much memory
     logits_BTV = model(input_ids=ids_BL[:, :-1].to(loaded.device), use_cache=False, logits_to_keep=kept).logits
     target_N = target_BL[:, -kept:].flatten().to(loaded.device)
     return functional.cross_entropy(logits_BTV.flatten(0, 1).float(), target_N, ignore_index=_IGNORED)

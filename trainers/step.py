@@ -1,4 +1,4 @@
-"""Run one training step: rollouts, rewards, credit, updates."""
+"""Run one training step: sample rollouts, grade them, compute advantages, update the policy."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from oversharp.trainers.warning_signs import step_variety
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """State of a run that steps use and update.
+    """State of a run, which every step uses and updates.
 
-    ``validation`` has problems outside the training set, empty without validation. ``network`` and
-    ``reference_network`` define how policy and reference are evaluated; the latter is None unless the objective needs
-    a reference. ``rehearsal_engine`` samples from the reference, which is the policy without its adapter in LoRA runs;
-    it and ``memory_network`` are None unless the objective has such a part.
+    ``validation`` has problems outside the training set; it is empty without validation. ``network`` and
+    ``reference_network`` compute log-probabilities under policy and reference. ``reference_network`` is None unless the
+    objective needs a reference. ``rehearsal_engine`` samples from the reference, which in LoRA runs is the policy
+    without its adapter. ``rehearsal_engine`` and ``memory_network`` are None unless the objective has such a part.
     """
 
     config: TrainConfig
@@ -56,7 +56,7 @@ class Learner:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRollouts:
-    """Graded rollouts, prompt-major; ``n_drawn`` includes rollouts that resampling discarded."""
+    """Graded rollouts in order of the prompts. ``n_drawn`` includes rollouts that resampling discarded."""
 
     problems: list[Problem]
     rollouts: RolloutBatch
@@ -66,20 +66,20 @@ class StepRollouts:
 
     @property
     def row_problems(self) -> list[Problem]:
-        """The problem of each row."""
+        """Problem of each rollout."""
         return [problem for problem in self.problems for _ in range(self.rollouts.group_size)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutcome:
-    """Metrics of one step (a line of ``metrics.jsonl``) and its rollouts."""
+    """Metrics of one step, which are a line of ``metrics.jsonl``, and its rollouts."""
 
     metrics: dict[str, float | int]
     rows: list[RolloutRow]
 
 
 def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome:
-    """Run one step. Raise ``TrainingError`` if a loss or gradient is not finite."""
+    """Run one training step. Raise ``TrainingError`` if a loss or gradient is not finite."""
     config, objective = learner.config, learner.objective
     started = time.perf_counter()
     for group in learner.optimizer.param_groups:
@@ -161,7 +161,7 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
         "sync_s": ended - learned,
     }
     computed = [report for report in reports if report.n_used]
-    # without advantages nothing is computed; a memory network samples from another distribution by design
+    # there is no gap if no row had an advantage; with a memory network, rollouts differ from the policy by design
     if computed and objective.decoding is None:
         metrics["sampler_logp_gap_mean"] = sum(report.logp_gap_mean for report in computed) / len(computed)
         metrics["sampler_logp_gap_max"] = max(report.logp_gap_max for report in computed)
@@ -175,7 +175,9 @@ def train_step(learner: Learner, step: int, verifiers: Verifiers) -> StepOutcome
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """Return the learning rate of ``step`` (counted from 1): linear warm-up, then the schedule, as in transformers.
+    """Return the learning rate of a step: linear warm-up, then the schedule, as in transformers.
+
+    Steps are counted from 1.
 
     >>> config = TrainConfig(learning_rate=1.0, warmup_steps=2, max_steps=6, schedule="linear")
     >>> [learning_rate(step, config) for step in range(1, 7)]
@@ -190,10 +192,10 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 
 
 def draw_rollouts(learner: Learner, step: int, verifiers: Verifiers) -> StepRollouts:
-    """Return the graded rollouts of this step.
+    """Sample and grade the rollouts of this step.
 
-    With resampling, groups of equal rewards are replaced by groups of further prompts from a separate random stream. If
-    there are too few mixed groups after the last round, groups of equal rewards fill the batch.
+    With resampling, groups of equal rewards are replaced by groups of further prompts, which are in a separate random
+    order. If there are too few groups of mixed rewards after the last round, groups of equal rewards fill the batch.
     """
     config, resampling = learner.config, learner.objective.resampling
     own_order = None if config.order == "given" else config.seed
@@ -229,7 +231,7 @@ def find_mixed_groups(drawn: StepRollouts) -> list[int]:
 
 
 def select_groups(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, int]]) -> StepRollouts:
-    """Return the groups at these (round, place) pairs, in order."""
+    """Return the groups at these (round, index in the round) pairs, in this order."""
     parts = []
     for number, place in places:
         drawn, group_size = rounds[number], rounds[number].rollouts.group_size
@@ -252,7 +254,7 @@ def select_groups(rounds: Sequence[StepRollouts], places: Sequence[tuple[int, in
 
 
 def sample_and_grade(learner: Learner, chosen: Sequence[Problem], seed: int, verifiers: Verifiers) -> StepRollouts:
-    """Return ``group_size`` graded rollouts of each problem, with noise from the stream ``seed``."""
+    """Sample and grade ``group_size`` rollouts of each problem. ``seed`` determines the samples."""
     config, tokenizer = learner.config, learner.policy.tokenizer
     rollouts = learner.engine.sample(
         [encode_prompt(tokenizer, problem, config) for problem in chosen],
@@ -267,7 +269,7 @@ def sample_and_grade(learner: Learner, chosen: Sequence[Problem], seed: int, ver
 def grade_rollouts(
     learner: Learner, chosen: Sequence[Problem], rollouts: RolloutBatch, verifiers: Verifiers
 ) -> StepRollouts:
-    """Decode and grade rollouts."""
+    """Decode the rollouts to text and grade them."""
     texts = learner.policy.tokenizer.batch_decode(_strip_padding(rollouts), skip_special_tokens=True)
     row_problems = [problem for problem in chosen for _ in range(rollouts.group_size)]
     return StepRollouts(
@@ -282,7 +284,7 @@ def grade_rollouts(
 def group_rewards(
     learner: Learner, drawn: StepRollouts, reference_logp_BT: Float[Tensor, "row token"] | None, verifiers: Verifiers
 ) -> GroupedRewards:
-    """Return the rewards from which the objective computes credit."""
+    """Return the inputs from which the objective computes advantages."""
     group_size = drawn.rollouts.group_size
     above = learner.config.correct_above
     reward_PG, correct_PG = as_groups(drawn.grades, group_size, correct_above=above)
@@ -306,7 +308,7 @@ def group_rewards(
 
 
 def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) -> RolloutBatch | None:
-    """Return samples of the reference policy for these problems, None if the objective has no rehearsal."""
+    """Return samples of the reference policy for these problems; None if the objective has no rehearsal."""
     rehearsal, engine, config = learner.objective.rehearsal, learner.rehearsal_engine, learner.config
     if rehearsal is None or engine is None:
         return None
@@ -323,9 +325,9 @@ def rehearsal_samples(learner: Learner, step: int, problems: Sequence[Problem]) 
 def update_policy(
     learner: Learner, step: int, batch: UpdateBatch, problems: Sequence[Problem]
 ) -> tuple[UpdateReport, float]:
-    """Make one optimizer step and return its report and the gradient norm before clipping.
+    """Make one optimizer step. Return its report and the gradient norm before clipping.
 
-    Raises ``TrainingError``, without a step, if a loss or gradient is not finite.
+    If a loss or gradient is not finite, raises ``TrainingError`` and makes no step.
     """
     learner.optimizer.zero_grad(set_to_none=True)
     report = accumulate_gradient(
@@ -342,13 +344,15 @@ def update_policy(
             "start a new run with a lower --learning-rate"
         )
     if report.n_used or report.rehearsal_loss is not None:
-        # with a zero gradient, Adam's momentum would still change the weights
+        # no step for a zero gradient: Adam's momentum would still change the weights
         learner.optimizer.step()
     return report, grad_norm
 
 
 def is_correct(grade: Grade, above: float | None) -> bool:
-    """Return whether a response is correct in training: reward above ``above``, or for None the grade's verdict.
+    """Return whether a response is correct in training.
+
+    Its reward must exceed ``above``. If that is None, the grade's own verdict is used.
 
     >>> half = Grade(answer="4", mode=None, reward=0.5)
     >>> is_correct(half, None), is_correct(half, 0.4), is_correct(half, 0.5)
@@ -360,14 +364,14 @@ def is_correct(grade: Grade, above: float | None) -> bool:
 def as_groups(
     grades: Sequence[Grade], group_size: int, *, correct_above: float | None = None
 ) -> tuple[Float[Tensor, "prompt group"], Bool[Tensor, "prompt group"]]:
-    """Return rewards and correctness of prompt-major grades, one row per prompt; see ``is_correct``."""
+    """Return rewards and correctness (see ``is_correct``) with one row per prompt. Grades are in order of prompts."""
     reward_B = torch.tensor([grade.reward for grade in grades], dtype=torch.float64)
     correct_B = torch.tensor([is_correct(grade, correct_above) for grade in grades])
     return reward_B.view(-1, group_size), correct_B.view(-1, group_size)
 
 
 def rollout_rows(step: int, drawn: StepRollouts, credit: Credit, rewards: GroupedRewards) -> list[RolloutRow]:
-    """Return the rollouts of one step as rows of the Parquet file."""
+    """Return the rollouts of one step as rows of its Parquet file."""
     rollouts = drawn.rollouts
     columns = zip(
         drawn.row_problems,

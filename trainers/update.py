@@ -1,4 +1,4 @@
-"""Compute the gradient of one optimizer step, from credit to backward passes."""
+"""Compute the gradient of one optimizer step from the advantages of its rollouts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from oversharp.trainers.objectives.contract import Credit, Objective, TokenLogps
 class UpdateBatch:
     """Rollouts of one optimizer step with the inputs of the loss.
 
-    ``old_logp_BT`` is None if the policy has not changed since it sampled the rollouts, so that every ratio is 1.
-    ``reference_logp_BT`` and ``importance_BT`` are None unless a part needs them. ``rehearsal`` has samples of the
-    reference policy.
+    ``old_logp_BT`` is None if the policy has not changed since it sampled the rollouts. Then every ratio is 1.
+    ``reference_logp_BT`` and ``importance_BT`` are None unless a part of the objective needs them. ``rehearsal`` has
+    samples of the reference policy.
     """
 
     rollouts: RolloutBatch
@@ -34,11 +34,12 @@ class UpdateBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateReport:
-    """Sums over the passes of one optimizer step.
+    """Loss and statistics of one optimizer step, summed over its passes.
 
-    ``n_used`` rows were computed. ``clip_fraction`` is the share of their tokens with a clipped gradient.
-    ``logp_gap_*`` is the difference between the token log-probabilities of trainer and sampler, in nats: rounding,
-    unless the rollouts come from another distribution. ``forward_s`` and ``backward_s`` are wall time.
+    ``n_used`` is the number of rows with a gradient. ``clip_fraction`` is the share of their tokens whose gradient is
+    clipped. ``logp_gap_*`` are mean and maximum of the absolute difference between the token log-probabilities of
+    trainer and sampler, in nats. It is a rounding error unless the rollouts are from another distribution.
+    ``forward_s`` and ``backward_s`` are wall times.
     """
 
     loss: float
@@ -60,10 +61,11 @@ def accumulate_gradient(
     *,
     max_tokens: int,
 ) -> UpdateReport:
-    """Add the gradient of the objective's loss on this batch to the parameters.
+    """Add the gradient of the objective's loss on this batch to the gradients of the parameters.
 
-    Token weights come from the whole batch, so that micro-batches change memory and not the sum. Rows without
-    advantage and penalty are not computed but stay in the divisor; copies of a response are computed once.
+    The weights of the tokens are computed from the whole batch, so that the size of the passes does not change the
+    loss. Rows without advantage and penalty are not computed, but they stay in the divisor. Copies of a response are
+    computed once.
     """
     rollouts = batch.rollouts
     device = rollouts.response_ids_BT.device
@@ -74,7 +76,7 @@ def accumulate_gradient(
     used_B = counted_B if objective.penalties else counted_B & (advantage_BT != 0).any(dim=1)
     distinct_U, copy_of_B = distinct_rollouts(rollouts, used_B)
 
-    # keep sums on the device: every float() would wait for it
+    # keep the sums on the device, because float() waits for the device
     nothing = torch.zeros((), device=device)
     loss = penalty = clipped = gap_sum = gap_max = nothing
     watch = _Stopwatch(device=device)
@@ -134,9 +136,10 @@ def accumulate_gradient(
 
 
 def rehearse(network: Network, samples: RolloutBatch, beta: float, settings: ForwardSettings) -> float:
-    """Add the gradient of ``beta`` times the samples' mean negative log-probability per token; return that loss.
+    """Add the gradient of the rehearsal loss to the gradients of the parameters, and return the loss.
 
-    Taken at the temperature of the rollouts; the mean is over samples of the mean over their tokens.
+    The loss is ``beta`` times the negative log-probability, averaged over the tokens of each sample and then over
+    samples, at the temperature of the rollouts.
     """
     row_B = torch.arange(len(samples.response_ids_BT), device=samples.response_ids_BT.device)
     loss = torch.zeros((), device=row_B.device)
@@ -150,7 +153,10 @@ def rehearse(network: Network, samples: RolloutBatch, beta: float, settings: For
 
 @torch.no_grad()
 def frozen_logps(network: Network, rollouts: RolloutBatch, settings: ForwardSettings) -> Float[Tensor, "row token"]:
-    """Return the log-probability of every response token, without gradient. Copies of a response are computed once."""
+    """Return the log-probability of every response token, without gradient.
+
+    Copies of a response are computed once.
+    """
     every_B = torch.ones(len(rollouts.response_ids_BT), dtype=torch.bool, device=rollouts.response_ids_BT.device)
     distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
     logp_UT = torch.zeros(len(distinct_U), rollouts.response_ids_BT.shape[1], device=distinct_U.device)
@@ -163,13 +169,16 @@ def frozen_logps(network: Network, rollouts: RolloutBatch, settings: ForwardSett
 
 @dataclass(kw_only=True)
 class _Stopwatch:
-    """Seconds per phase. On a GPU by CUDA events, because the host clock only measures kernel launches."""
+    """Measures the seconds of each phase.
+
+    On a GPU it uses CUDA events, because the clock of the host measures only the launches of kernels.
+    """
 
     device: torch.device
     _marks: list[tuple[str, float | torch.cuda.Event]] = field(default_factory=list)
 
     def start(self, phase: str) -> None:
-        """Start ``phase``, which ends the previous one."""
+        """Start ``phase`` and end the previous phase."""
         if self.device.type == "cuda":
             event = torch.cuda.Event(enable_timing=True)
             event.record()
@@ -182,7 +191,7 @@ class _Stopwatch:
         self.start("")
 
     def seconds(self, phase: str) -> float:
-        """Return the seconds in ``phase``. Waits for the GPU, so call it at the end."""
+        """Return the total seconds of ``phase``. This waits for the GPU, so call it at the end."""
         total = 0.0
         for (name, start), (_, end) in zip(self._marks[:-1], self._marks[1:], strict=True):
             if name != phase:

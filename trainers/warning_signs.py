@@ -1,10 +1,10 @@
 """Warn during training if entropy or the variety of correct responses halves, or if entropy doubles.
 
 The rule: *the mean over the last 20 steps is below half of the mean over the first 20, or above twice that mean*. It
-needs 40 steps and warns once per metric. The thresholds are conventions, not tests. On the built-in task it warned
-between steps 82 and 95 in three of three GRPO runs of 160 steps, and in none of three IAC runs. For a chat model
-trained by DLC without importance weights until its responses no longer ended, it warns at step 40 of 60. A warning is
-a reason to audit, not a verdict: entropy falls under every objective that learns.
+needs 40 steps and warns once per metric. The thresholds are conventions, not statistical tests. On the built-in task
+the rule warned between steps 82 and 95 in three of three GRPO runs of 160 steps, and in none of three IAC runs. In a
+run of 60 steps that trained a chat model with DLC, without importance weights, until its responses no longer ended, it
+warned at step 40. A warning is a reason to audit, not a verdict: entropy falls under every objective that learns.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from jaxtyping import Int
 
 from oversharp.diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 
-#: Number of steps averaged at the start and at the end.
+#: Number of steps in the mean at the start, and in the mean at the end.
 WINDOW_STEPS = 20
-#: Warn if the last mean is below this share of the first mean, or, for entropy, above this multiple.
+#: Warn if the last mean is below FALLEN_TO times the first mean; for entropy also if it is above RISEN_TO times it.
 FALLEN_TO, RISEN_TO = 0.5, 2.0
-#: Warn if the first steps have no correct sample, or no wrong one.
+#: Warn if this number of first steps has no correct sample, or no wrong sample.
 FIRST_STEPS = 3
 NOTHING_CORRECT = (
     f"warning: no sample of the first {FIRST_STEPS} steps is correct (a full reward of 1, or above --correct-above): "
-    "parts that act on correct samples (iac, nsr, …) have no effect; check the rollouts (for partial rewards: "
-    "--correct-above, or iac:s_plus=positive)"
+    "parts that act on correct samples (iac, nsr, …) have no effect; check the rollouts; for partial rewards, pass "
+    "--correct-above or iac:s_plus=positive"
 )
 ALL_CORRECT = (
     f"warning: every sample of the first {FIRST_STEPS} steps is correct (a full reward of 1, or above "
@@ -43,21 +43,22 @@ _ENTROPY = ("token_entropy_nats", "token entropy (nats per token)")
 #: Kind → (name in ``metrics.jsonl``, display name).
 WATCHED: Mapping[Kind, tuple[str, str]] = {
     "token_entropy": _ENTROPY,
-    "correct_variety": ("correct_variety", "the chance that two correct responses to a prompt differ"),
+    "correct_variety": ("correct_variety", "the probability that two correct responses to a prompt differ"),
     "token_entropy_rise": _ENTROPY,
 }
-#: Kinds that warn of a rise.
+#: Kinds of warnings about a rise. The others are about a fall.
 _RISES = frozenset[Kind]({"token_entropy_rise"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupVariety:
-    """Variety of the correct responses of one step; None if no prompt has enough correct responses.
+    """Variety of the correct responses of one step. Values are None if no prompt has enough correct responses.
 
-    ``effective_correct_responses``: exp(entropy) of the distinct correct responses of a prompt, averaged over prompts
-    with a correct one; at least 1. It grows with the number of correct responses, so that learning raises it even
-    while the policy sharpens. ``correct_variety``: the probability that two correct responses of a prompt's group
-    differ, averaged over prompts with two correct ones. It does not have that bias, and the rule uses it.
+    ``effective_correct_responses`` is exp(entropy) of the distribution over distinct correct responses to a prompt,
+    averaged over prompts with a correct response. It is at least 1. It grows with the number of correct responses, so
+    learning raises it even while the policy sharpens. ``correct_variety`` is the probability that two correct responses
+    of a group differ, averaged over prompts with two correct responses. It does not have that bias, so the rule uses
+    it.
     """
 
     effective_correct_responses: float | None
@@ -65,7 +66,7 @@ class GroupVariety:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Known values by their names in ``metrics.jsonl``."""
+        """Values that are not None, by their names in ``metrics.jsonl``."""
         known = {
             "effective_correct_responses": self.effective_correct_responses,
             "correct_variety": self.correct_variety,
@@ -75,7 +76,7 @@ class GroupVariety:
 
 @dataclass(frozen=True, kw_only=True)
 class WarningSign:
-    """Metric that fell or rose: means over the first and the last ``WINDOW_STEPS`` steps, at ``step``."""
+    """Warning at ``step`` about a metric that fell or rose, with its means at the start and at the end."""
 
     kind: Kind
     step: int
@@ -84,28 +85,28 @@ class WarningSign:
 
     @property
     def text(self) -> str:
-        """One-line message.
+        """Warning as one line.
 
         >>> WarningSign(kind="token_entropy", step=93, first_mean=0.45, last_mean=0.22).text
         'warning: step 93: token entropy (nats per token) fell to 49 % of its start (0.45 to 0.22, means over 20
          steps): audit this run for lost modes; oversharp train --list shows calibrations'
         """
-        way, hint = ("fell", "audit this run for lost modes; oversharp train --list shows calibrations")
+        verb, hint = ("fell", "audit this run for lost modes; oversharp train --list shows calibrations")
         if self.kind in _RISES:
-            way = "rose"
+            verb = "rose"
             hint = (
                 "the policy flattens, and responses may stop ending (truncation_rate in metrics.jsonl): lower the "
                 "learning rate or the entropy bonus; dlc without +importance learns from its own flatter rollouts"
             )
         percent = 100 * self.last_mean / self.first_mean
         return (
-            f"warning: step {self.step}: {WATCHED[self.kind][1]} {way} to {percent:.0f} % of its start "
+            f"warning: step {self.step}: {WATCHED[self.kind][1]} {verb} to {percent:.0f} % of its start "
             f"({self.first_mean:.2g} to {self.last_mean:.2g}, means over {WINDOW_STEPS} steps): {hint}"
         )
 
 
 def group_variety(correct_by_prompt: Sequence[Sequence[str]]) -> GroupVariety:
-    """Return the variety of correct responses, from a list of texts (or canonical solutions) per prompt.
+    """Return the variety of correct responses. Each prompt has a list of texts, or of canonical solutions.
 
     >>> group_variety([["a", "a", "b"], ["c"], []])
     GroupVariety(effective_correct_responses=1.444940787..., correct_variety=0.666666666...)
@@ -121,7 +122,7 @@ def group_variety(correct_by_prompt: Sequence[Sequence[str]]) -> GroupVariety:
 
 
 def step_variety(texts: Sequence[str], correct: Sequence[bool], group_size: int) -> GroupVariety:
-    """Return the variety of the prompt-major rollouts of one step.
+    """Return the variety of the rollouts of one step, which are in order of the prompts.
 
     >>> step_variety(["a", "a", "x", "b", "c", "c"], [True, True, False, True, True, True], 3).correct_variety
     0.333333333...
@@ -132,9 +133,9 @@ def step_variety(texts: Sequence[str], correct: Sequence[bool], group_size: int)
 
 
 def first_steps_note(history: Sequence[Mapping[str, float]]) -> str | None:
-    """Return a warning after the first steps if none or all of their samples are correct, else None.
+    """Return a warning if none or all samples of the first steps are correct, else None.
 
-    Metrics without some of these steps, or without their correct rate, give None.
+    It is also None if ``history`` lacks one of these steps or its correct rate.
 
     >>> first_steps_note([{"step": step, "correct_rate": 1.0} for step in (1, 2, 3)]) == ALL_CORRECT
     True
@@ -150,10 +151,10 @@ def first_steps_note(history: Sequence[Mapping[str, float]]) -> str | None:
 
 
 def warning_signs(history: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
-    """Return the first warning of each watched metric, by step.
+    """Return the first warning of each kind, in order of the steps.
 
-    ``history`` has the metrics of every step in order, as in ``metrics.jsonl``. Steps without a metric are skipped in
-    its windows. A metric that starts at 0 never warns.
+    ``history`` has the metrics of every step in order, as in ``metrics.jsonl``. The means of a metric skip the steps
+    without it. There is no warning for a metric that starts at 0.
 
     >>> flat = [{"step": step, "token_entropy_nats": 1.0} for step in range(1, 41)]
     >>> warning_signs(flat)
@@ -167,7 +168,7 @@ def warning_signs(history: Sequence[Mapping[str, float]]) -> tuple[WarningSign, 
 
 
 def new_signs(history: Sequence[Mapping[str, float]]) -> tuple[WarningSign, ...]:
-    """Return the warnings of the last step of ``history``; each kind occurs once per run, resumed or not."""
+    """Return the warnings at the last step of ``history``. A run has each kind once, even if it is resumed."""
     return tuple(sign for sign in warning_signs(history) if sign.step == history[-1]["step"])
 
 
@@ -188,7 +189,7 @@ def _first_sign(history: Sequence[Mapping[str, float]], kind: Kind) -> WarningSi
 def _count_texts(
     texts_by_group: Sequence[Sequence[str]],
 ) -> tuple[Int[np.ndarray, " answer"], Int[np.ndarray, " answer"], int]:
-    """Return counts of the distinct texts of all groups, the group of each count, and the number of groups."""
+    """Count the distinct texts of each group. Return all counts, the group of each, and the number of groups."""
     counts = [list(Counter(texts).values()) for texts in texts_by_group]
     group_A = np.repeat(np.arange(len(counts)), [len(count) for count in counts])
     return np.array([number for count in counts for number in count], dtype=np.int64), group_A, len(counts)

@@ -1,1 +1,1 @@
-"""Forward passes of the policy: log-probabilities with gradient, layouts, KV caches, and device memory."""
+"""Forward passes of the policy: log-probabilities with gradient, input layouts, KV caches, device memory."""

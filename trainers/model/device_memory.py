@@ -1,7 +1,7 @@
-"""Plan the device memory of a run before it starts, and the number of responses per pass.
+"""Plan the device memory of a run, and the number of responses per pass, before the run starts.
 
-Sizes that depend on the architecture are measured: the model processes a few tokens, and the tensors that its forward
-pass keeps for the backward pass and in its cache are counted.
+Sizes that depend on the architecture are measured. The model processes a few tokens, and the code counts the bytes
+that the forward pass keeps for the backward pass and in the KV cache.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from oversharp.trainers.model.network import Network
 if TYPE_CHECKING:
     from oversharp.trainers.config import TrainConfig
 
-#: Share of the free memory that a plan may use. The rest covers errors of the plan: three of four measured runs used
-#: at most 1/30 more than planned, and the one with gradient checkpointing 1/4 more
-#: (``benchmarks/speed/memory_plan.py``).
+#: Share of the free memory that a plan may use. The rest covers errors of the plan. Of four measured runs, three used
+#: at most 1/30 more than planned, and one with gradient checkpointing 1/4 more (``benchmarks/speed/memory_plan.py``).
 USABLE = 0.8
-#: Overhead on top of the kept activations: gradients of a few at a time, and allocator fragmentation. The heap of the
-#: C library (blocks below 32 MiB) fragments more: after four steps, 1/3 of the memory of a process was free in it, in
-#: both precisions; 1/12 if all blocks above 1 MiB were mapped separately.
+#: Overhead as a share of the kept activations: gradients, a few of which exist at a time, and fragmentation of the
+#: allocator. It is larger on a CPU, because the heap of the C library (blocks below 32 MiB) fragments more: after four
+#: steps, 1/3 of a process's memory was free blocks in the heap, in both precisions. It was 1/12 if all blocks above
+#: 1 MiB were mapped separately.
 _ON_TOP_CPU, _ON_TOP_GPU = 0.4, 0.25
 _GIB = 2**30
-#: Tokens of the longest measured pass.
+#: Number of tokens of the longest pass in the measurement.
 _PROBE_TOKENS = 128
-#: When memory is used: before the plan, always, or during one of four alternating phases.
+#: Time at which memory is used: already before the plan, always, or during one of four phases that alternate.
 Phase = Literal["loaded", "always", "generation", "rehearsal", "update", "memory network"]
 _TURNS: tuple[Phase, ...] = ("generation", "rehearsal", "update", "memory network")
 
@@ -43,10 +43,10 @@ _TURNS: tuple[Phase, ...] = ("generation", "rehearsal", "update", "memory networ
 class Footprint:
     """Memory of a network, in bytes.
 
-    A pass keeps ``per_pass`` (weight copies in the precision of the products), plus ``per_token`` s + ``per_pair`` s²
-    for each row of s tokens. ``cache_per_token`` is the size of one token's keys and values in all layers; with
-    ``fixed_cache``, the own decoder keeps them in permanent buffers. Logits are computed ``logits_per_chunk`` at a
-    time, or all at once if that is None.
+    For its backward pass, a forward pass keeps ``per_pass`` bytes (copies of the weights in the precision of the matrix
+    products), and for each row of s tokens ``per_token`` · s + ``per_pair`` · s² bytes. ``cache_per_token`` is the size
+    of one token's keys and values in all layers. With ``fixed_cache``, the own decoder has permanent buffers for them.
+    ``logits_per_chunk`` logits are computed at a time; None: all at once.
     """
 
     parameters: int
@@ -60,25 +60,25 @@ class Footprint:
     fixed_cache: bool
 
     def row_bytes(self, tokens: int) -> float:
-        """Return the bytes of one row's activations for the backward pass."""
+        """Return the bytes of activations that a row of this many tokens keeps for the backward pass."""
         return self.per_token * tokens + self.per_pair * tokens**2
 
     def logit_bytes(self, positions: int) -> float:
-        """Return the bytes of logits and derived tensors at this many positions."""
+        """Return the bytes of the logits, and of tensors of the same size, at this many positions."""
         logits = positions * self.vocabulary_size
         return 16.0 * logits if self.logits_per_chunk is None else 12.0 * min(logits, self.logits_per_chunk)
 
     def decoder_bytes(self, rows: int, tokens: int) -> float:
-        """Return the bytes of the own decoder for this many rows: keys and values, logits, probabilities."""
+        """Return the bytes that the own decoder needs for this many rows: KV cache, logits and probabilities."""
         return rows * (tokens * self.cache_per_token + 16.0 * self.vocabulary_size)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFootprint:
-    """Memory of an external engine, in bytes, without temporary tensors of its passes.
+    """Memory of an external rollout engine, in bytes, without the temporary tensors of its passes.
 
-    ``weights`` are its copies of the networks. ``cache`` fits the keys and values of all responses of a batch,
-    ``least_cache`` those of one. ``has_sleep_mode``: it releases its memory while the networks are trained.
+    ``weights`` is the size of its copies of the networks. ``cache`` is the size of a KV cache for all responses of a
+    batch, ``least_cache`` for a single response. ``has_sleep_mode`` is whether it releases its memory during training.
     """
 
     weights: float
@@ -89,7 +89,7 @@ class EngineFootprint:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemoryPart:
-    """Memory of one part of the run in bytes, with its phase."""
+    """Memory of one part of the run, in bytes, with the phase that uses it."""
 
     name: str
     n_bytes: float
@@ -98,9 +98,9 @@ class DeviceMemoryPart:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemoryPlan:
-    """Memory of a run by part, ``free`` bytes, and the number of responses per pass.
+    """Planned memory of a run by part, the ``free`` bytes of the device, and the number of responses per pass.
 
-    ``engine_cache`` is the size of an external engine's KV cache in bytes, None without such an engine.
+    ``engine_cache`` is the size of the KV cache of an external engine, in bytes; None without such an engine.
     """
 
     parts: tuple[DeviceMemoryPart, ...]
@@ -112,16 +112,16 @@ class DeviceMemoryPlan:
 
     @property
     def peak_bytes(self) -> float:
-        """Largest number of bytes in use at any time."""
+        """Planned maximum of the memory in use, in bytes."""
         return max(_sum_bytes(self.parts, phase) for phase in _TURNS)
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the usable share of the free memory."""
+        """Whether the maximum is within the usable share of the free memory."""
         return self.peak_bytes <= USABLE * self.free
 
     def sentence(self) -> str:
-        """Return a one-line summary."""
+        """Return the plan as one line."""
         listed = ", ".join(f"{part.name} {_text(part.n_bytes)}" for part in self.parts if part.n_bytes)
         passes = "" if self.rows_per_pass >= self.n_rows else f"; {self.rows_per_pass:,} responses per pass"
         total = f"needs {_text(self.peak_bytes)} more, {_text(self.free)} free on {self.device}"
@@ -131,7 +131,7 @@ class DeviceMemoryPlan:
 
 
 def measure_footprint(network: Network, settings: ForwardSettings) -> Footprint:
-    """Measure the tensors that forward passes of three short rows keep. Does not change the model."""
+    """Measure the footprint of a network by forward passes of three short rows. The model does not change."""
     long = min(_PROBE_TOKENS, getattr(network.config, "max_position_embeddings", None) or _PROBE_TOKENS)
     lengths = torch.tensor([long // 4, long // 2, long], dtype=torch.float64)
     counted = [_measure_kept(network, settings, int(tokens)) for tokens in lengths.tolist()]
@@ -157,9 +157,11 @@ def measure_footprint(network: Network, settings: ForwardSettings) -> Footprint:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeeds:
-    """Inputs of a memory plan: the policy's ``footprint``, settings, longest prompt, and ``free`` bytes on the device.
+    """Inputs of a memory plan.
 
-    ``engine`` is an external rollout engine; ``rehearsal_samples`` is the number of reference samples per prompt.
+    ``footprint`` is that of the policy, ``engine`` that of an external rollout engine. ``prompt_tokens`` is the length
+    of the longest prompt. ``rehearsal_samples`` is the number of samples of the reference per prompt. ``free`` is the
+    free memory of the device in bytes.
     """
 
     footprint: Footprint
@@ -194,7 +196,7 @@ class MemoryNeeds:
             ),
         ]
         if self.memory_network is not None:
-            # its weights are already loaded; it is trained after the policy
+            # its weights are already in memory, and it is trained after the policy
             other = self.memory_network
             learning = self._activations(other, rows) + other.logit_bytes(rows * self.config.used_max_tokens)
             parts += [
@@ -221,21 +223,24 @@ class MemoryNeeds:
         )
 
     def _activations(self, footprint: Footprint, rows: int) -> float:
-        """Return the bytes that a pass keeps for its backward pass, with allocator overhead."""
+        """Return the bytes that a pass keeps for its backward pass, including overhead."""
         on_top = _ON_TOP_CPU if self.device.type == "cpu" else _ON_TOP_GPU
         return footprint.per_pass + rows * footprint.row_bytes(self.tokens) * (1 + on_top)
 
     def _decoders(self, rows: int) -> list[DeviceMemoryPart]:
-        """Return the memory of decoders for rollouts and rehearsal; the reference is assumed as large as the policy."""
+        """Return the memory for sampling rollouts and rehearsal samples.
+
+        The reference is assumed to be as large as the policy.
+        """
         networks = [self.footprint] if self.memory_network is None else [self.footprint, self.memory_network]
         n_rollouts = self.config.batch_prompts * self.config.group_size
         if self.engine is None:
-            drawn = min(max(rows, self.config.group_size), n_rollouts)  # samples whole groups
+            drawn = min(max(rows, self.config.group_size), n_rollouts)  # at least one group
             n_bytes = sum(network.decoder_bytes(drawn, self.tokens) for network in networks)
         else:
             n_bytes = sum(
                 network.decoder_bytes(n_rollouts, 0) for network in networks
-            )  # the engine has the keys and values
+            )  # 0 tokens: the KV cache is part of the engine's memory
         stays = self.engine is None and all(network.fixed_cache for network in networks)
         parts = [DeviceMemoryPart(name="decoding", n_bytes=n_bytes, phase="always" if stays else "generation")]
         if self.rehearsal_samples:
@@ -252,12 +257,14 @@ class MemoryNeeds:
 
 
 def plan_device_memory(needs: MemoryNeeds, *, rows_per_pass: int | None = None) -> DeviceMemoryPlan:
-    """Plan with as many responses per pass as fit, or with ``micro_batch``.
+    """Plan the memory of a run with ``micro_batch`` responses per pass, or with as many as fit.
+
+    ``rows_per_pass`` is the number of responses per pass of a resumed run, None for a new run.
 
     Raises:
-        TrainingError: the run needs more than the share ``USABLE`` of the free memory, with the requested responses per
-            pass or with one. Not raised for a resumed run (``rows_per_pass``), which ran before; plans assume the
-            longest responses.
+        TrainingError: the run does not fit the share ``USABLE`` of the free memory, with ``micro_batch`` responses per
+            pass or, without that setting, with one. Not raised for a resumed run: it fitted before, and plans assume
+            responses of maximum length.
     """
     asked = rows_per_pass or needs.config.micro_batch
     plan = needs.plan(min(asked or needs.n_rows, needs.n_rows))
@@ -278,19 +285,19 @@ def plan_device_memory(needs: MemoryNeeds, *, rows_per_pass: int | None = None) 
 def free_bytes(device: torch.device) -> float:
     """Return the memory that this process can still allocate: on the GPU, or in the machine and its cgroup."""
     if device.type == "cuda":
-        # includes memory that torch has reserved and not allocated
+        # memory that torch has reserved but not allocated is free too
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return float(torch.cuda.mem_get_info(device)[0] + unused)
-    return memory.free_bytes()  # infinite if unknown, so that no run is rejected
+    return memory.free_bytes()  # infinite if unknown, so no run is rejected then
 
 
 def _sum_bytes(parts: Sequence[DeviceMemoryPart], phase: Phase) -> float:
-    """Return the bytes in use during a phase."""
+    """Return the bytes that are in use during a phase."""
     return sum(part.n_bytes for part in parts if part.phase in ("always", phase))
 
 
 def _hint(needs: MemoryNeeds, plan: DeviceMemoryPlan) -> str:
-    """Return settings to change if one response per pass does not fit."""
+    """Return which settings to change if even one response per pass does not fit."""
     config = needs.config
     ways = {
         "--engine own": needs.engine is not None,
@@ -303,7 +310,10 @@ def _hint(needs: MemoryNeeds, plan: DeviceMemoryPlan) -> str:
 
 
 def _measure_kept(network: Network, settings: ForwardSettings, tokens: int) -> tuple[float, float]:
-    """Return the bytes that a row keeps for the backward pass, without weights, and its cache size per token."""
+    """Measure a row of ``tokens`` tokens: the bytes kept for the backward pass, and of the KV cache per token.
+
+    Weights are not counted.
+    """
     own = {parameter.untyped_storage().data_ptr() for parameter in network.model.parameters()}
     kept: dict[int, int] = {}
 
@@ -316,10 +326,10 @@ def _measure_kept(network: Network, settings: ForwardSettings, tokens: int) -> t
     device = network.model.device
     ids_1S = torch.arange(tokens, device=device)[None] % network.config.vocab_size
     run: Any = network.model if network.head is None else network.head.trunk
-    # without recomputation: hooks do not see the tensors that checkpointing keeps
+    # measure without gradient checkpointing, because hooks do not see the tensors that checkpointing keeps
     with replace(network, recomputed=()).pass_context(), autocast(device, settings.autocast):
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            outputs = run(input_ids=ids_1S, use_cache=False)  # keep alive while counting: freed addresses are reused
+            outputs = run(input_ids=ids_1S, use_cache=False)  # must stay alive: addresses of freed tensors are reused
         with torch.no_grad():
             cache = getattr(run(input_ids=ids_1S, use_cache=True), "past_key_values", None)
     del outputs
@@ -329,13 +339,13 @@ def _measure_kept(network: Network, settings: ForwardSettings, tokens: int) -> t
     total = float(sum(kept.values()))
     if network.recomputed:
         n_layers = len(network.recomputed)
-        # the input of every layer, and one layer with its gradients
+        # checkpointing keeps the input of every layer, and the activations and gradients of one layer at a time
         total = 2 * total / n_layers + n_layers * 4.0 * tokens * network.config.hidden_size
     return total, cached / tokens
 
 
 def _text(size: float) -> str:
-    """Format bytes.
+    """Return a number of bytes as text.
 
     >>> _text(3 * 2**30), _text(5e7)
     ('3.0 GiB', '48 MiB')

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of response tokens under the policy, in passes of minimal cost."""
+"""Compute log-probabilities and entropies of response tokens, in forward passes planned for minimal cost."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from oversharp.trainers.model.head import chunked_logps
 from oversharp.trainers.model.layouts import Layout, PassInput, hidden_states, pass_input, rows_input
 from oversharp.trainers.model.network import Network
 
-#: Launch overhead of a pass, in tokens. On a CPU it is the overhead of calling the layers, measured at the width below,
-#: and its cost in tokens falls with the work per token. On a GPU, kernel launches cost more.
+#: Device → launch overhead of a forward pass, as the number of tokens that take the same time. The value for a CPU is
+#: the overhead of calling the layers at MEASURED_WIDTH; wider models take longer per token, so theirs is lower. The
+#: value for a GPU is larger because of kernel launches.
 PASS_TOKENS = {"cpu": 256, "cuda": 4096}
 MEASURED_WIDTH = 96
-#: Size of one activation that saturates a device. Larger passes are split if that reduces padding; on a CPU always,
-#: because they no longer fit its cache.
+#: Device → size of one activation (tokens × width) that is large enough to use the device fully. On a GPU, larger
+#: passes are split if that reduces padding. On a CPU they are always split, because they do not fit its cache.
 BUSY_NUMBERS = {"cpu": 200_000, "cuda": 65536 * 1024}
-#: A response shorter than this share of the longest starts a new pass.
+#: On a GPU, a response starts a new pass if it is shorter than this share of the longest response of the pass.
 _MUCH_SHORTER = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Token counts of each response and its prompt, and the index of the prompt. ``width`` is the hidden size.
+    """Lengths in tokens of responses and their prompts, and the prompt index of each response.
 
-    ``unshared`` is the number of input tokens of a response after the prefix shared with the previous response; in
-    sorted order, their sum is the size of the prefix tree.
+    ``unshared`` is the number of input tokens of a response after the prefix that it shares with the previous response.
+    If responses are sorted, its sum is the number of nodes of their prefix tree. ``width`` is the hidden size of the
+    model.
     """
 
     response: Sequence[int]
@@ -50,7 +52,7 @@ class Lengths:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPass:
-    """Responses of one pass (positions in ``Lengths``), its layout, and its cost in tokens."""
+    """Responses of one forward pass (indices in ``Lengths``), its layout, and its cost in tokens."""
 
     rows: tuple[int, ...]
     layout: Layout
@@ -60,9 +62,10 @@ class PlannedPass:
 def plan_passes(
     lengths: Lengths, *, most_rows: int | None, layouts: Sequence[Layout], device: str = "cpu"
 ) -> list[PlannedPass]:
-    """Split the responses into passes of at most ``most_rows``, in the cheaper of two orders.
+    """Split the responses into forward passes of at most ``most_rows`` responses.
 
-    Order by length minimizes padding; order by prompt lets responses share prompts.
+    Responses are ordered by length, which minimizes padding, or by prompt, so that they can share prompts. The cheaper
+    order is used.
 
     >>> index = [0, 0, 0, 0, 1, 1, 1, 1]
     >>> lengths = Lengths(response=[6] * 8, unshared=[5] * 8, prompt=[6] * 8, prompt_index=index, width=96)
@@ -88,7 +91,7 @@ def plan_passes(
 
 
 def pass_tokens(width: int, device: str) -> float:
-    """Return the launch overhead of a pass, in tokens of a model of this width.
+    """Return the launch overhead of a forward pass, as a number of tokens of a model of this width.
 
     >>> pass_tokens(96, "cpu"), pass_tokens(384, "cpu")
     (256.0, 16.0)
@@ -99,7 +102,10 @@ def pass_tokens(width: int, device: str) -> float:
 def _group_rows(
     order: Sequence[int], lengths: Lengths, most_rows: int | None, device: str, whole_prompts: bool
 ) -> Iterator[tuple[int, ...]]:
-    """Yield groups of rows. ``whole_prompts``: rows are ordered by prompt, and only ``most_rows`` splits a prompt."""
+    """Yield the rows of each pass.
+
+    With ``whole_prompts``, rows are in order of the prompts, and a prompt is split only because of ``most_rows``.
+    """
     rows: list[int] = []
     tokens, busy = 0, BUSY_NUMBERS[device] / lengths.width
     for row in order:
@@ -126,10 +132,10 @@ def _cheapest(rows: tuple[int, ...], lengths: Lengths, layouts: Sequence[Layout]
 
 
 def cost_tokens(rows: Sequence[int], lengths: Lengths, layout: Layout, device: str = "cpu") -> float:
-    """Return the cost of a pass, in tokens through the layers' matrices.
+    """Return the cost of a forward pass. The unit is the cost of one token in the matrix products of all layers.
 
-    Every pair of tokens in attention costs 1 / (4 width). The operation count gives 1 / (6 width), and a model of width
-    384 took 50 % more on a CPU.
+    Each pair of tokens in attention costs 1 / (4 width). The number of operations is 1 / (6 width), but a model of
+    width 384 took 50 % more time on a CPU.
 
     >>> lengths = Lengths(response=[4, 4], unshared=[3, 2], prompt=[10, 10], prompt_index=[0, 0], width=96)
     >>> cost_tokens((0, 1), lengths, "rows"), cost_tokens((0, 1), lengths, "tree")
@@ -154,10 +160,11 @@ def cost_tokens(rows: Sequence[int], lengths: Lengths, layout: Layout, device: s
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardSettings:
-    """Settings of forward and backward passes; they change the loss only by rounding.
+    """Settings of forward and backward passes.
 
-    ``temperature`` divides the logits, as in sampling. ``micro_batch`` is the number of responses per pass, None for
-    all. ``autocast`` is the type of matrix products, None for that of the weights.
+    ``temperature`` divides the logits, as in sampling. ``micro_batch`` is the number of responses per pass; None: all.
+    ``autocast`` is the data type of matrix products; None: that of the weights. The last two change the loss only by
+    rounding.
     """
 
     temperature: float
@@ -168,13 +175,13 @@ class ForwardSettings:
 def split_passes(
     network: Network, rollouts: RolloutBatch, row_U: Int[Tensor, " used"], settings: ForwardSettings
 ) -> Iterator[tuple[Int[Tensor, " position"], Layout]]:
-    """Yield the passes for the rows ``row_U``: positions in ``row_U``, and the layout."""
+    """Yield the forward passes for the rows ``row_U``: indices into ``row_U``, and the layout."""
     if len(row_U) == 0:
         return
     prompt_U = row_U // rollouts.group_size
     n_tokens_U = rollouts.n_tokens_B[row_U]
     n_prompt_U = rollouts.prompt_mask_PL.sum(dim=1)[prompt_U]
-    # one synchronization instead of four
+    # stack the tensors, so that the host waits for the device once instead of four times
     counts = torch.stack([n_tokens_U, _count_unshared(rollouts, row_U), n_prompt_U, prompt_U]).tolist()
     lengths = Lengths(
         response=counts[0],
@@ -194,7 +201,7 @@ def split_passes(
 
 
 def _count_unshared(rollouts: RolloutBatch, row_U: Int[Tensor, " used"]) -> Int[Tensor, " used"]:
-    """Return the number of input tokens of each response without those of the prefix shared with the previous row."""
+    """Return the number of input tokens of each response after the prefix that it shares with the previous row."""
     response_UT = rollouts.response_ids_BT[row_U]
     is_input_UT = rollouts.response_mask_BT[row_U] & rollouts.response_mask_BT[row_U].roll(-1, dims=1)
     is_input_UT[:, -1] = False
@@ -216,8 +223,9 @@ def token_logps(
 ) -> tuple[Float[Tensor, "used token"], Float[Tensor, "used token"] | None]:
     """Return the log-probability of each response token of the rows ``row_R``, and the entropy of its distribution.
 
-    In nats, float32, as wide as the batch, 0 after the response, under softmax(logits / temperature). Both carry
-    gradient if autograd is enabled. Entropies cost a pass over the vocabulary; without ``entropies`` they are None.
+    The distribution is softmax(logits / temperature). Both tensors are float32, in nats, have the width of the batch,
+    and are 0 after the response. They have gradients if autograd is enabled. Entropies are None unless ``entropies``,
+    because they cost a pass over the vocabulary.
     """
     given = pass_input(rollouts, row_R)
     target_N = given.response_RT[given.mask_RT]
@@ -244,7 +252,7 @@ def token_logps(
 
 
 def _plain_logits(model: Any, given: PassInput) -> Float[Tensor, "position vocabulary"]:
-    """Return the logits of the response positions from the plain model."""
+    """Return the logits at the response positions, computed by the whole model."""
     width = given.response_RT.shape[1]
     arguments = rows_input(given)
     accepted = signature(innermost(model).forward).parameters
@@ -256,5 +264,5 @@ def _plain_logits(model: Any, given: PassInput) -> Float[Tensor, "position vocab
 
 
 def autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    """Return a context in which matrix products use ``dtype``; None changes nothing."""
+    """Return a context in which matrix products use ``dtype``. None changes nothing."""
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)

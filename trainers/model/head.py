@@ -1,7 +1,7 @@
-"""Log-probabilities and entropies of response tokens from hidden states, a chunk of logits at a time.
+"""Compute log-probabilities and entropies from hidden states, one chunk of logits at a time.
 
-With a vocabulary of 150,000, the logits of a batch need more memory than everything else in a step. So only one chunk
-of logits exists at a time, and the backward pass recomputes it. All sums are float32.
+With a vocabulary of 150,000 tokens, the logits of a batch need more memory than everything else in a step. So only one
+chunk of logits exists at a time, and the backward pass computes it again. All sums are in float32.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from oversharp.diagnostics.models.devices import elements_per_chunk
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Logits per chunk on a CPU, 64 MiB in float32. The forward pass needs two such tensors, the backward pass three.
+#: Number of logits per chunk on a CPU, which are 64 MiB in float32. The forward pass has two tensors of this size at a
+#: time, the backward pass three.
 _LOGITS_PER_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitTransform:
-    """Logits from the output z of the head: ``scale`` · z, or ``cap`` · tanh(``scale`` · z / ``cap``).
+    """Transform of the head's output z to logits: ``scale`` · z, or ``cap`` · tanh(``scale`` · z / ``cap``).
 
-    Granite divides its logits, Cohere multiplies them, Gemma caps them.
+    Granite models divide their logits by a constant, Cohere models multiply them, and Gemma models cap them.
     """
 
     scale: float = 1.0
@@ -45,13 +46,16 @@ class LogitTransform:
 
 
 def choose_chunk_logits(device: torch.device) -> int:
-    """Return the number of logits per chunk on a device."""
+    """Return the number of logits per chunk for a device."""
     return elements_per_chunk(device, _LOGITS_PER_CHUNK)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseHead:
-    """Parts of a causal language model: ``trunk`` computes hidden states, ``transform`` of ``output`` the logits."""
+    """Parts of a causal language model.
+
+    ``trunk`` computes hidden states. The linear layer ``output`` maps them to z, and ``transform`` maps z to logits.
+    """
 
     trunk: nn.Module
     output: nn.Linear
@@ -59,10 +63,11 @@ class ResponseHead:
 
 
 def find_head(model: PreTrainedModel) -> ResponseHead | None:
-    """Return the model's trunk and head, None if its logits are not a ``LogitTransform`` of one linear layer.
+    """Return the model's trunk and head; None if its logits are not a ``LogitTransform`` of one linear layer.
 
-    Tested by a forward pass over a few tokens, in which a hook replaces the head's output by known numbers. It shows
-    how the model transforms them, and whether the head's input is the trunk's output. Model names are not used.
+    This is tested by a forward pass over a few tokens, not by the model's name. A hook replaces the output of the
+    linear layer by known numbers, so that the logits show their transform. The test also compares the layer's input
+    with the output of the trunk.
     """
     inner = innermost(model)
     trunk, output = inner.base_model, inner.get_output_embeddings()
@@ -73,7 +78,7 @@ def find_head(model: PreTrainedModel) -> ResponseHead | None:
 
     def exchange(_: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
         seen["hidden"], seen["z"], seen["known"] = inputs[0], z, _probe_numbers(z)
-        return seen["known"].clone()  # a model may change its logits in place
+        return seen["known"].clone()  # a copy, because some models change their logits in place
 
     handle = output.register_forward_hook(exchange)
     try:
@@ -93,14 +98,17 @@ def find_head(model: PreTrainedModel) -> ResponseHead | None:
 
 
 def _probe_numbers(like: Tensor) -> Tensor:
-    """Return numbers from -1e6 to 1e6, dense around 0, shuffled so that no rule over positions or tokens fits them."""
+    """Return numbers from -1e6 to 1e6, dense around 0, as known outputs of the linear layer.
+
+    They are shuffled, so that they are not a function of position or token.
+    """
     ramp = torch.linspace(-1, 1, like.numel(), device=like.device).pow(9) * 1e6
     shuffled = torch.randperm(like.numel(), generator=torch.Generator().manual_seed(0)).to(like.device)
     return ramp[shuffled].to(like.dtype).view(like.shape)
 
 
 def _fit_transform(z_N: Float[Tensor, " number"], logit_N: Float[Tensor, " number"]) -> LogitTransform | None:
-    """Return the transform that maps ``z_N`` to ``logit_N``, None if there is none."""
+    """Return the ``LogitTransform`` that maps ``z_N`` to ``logit_N``; None if there is none."""
     most = int(z_N.argmax())
     if not bool(logit_N.isfinite().all()):
         return None
@@ -112,7 +120,7 @@ def _fit_transform(z_N: Float[Tensor, " number"], logit_N: Float[Tensor, " numbe
             return None
         scale = float((cap * (logit_N[straight] / cap).atanh() / z_N[straight]).median())
     nearest = round(scale, 6)
-    # a scale of 1.0000001 instead of 1 would cost a multiplication of every logit
+    # round the scale: with 1.0000001 instead of 1, every logit would be multiplied
     transform = LogitTransform(scale=nearest if abs(nearest - scale) < 1e-6 * abs(scale) else scale, cap=cap)
     return transform if torch.allclose(transform.apply(z_N), logit_N, rtol=1e-4, atol=1e-5) else None
 
@@ -127,13 +135,14 @@ def chunked_logps(
     entropies: bool = True,
     logits_per_chunk: int | None = None,
 ) -> tuple[Float[Tensor, " position"], Float[Tensor, " position"] | None]:
-    """Return the log-probability of each target and the entropy under softmax(logits / temperature), in nats, float32.
+    """Return the log-probability of each target token, and the entropy of its distribution.
 
-    Both carry gradient. Entropies cost another pass over the logits; without ``entropies`` they are None.
+    The distribution is softmax(logits / temperature). Both tensors are float32, in nats, and have gradients. Entropies
+    are None unless ``entropies``, because they cost another pass over the logits.
 
     Args:
-        products: On a GPU, the type of the factors of matrix products. Products are summed in float32 in any case.
-        logits_per_chunk: Logits computed at a time; by default as many as suit the device.
+        products: Data type of the factors of matrix products on a GPU. Sums are always in float32.
+        logits_per_chunk: Number of logits to compute at a time. Default: see ``choose_chunk_logits``.
     """
     weight_VD, bias_V = head.output.weight, head.output.bias
     rows = max(1, (logits_per_chunk or choose_chunk_logits(hidden_ND.device)) // len(weight_VD))
@@ -153,7 +162,10 @@ def _product(a: Tensor, b: Tensor, products: torch.dtype | None) -> Tensor:
 
 
 class _ChunkedLogps(torch.autograd.Function):
-    """Keep hidden states and recompute logits in the backward pass; keep the logits if they fit one chunk."""
+    """Autograd function of ``chunked_logps``. The backward pass recomputes logits from the kept hidden states.
+
+    If all logits fit one chunk, they are kept instead.
+    """
 
     @staticmethod
     def forward(
@@ -171,7 +183,7 @@ class _ChunkedLogps(torch.autograd.Function):
         logp_N = torch.empty(len(hidden_ND), device=hidden_ND.device)
         entropy_N, lse_N = torch.empty_like(logp_N) if entropies else None, torch.empty_like(logp_N)
         logp_CV = None
-        factor_VD = weight_VD if products is None else weight_VD.to(products)  # once for all chunks
+        factor_VD = weight_VD if products is None else weight_VD.to(products)  # converted once for all chunks
         with torch.autocast(hidden_ND.device.type, enabled=False):
             for first in range(0, len(hidden_ND), rows):
                 part = slice(first, first + rows)
@@ -212,7 +224,7 @@ class _ChunkedLogps(torch.autograd.Function):
                     None if grad_logp_N is None else grad_logp_N[part],
                     None if grad_entropy_N is None else grad_entropy_N[part],
                 )
-                # from logit / temperature back to z = W h + b
+                # chain rule from the tempered logits to z = W h + b
                 grad_logit_CV.mul_(transform.scale / temperature)
                 if transform.cap is not None:
                     capped_CV = (logp_CV + lse_N[part, None]).mul_(temperature / transform.cap)
@@ -251,7 +263,10 @@ def _logit_gradient(
     grad_logp_C: Tensor | None,
     grad_entropy_C: Tensor | None,
 ) -> Tensor:
-    """Return the gradient at the tempered logits: d logp/dl_v = [v = y] - p_v, dH/dl_v = -p_v (log p_v + H)."""
+    """Return the gradient with respect to the tempered logits l.
+
+    d logp/dl_v = [v = y] - p_v and dH/dl_v = -p_v (log p_v + H), for target y, probabilities p and entropy H.
+    """
     p_CV = logp_CV.exp()
     if entropy_C is None or grad_entropy_C is None:
         if grad_logp_C is None:

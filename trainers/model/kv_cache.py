@@ -17,9 +17,9 @@ States = Float[Tensor, "row head token size"]
 
 
 class GrowingLayer(CacheLayerMixin):
-    """Cache layer with buffers for ``capacity`` tokens, of which attention sees the filled part.
+    """Cache layer with buffers for ``capacity`` tokens. Attention uses only the filled part.
 
-    The layer of transformers copies all keys and values for every added token.
+    The cache layer of transformers, in contrast, copies all keys and values for every added token.
     """
 
     keys: States  # type: ignore[assignment]
@@ -32,7 +32,7 @@ class GrowingLayer(CacheLayerMixin):
         self._length = 0
 
     def lazy_initialization(self, key_states: States, value_states: States) -> None:
-        """Allocate the buffers in the shape and precision of the first states."""
+        """Allocate the buffers, with the shape and precision of the first keys and values."""
         self.keys, self.values = (_allocate(states, self._capacity) for states in (key_states, value_states))
         self.is_initialized = True
 
@@ -46,12 +46,12 @@ class GrowingLayer(CacheLayerMixin):
         return self.keys[:, :, : self._length], self.values[:, :, : self._length]
 
     def batch_select_indices(self, indices: Int[Tensor, " kept"]) -> None:
-        """Keep these rows, in this order; a repeated index duplicates the row."""
+        """Keep these rows, in this order. A repeated index duplicates the row."""
         self.keys = self._select_rows(self.keys, indices)
         self.values = self._select_rows(self.values, indices)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of keys that ``query_length`` more tokens attend to, and the offset of the first."""
+        """Return the number of keys that the next ``query_length`` tokens attend to, and the first key's offset."""
         return self._length + query_length, 0
 
     def get_seq_length(self) -> int:
@@ -70,9 +70,9 @@ class GrowingLayer(CacheLayerMixin):
 
 
 class FixedLayer(CacheLayerMixin):
-    """Cache layer with the same memory and shapes at every token, for CUDA graphs: attention sees the whole buffer.
+    """Cache layer with the same buffers and shapes at every token, as CUDA graphs need. Attention uses all positions.
 
-    ``place_1`` is the position of the next token; a mask must hide the positions after it.
+    ``place_1`` is the position of the next token. A mask must hide the positions after it.
     """
 
     keys: States  # type: ignore[assignment]
@@ -87,10 +87,10 @@ class FixedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: States, value_states: States) -> None:
-        """Do nothing: the buffers exist."""
+        """Do nothing, because the buffers exist already."""
 
     def update(self, key_states: States, value_states: States, *args: Any, **kwargs: Any) -> tuple[States, States]:
-        """Write one token per row and return the whole buffers."""
+        """Write the keys and values of one token per row, and return the whole buffers."""
         self.keys.index_copy_(2, self._place_1, key_states)
         self.values.index_copy_(2, self._place_1, value_states)
         return self.keys, self.values
@@ -100,7 +100,7 @@ class FixedLayer(CacheLayerMixin):
         return self.keys.shape[2], 0
 
     def get_seq_length(self) -> int:
-        """Return 0: the length is on the device, and callers pass positions and mask explicitly."""
+        """Return 0. The length is only known on the device, so callers must pass positions and mask."""
         return 0
 
     def get_max_length(self) -> int:
@@ -109,13 +109,19 @@ class FixedLayer(CacheLayerMixin):
 
 
 def new_cache(model: PreTrainedModel, capacity: int) -> Cache:
-    """Return an empty cache for ``capacity`` tokens; that of transformers if a layer is not plain full attention."""
+    """Return an empty KV cache for ``capacity`` tokens.
+
+    It is the cache of transformers if a layer does not have plain full attention.
+    """
     cache = DynamicCache(config=model.config)
     return Cache(layers=[GrowingLayer(capacity) for _ in cache.layers]) if is_plain(cache) else cache
 
 
 def supports_fixed_cache(model: PreTrainedModel) -> bool:
-    """Return whether the model works with ``FixedLayer``: full attention, no control flow that depends on values."""
+    """Return whether the model works with ``FixedLayer``.
+
+    It must have full attention in every layer, and no control flow that depends on values of tensors.
+    """
     return bool(getattr(model, "_can_compile_fullgraph", False)) and is_plain(DynamicCache(config=model.config))
 
 

@@ -1,10 +1,11 @@
 """Three layouts of prompts and responses in a forward pass. Their hidden states differ only by rounding.
 
-- ``rows``: every response after a copy of its prompt, padded to a rectangle. Works for any model.
-- ``tree``: all responses of a prompt after one copy of it, as a tree. Shared prefixes are computed once, and a token
-  attends to its ancestors only. The cost of attention is quadratic in the tree's size, so it suits short responses.
-- ``packed``: rows end to end without padding; transformers finds their boundaries in the position ids. The cost of
-  attention is quadratic in the total length, so it suits few rows of very different lengths.
+- ``rows``: every response follows a copy of its prompt, and rows are padded to equal length. Works for any model.
+- ``tree``: all responses of a prompt follow one copy of it, as a prefix tree. Shared prefixes are computed once, and a
+  token attends only to its ancestors. The cost of attention is quadratic in the size of the tree, so this layout suits
+  short responses.
+- ``packed``: all rows are concatenated without padding. transformers finds their boundaries in the position ids. The
+  cost of attention is quadratic in the total length, so this layout suits few rows of very different lengths.
 
 ``tree`` and ``packed`` require full attention in every layer.
 """
@@ -29,9 +30,10 @@ Layout = Literal["rows", "tree", "packed"]
 
 @dataclass(frozen=True, kw_only=True)
 class PassInput:
-    """Rows of one pass without superfluous padding: each prompt once, and the index of the prompt of each row.
+    """Input of one forward pass, with as little padding as possible.
 
-    ``ids_PL`` is padded on the left, ``response_RT`` on the right.
+    It has each prompt once (``ids_PL``, padded on the left), and for each row its response (``response_RT``, padded on
+    the right) and the index of its prompt.
     """
 
     ids_PL: Int[Tensor, "prompt length"]
@@ -42,7 +44,7 @@ class PassInput:
 
 
 def pass_input(rollouts: RolloutBatch, row_R: Int[Tensor, " row"]) -> PassInput:
-    """Return the rows ``row_R`` of the batch."""
+    """Return the rows ``row_R`` of the batch as input of a forward pass."""
     prompt_P, prompt_R = (row_R // rollouts.group_size).unique(return_inverse=True)
     mask_PL, mask_RT = rollouts.prompt_mask_PL[prompt_P], rollouts.response_mask_BT[row_R]
     widths = torch.stack([mask_PL.sum(dim=1).max(), mask_RT.sum(dim=1).max()])
@@ -68,12 +70,12 @@ def hidden_states(
 
 
 def rows_input(given: PassInput) -> dict[str, Any]:
-    """Return the model's arguments for the layout ``rows``: ids, and mask and positions if padding requires them."""
+    """Return the model's arguments for the layout ``rows``: token ids; mask and positions only if needed."""
     mask_RL = given.mask_PL[given.prompt_R]
-    # nothing follows the last token, so it is never an input
+    # the last token of a response predicts no token, so it is not an input
     ids_RS = torch.cat([given.ids_PL[given.prompt_R], given.response_RT[:, :-1]], dim=1)
     arguments: dict[str, Any] = {"input_ids": ids_RS, "use_cache": False}
-    # causal attention hides padding on the right, so only padding on the left needs a mask
+    # causal attention ignores padding on the right, so only padding on the left needs a mask
     if not bool(mask_RL.all()):
         mask_RS = torch.cat([mask_RL, torch.ones_like(given.mask_RT[:, :-1])], dim=1)
         arguments |= {"attention_mask": mask_RS.long(), "position_ids": positions(mask_RS)}
@@ -89,10 +91,10 @@ def _run_rows(trunk: Callable[..., Any], given: PassInput) -> Tensor:
 def _run_packed(trunk: Callable[..., Any], given: PassInput) -> Tensor:
     ids_RS = torch.cat([given.ids_PL[given.prompt_R], given.response_RT], dim=1)
     mask_RS = torch.cat([given.mask_PL[given.prompt_R], given.mask_RT], dim=1)
-    # without a mask, transformers starts a new row where positions restart
+    # without a mask, transformers treats a restart of the positions as the start of a new row
     hidden_1ND = trunk(input_ids=ids_RS[mask_RS][None], position_ids=positions(mask_RS)[mask_RS][None], use_cache=False)
     is_response_N = torch.cat([torch.zeros_like(given.mask_PL[given.prompt_R]), given.mask_RT], dim=1)[mask_RS]
-    # rolling wraps the first entry, which is False because a row starts with its prompt
+    # roll moves the first entry to the end, which is correct: it is False, because a row starts with its prompt
     selected_ND: Tensor = hidden_1ND[0][0, is_response_N.roll(-1)]
     return selected_ND
 
@@ -101,7 +103,7 @@ def _run_tree(trunk: Callable[..., Any], config: PretrainedConfig, given: PassIn
     tree = prompt_trees(given)
     attend_P1SS = tree.attend_PSS[:, None]
     if config._attn_implementation != "sdpa":
-        # other implementations than sdpa expect a mask that is added to the scores
+        # attention implementations other than sdpa expect a mask that is added to the scores
         visible_P1SS, attend_P1SS = attend_P1SS, torch.zeros(attend_P1SS.shape, device=attend_P1SS.device)
         attend_P1SS.masked_fill_(~visible_P1SS, torch.finfo(torch.float32).min)
     hidden_PSD = trunk(
@@ -114,10 +116,10 @@ def _run_tree(trunk: Callable[..., Any], config: PretrainedConfig, given: PassIn
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTrees:
-    """Prefix tree of the responses of each prompt, with one token per slot.
+    """Prefix tree of each prompt with its responses. A slot is a node of the tree and has one token.
 
-    ``attend_PSS`` is which slots a slot attends to: itself and its ancestors. ``slot_RT`` is the slot whose hidden
-    state predicts response token t of row r, undefined after the response.
+    ``attend_PSS`` is whether a slot attends to another: to itself and its ancestors. ``slot_RT`` is the slot whose
+    hidden state predicts token t of the response in row r. It is undefined after the response.
     """
 
     ids_PS: Int[Tensor, "prompt slot"]
@@ -127,7 +129,7 @@ class PromptTrees:
 
 
 def prompt_trees(given: PassInput) -> PromptTrees:
-    """Merge the shared prefixes of each prompt's responses.
+    """Build the prefix tree of each prompt with its responses.
 
     >>> given = PassInput(
     ...     ids_PL=torch.tensor([[7, 8]]), mask_PL=torch.ones(1, 2, dtype=torch.bool), prompt_R=torch.tensor([0, 0]),
@@ -140,15 +142,15 @@ def prompt_trees(given: PassInput) -> PromptTrees:
     n_prompts, length = given.ids_PL.shape
     n_rows, width = given.response_RT.shape
     vocabulary = int(given.response_RT.max()) + 1
-    n_slots = length + n_rows * width  # an upper bound
+    n_slots = length + n_rows * width  # upper bound of the number of slots
     state_R = torch.full((n_rows,), length - 1, device=device)
     next_P = torch.full((n_prompts,), length, device=device)
     slot_RT = state_R[:, None].repeat(1, width)
     levels = []
     for t in range(width - 1):
-        row_A = given.mask_RT[:, t + 1].nonzero()[:, 0]  # rows with a further token
+        row_A = given.mask_RT[:, t + 1].nonzero()[:, 0]  # rows with a token at t + 1
         key_A = (given.prompt_R[row_A] * n_slots + state_R[row_A]) * vocabulary + given.response_RT[row_A, t]
-        key_N, node_A = key_A.unique(return_inverse=True)  # sorted, hence grouped by prompt
+        key_N, node_A = key_A.unique(return_inverse=True)  # sorted, so grouped by prompt
         parent_N, token_N = key_N // vocabulary % n_slots, key_N % vocabulary
         prompt_N = key_N // (n_slots * vocabulary)
         n_new_P = torch.zeros_like(next_P).index_add_(0, prompt_N, torch.ones_like(prompt_N))
@@ -164,7 +166,7 @@ def prompt_trees(given: PassInput) -> PromptTrees:
     ids_PS[:, :length] = given.ids_PL
     position_PS = torch.zeros_like(ids_PS)
     position_PS[:, :length] = positions(given.mask_PL)
-    # unused slots attend to themselves, because a softmax over no scores is NaN
+    # unused slots must attend to themselves, because a softmax over no scores is NaN
     attend_PSS = torch.eye(size, dtype=torch.bool, device=device).repeat(n_prompts, 1, 1)
     causal_LL = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     attend_PSS[:, :length, :length] |= causal_LL & given.mask_PL[:, None, :]

@@ -1,4 +1,4 @@
-"""A model with the layouts that it supports, which are tested once with short passes."""
+"""A model with the input layouts that it supports. Short forward passes test this once."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from oversharp.trainers.model.layouts import Layout, hidden_states, pass_input
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-#: Maximum difference between hidden states of two layouts, relative to the largest: rounding, not a wrong mask.
+#: Maximum difference between the hidden states of two layouts, relative to the largest hidden state. Rounding is
+#: smaller, and the error of a wrong mask is larger.
 _ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A causal language model and how to run it.
+    """Causal language model with the settings of its forward passes.
 
-    Without a ``head``, the model itself computes full logits, and ``layouts`` is ``("rows",)``. ``trunk`` is that of
-    the head, possibly compiled. ``recomputed``: layers whose activations are recomputed in the backward pass.
-    ``adapter_off``: run the model without its LoRA adapter.
+    Without a ``head``, the whole model computes all logits, and ``layouts`` is ``("rows",)``. ``trunk`` is the trunk of
+    the head, compiled if requested. ``recomputed`` are the layers whose activations the backward pass recomputes. If
+    ``adapter_off``, the model runs without its LoRA adapter.
     """
 
     model: PreTrainedModel
@@ -42,11 +43,11 @@ class Network:
 
     @property
     def config(self) -> PretrainedConfig:
-        """Configuration of the language model inside any wrapper."""
+        """Configuration of the language model, even if the model is wrapped."""
         return innermost(self.model).config.get_text_config()
 
     def pass_context(self) -> AbstractContextManager[object]:
-        """Return the context for a forward and backward pass."""
+        """Return the context in which forward and backward passes must run."""
         off: AbstractContextManager[object] = (
             cast("Any", self.model).disable_adapter() if self.adapter_off else nullcontext()
         )
@@ -56,8 +57,8 @@ class Network:
 def find_network(model: PreTrainedModel, *, recompute: bool = False, compiled: bool = False) -> Network:
     """Find the head of ``model`` and the layouts that it supports, by forward passes over a few tokens.
 
-    ``recompute``: recompute the activations of every layer in the backward pass. ``compiled``: compile the trunk with
-    ``torch.compile``; generation uses the model without compilation.
+    With ``recompute``, the backward pass recomputes the activations of every layer. With ``compiled``, the trunk is
+    compiled with ``torch.compile``, but generation uses the model without compilation.
     """
     network = Network(model=model, recomputed=_layers(model) if recompute else ())
     head = find_head(model)
@@ -72,18 +73,24 @@ def find_network(model: PreTrainedModel, *, recompute: bool = False, compiled: b
 
 
 def _candidate_layouts(network: Network) -> tuple[Layout, ...]:
-    """Return the layouts to test, by the configuration's attention: short tests cannot detect sliding windows."""
+    """Return the layouts that the attention in the model's configuration may support.
+
+    The configuration is needed because tests with short passes cannot detect sliding windows.
+    """
     config, model = network.config, innermost(network.model)
     kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
     windowed = getattr(config, "sliding_window", None) is not None and getattr(config, "use_sliding_window", True)
     if kinds != {"full_attention"} or model._is_stateful or (windowed and not hasattr(config, "layer_types")):
         return ("rows",)
-    # other attention implementations accept no custom mask
+    # other attention implementations do not accept custom masks
     return get_args(Layout) if config._attn_implementation in ("sdpa", "eager") else ("rows",)
 
 
 def _matches_rows(network: Network, layout: Layout) -> bool:
-    """Return whether hidden states in this layout equal those in rows. A model may compute positions itself."""
+    """Return whether the hidden states in this layout equal those in the layout ``rows``.
+
+    They may differ, for example, because the model computes positions itself.
+    """
     device = network.model.device
     ids_PL = torch.tensor([[0, 3, 4], [5, 6, 7]], device=device) % network.config.vocab_size
     response_BT = torch.tensor([[5, 6, 7], [5, 8, 0], [3, 4, 5], [9, 3, 0]], device=device) % network.config.vocab_size
@@ -106,7 +113,7 @@ def _matches_rows(network: Network, layout: Layout) -> bool:
         try:
             actual_ND = hidden_states(trunk, network.config, given, layout).float()
         except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
-            return False  # a model that does not accept positions or masks in the usual way
+            return False  # the model does not accept positions or masks in the usual way
         expected_ND = hidden_states(trunk, network.config, given, "rows").float()
     return bool((actual_ND - expected_ND).abs().max() <= _ROUNDING * expected_ND.abs().max())
 
@@ -119,17 +126,17 @@ def _layers(model: PreTrainedModel) -> tuple[nn.Module, ...]:
 
 @contextmanager
 def _recompute_layers(layers: tuple[nn.Module, ...], inside: AbstractContextManager[object]) -> Iterator[None]:
-    """Keep only the input of every layer for the backward pass inside the block.
+    """Inside the block, keep only the input of every layer for the backward pass (gradient checkpointing).
 
-    The switch of transformers is not used: it requires training mode, which enables dropout, and it disables the KV
-    cache during generation.
+    ``gradient_checkpointing_enable`` of transformers is not used, because it requires training mode, which enables
+    dropout, and disables the KV cache during generation.
     """
     with inside:
         if not torch.is_grad_enabled():
             yield
             return
         for layer in layers:
-            # evaluation mode draws no random numbers, so there is no state to restore
+            # preserve_rng_state is not needed, because layers in evaluation mode use no random numbers
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)  # type: ignore[method-assign]
         try:
             yield

@@ -1,4 +1,4 @@
-"""Prepare the policy for training: full weights or a LoRA adapter, its network, and its merged weights for engines."""
+"""Prepare the policy for training: full weights or LoRA, its network, and its merged weights for rollout engines."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Path | None = None) -> LoadedModel:
-    """Return ``loaded`` for training: unchanged, or with ``lora_rank`` frozen under an adapter on all linear layers.
+    """Return the model for training: ``loaded`` itself, or with ``lora_rank``, ``loaded`` with a LoRA adapter.
 
-    With ``lora_rank``, ``loaded`` is the model that the run started from, and ``adapter_path`` the checkpoint to resume
-    from, None at the start. A new adapter does not change the model, because its second factor is 0.
-    ``save_pretrained`` then writes adapter_model.safetensors, and adapter_config.json with the name of that model.
+    With ``lora_rank``, the weights are frozen, and all linear layers have adapters. ``loaded`` is then the model that
+    the run started from, and ``adapter_path`` the checkpoint to resume from, None for a new run. A new adapter does not
+    change the model, because its second factor is 0. ``save_pretrained`` writes adapter_model.safetensors, and
+    adapter_config.json with the name of the model that the run started from.
 
     Raises ``TrainingError`` for a checkpoint without an adapter of this rank, or a model without linear layers.
     """
@@ -38,7 +39,7 @@ def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Pa
         if adapter_path is not None:
             adapted: Any = PeftModel.from_pretrained(loaded.model, str(adapter_path), is_trainable=True)
         else:
-            # absolute, because the audit may start in another working directory
+            # an absolute path, because the audit may start in another working directory
             name = str(loaded.model.name_or_path)
             lora = LoraConfig(
                 r=config.lora_rank,
@@ -59,7 +60,7 @@ def prepare_policy(config: TrainConfig, loaded: LoadedModel, *, adapter_path: Pa
         ) from error
     rank = adapted.peft_config["default"].r
     if rank != config.lora_rank:
-        raise TrainingError(f"{adapter_path}: an adapter of rank {rank}; resume with --lora-rank {rank}")
+        raise TrainingError(f"{adapter_path}: has an adapter of rank {rank}; resume with --lora-rank {rank}")
     return replace(loaded, model=adapted.eval())
 
 
@@ -69,14 +70,14 @@ def policy_network(config: TrainConfig, policy: LoadedModel) -> Network:
 
 
 def reference_network(config: TrainConfig, policy: Network, reference: LoadedModel | None) -> Network | None:
-    """Return the reference's network: a separate model, or with LoRA the policy without its adapter."""
+    """Return the network of the reference: a separate model or, with LoRA, the policy without its adapter."""
     if reference is not None:
         return find_network(reference.model)
     return replace(policy, adapter_off=True, recomputed=()) if config.lora_rank else None
 
 
 def adapter_off(policy: LoadedModel) -> AbstractContextManager[object]:
-    """Return a context without the policy's LoRA adapter, in which it is the model that the run started from."""
+    """Return a context that turns off the policy's LoRA adapter, so it is the model that the run started from."""
     model: Any = policy.model
     return (
         cast("AbstractContextManager[object]", model.disable_adapter())
@@ -86,7 +87,7 @@ def adapter_off(policy: LoadedModel) -> AbstractContextManager[object]:
 
 
 def forward_settings(config: TrainConfig, *, rows_per_pass: int | None) -> ForwardSettings:
-    """Return the settings of passes with at most ``rows_per_pass`` responses."""
+    """Return the settings of forward passes with at most ``rows_per_pass`` responses."""
     return ForwardSettings(
         temperature=config.temperature,
         micro_batch=rows_per_pass,
@@ -95,18 +96,18 @@ def forward_settings(config: TrainConfig, *, rows_per_pass: int | None) -> Forwa
 
 
 def count_plain_weights(model: Any) -> int:
-    """Return the number of weights of ``plain_weights``, without computing them."""
+    """Return the number of weights that ``plain_weights`` yields, without computing them."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     return sum(parameter.numel() for name, parameter in inner.named_parameters() if ".lora_" not in name)
 
 
 @torch.no_grad()
 def plain_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights with adapters merged, under the names of the model without adapters, for rollout engines.
+    """Yield the weights with merged adapters for rollout engines, under the names of the model without adapters.
 
-    Weights without an adapter are the model's tensors; merged ones are new. The model does not change: merging in place
-    and undoing it would change frozen weights by rounding. Raises ``TrainingError`` for DoRA, which cannot be merged
-    by addition.
+    Merged weights are new tensors, other weights are the model's tensors. The model does not change. (Merging in place
+    and undoing it would change frozen weights by rounding.) Raises ``TrainingError`` for DoRA, whose adapters cannot be
+    merged by addition.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     adapted: dict[str, Any] = {
