@@ -1,5 +1,5 @@
-"""Integrations with other trainers: calibrations for verl and TRL, and the live audit during a training.
+"""Integrations with other trainers: calibrations for verl and TRL, and the live audit during training.
 
-``verl`` and ``trl`` require that trainer. ``callback`` runs the audit of ``live`` in transformers and TRL, and
-``verl_live`` in verl.
+The modules ``verl`` and ``trl`` require these trainers. ``callback`` runs the audit of ``live`` in transformers and
+TRL, and ``verl_live`` runs it in verl.
 """

@@ -5,12 +5,12 @@
     trainer.add_callback(OversharpCallback(trainer, problems="held_out.jsonl"))
     trainer.train()
 
-Every saved checkpoint is audited during training; see ``oversharp.trainers.integrations.live``. Findings go to the
-trainer's loggers and to ``trainer.state.log_history``, under the step of their checkpoint, as ``oversharp/pass@1`` and
+Every saved checkpoint is audited during training; see ``oversharp.trainers.integrations.live``. Findings are logged by
+the trainer's loggers and in ``trainer.state.log_history``, at the step of their checkpoint, as ``oversharp/pass@1`` and
 so on (``train/oversharp/…`` if transformers adds its prefix).
 
-Findings are passed to the callbacks as a separate log, for two reasons: reporting callbacks run before the user's and
-do not see what those add to a log, and ``trainer.log`` of TRL averages and resets TRL's metrics.
+Findings are a separate log for the callbacks, for two reasons. Reporting callbacks run before the user's callbacks, so
+they would miss entries that this callback adds to a log. And ``trainer.log`` of TRL averages and resets TRL's metrics.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class OversharpCallback(TrainerCallback):
         Args:
             trainer: Trainer whose checkpoints are audited.
             config: Complete audit settings, instead of ``settings``.
-            budget_s: See ``LiveAudit``, as for ``wait``, ``gpus`` and ``python``.
+            budget_s: See ``LiveAudit``, also for ``wait``, ``gpus`` and ``python``.
             settings: Settings of ``AuditConfig`` by name, with the defaults of ``live_config``. ``base``, the model
                 before training, defaults to the directory or cached hub model that the trainer's model was loaded
-                from; with LoRA, to the model under the adapters.
+                from. With LoRA, this is the model under the adapters.
 
         Raises:
             OversharpError: a setting is invalid.
@@ -75,45 +75,48 @@ class OversharpCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Move to the first position, so that the last findings are logged before loggers close."""
+        """Move this callback to the first position, so that it logs the last findings before the loggers close."""
         callbacks = self._trainer.callback_handler.callbacks
         callbacks.remove(self)
         callbacks.insert(0, self)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Audit the checkpoint, and log new findings."""
+        """Audit the saved checkpoint, and log new findings."""
         if state.is_world_process_zero:
             if self.live.wait:
                 _release_gpu_memory()
             self._log(self.live.audit_step(state.global_step))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log new findings."""
+        """Log new findings if an audit has finished."""
         if state.is_world_process_zero:
             self._log(self.live.poll())
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Wait for the last audit, within the budget, and log its findings."""
+        """Wait for the last audit, at most the budget, and log its findings."""
         if state.is_world_process_zero:
             self._log(self.live.finish())
 
     def _log(self, all_findings: list[LiveFindings]) -> None:
         trainer = self._trainer
         for findings in all_findings:
-            state = copy(trainer.state)  # shares log_history with the trainer's state
+            state = copy(trainer.state)  # a shallow copy: log_history is that of the trainer's state
             state.global_step = findings.step
             state.log_history.append({**findings.log_entries, "step": findings.step})
             should_log = trainer.control.should_log
             trainer.control = trainer.callback_handler.on_log(
                 trainer.args, state, trainer.control, findings.log_entries
             )
-            trainer.control.should_log = should_log  # the handler resets it, as if the trainer's log had been written
+            trainer.control.should_log = should_log  # on_log resets it, but the trainer's own log is not written yet
 
 
 def _with_base(config: AuditConfig, model: Any, run_dir: Path) -> AuditConfig:
-    """Return the settings with the model that the trainer started from, which must be on this machine."""
+    """Return the settings with ``base`` set to the model that the trainer started from.
+
+    Raises ``ConfigError`` if that model is not on this machine.
+    """
     adapters = getattr(model, "peft_config", None)
     if adapters:
         name = next(iter(adapters.values())).base_model_name_or_path
@@ -131,7 +134,7 @@ def _with_base(config: AuditConfig, model: Any, run_dir: Path) -> AuditConfig:
 
 
 def _release_gpu_memory() -> None:
-    """Free cached GPU memory for the audit, which runs on the same GPU."""
+    """Free the GPU memory that torch caches, because the audit may run on the same GPU."""
     from torch import cuda
 
     if cuda.is_initialized():

@@ -7,10 +7,10 @@
 ``oversharp.trainers.integrations.callback`` and ``oversharp.trainers.integrations.verl_live`` do this in
 transformers, TRL and verl.
 
-Each audit runs ``oversharp audit RUN_DIR …`` in a separate process on the same store, so that no sample is drawn twice.
-Audits run one at a time; the next one covers all checkpoints saved in the meantime. An audit that exceeds its budget is
-stopped, and the next one continues from the store. A failed audit never stops the training: it causes one warning of
-the logger ``oversharp.live``, and its output is in ``live.log``.
+Each audit runs ``oversharp audit RUN_DIR …`` in a separate process. All audits use the same store, so no response is
+sampled twice. One audit runs at a time, and the next covers all checkpoints that were saved in the meantime. An audit
+that exceeds its budget is stopped, and the next continues from the store. A failed audit never stops the training: the
+logger ``oversharp.live`` logs one warning, and the output of the audit is in ``live.log``.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from oversharp.trainers.integrations.live_findings import LiveFindings, read_fin
 logger = logging.getLogger("oversharp.live")
 
 DEFAULT_BUDGET_S = 600.0
-#: Seconds after the budget before an audit is killed.
+#: Seconds that an audit may run after its budget before it is killed.
 _GRACE_S = 15.0
-#: Environment variables of distributed launchers, which must not reach the audit.
+#: Environment variables of distributed launchers. They are removed from the environment of the audit.
 _LAUNCHER_VARIABLES = (
     "RANK",
     "LOCAL_RANK",
@@ -56,7 +56,7 @@ _LAUNCHER_PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "GROUP_", "ROLE_", "SLURM_
 
 @dataclass(frozen=True, kw_only=True)
 class _Running:
-    """Running audit: process, newest step, start of its log, and deadline."""
+    """Running audit: its process, newest step, start of its output in the log, and deadline."""
 
     process: subprocess.Popen[bytes]
     step: int
@@ -65,7 +65,10 @@ class _Running:
 
 
 class LiveAudit:
-    """Audit a run directory during training. Not thread-safe; use it in one process of a distributed run."""
+    """Audit a run directory during training.
+
+    It is not thread-safe. In a distributed run, use it in one process only.
+    """
 
     def __init__(
         self,
@@ -81,15 +84,15 @@ class LiveAudit:
 
         Args:
             config: Settings, usually from ``live_config``.
-            budget_s: Time limit of each audit in seconds, and of the wait for the last one.
-            wait: Block in ``audit_step`` until the audit ends, so that training pauses. Default: if audit and training
-                share a GPU, because neither ``gpus`` nor ``config.device`` is given.
+            budget_s: Time limit of each audit in seconds, and of the wait for the last audit.
+            wait: Block in ``audit_step`` until the audit ends, so that training pauses. By default true if audit and
+                training share a GPU, because neither ``gpus`` nor ``config.device`` is given.
             gpus: GPUs of the audit, as in ``CUDA_VISIBLE_DEVICES``.
             python: Interpreter of another environment with oversharp, for trainers with incompatible packages.
 
         Raises:
             ConfigError: a setting is invalid.
-            ProblemError: the problems cannot be loaded; not checked with another ``python``.
+            ProblemError: the problems cannot be loaded. This is not checked if ``python`` is given.
         """
         if not 0 < budget_s < math.inf:
             raise ConfigError(f"budget_s {budget_s}: must be a number of seconds above 0")
@@ -122,21 +125,21 @@ class LiveAudit:
 
     @property
     def store_path(self) -> Path:
-        """Path of the store shared by all audits."""
+        """Path of the store, which all audits use."""
         return self.config.out / "audit.duckdb"
 
     @property
     def log_path(self) -> Path:
-        """Path of the audits' output."""
+        """Path of the file with the output of all audits."""
         return self.config.out / "live.log"
 
     @property
     def process_id(self) -> int | None:
-        """Process id of the running audit, None without one."""
+        """Process id of the running audit; None if no audit is running."""
         return None if self._running is None else self._running.process.pid
 
     def audit_step(self, step: int) -> list[LiveFindings]:
-        """Audit the complete checkpoint at ``step``, and return the findings since the last call."""
+        """Audit the checkpoint at ``step``, which must be complete. Return the findings since the last call."""
         self._due.add(step)
         self._waiting = step
         all_findings = self.poll()
@@ -145,7 +148,7 @@ class LiveAudit:
         return all_findings
 
     def poll(self) -> list[LiveFindings]:
-        """Return the findings since the last call, and start the audit of waiting checkpoints if none is running."""
+        """Return the findings since the last call. If no audit is running, start that of waiting checkpoints."""
         new_findings: list[LiveFindings] = []
         if self._running is not None and self._running.process.poll() is not None:
             new_findings = self._collect(self._running)
@@ -156,11 +159,11 @@ class LiveAudit:
     def finish(self) -> list[LiveFindings]:
         """Wait at most ``budget_s`` seconds for remaining audits, and return the findings since the last call.
 
-        Leaves no process running. Logs a warning about unaudited checkpoints, with the command that continues.
+        No audit is running afterwards. A warning lists checkpoints without an audit, with the command that audits them.
         """
         end = time.monotonic() + self.budget_s
         if self._due and self._running is None:
-            self._waiting = max(self._due)  # the last audit did not end
+            self._waiting = max(self._due)  # the last audit did not finish
         all_findings = self.poll()
         while self._running is not None:
             deadline = min(end, self._running.deadline + _GRACE_S)
@@ -175,7 +178,7 @@ class LiveAudit:
         return all_findings
 
     def warn(self, message: str) -> None:
-        """Log a warning, each distinct message once."""
+        """Log a warning. Each distinct message is logged once."""
         if message not in self._warned:
             self._warned.add(message)
             logger.warning("live audit: %s", " ".join(message.split()))
@@ -196,7 +199,7 @@ class LiveAudit:
                         stdout=log,
                         stderr=log,
                         env=self._environment,
-                        start_new_session=True,  # a separate process group, to kill it as a whole
+                        start_new_session=True,  # a separate process group, to kill all processes of the audit
                     ),
                     step=step,
                     log_start=log.tell(),
@@ -206,7 +209,7 @@ class LiveAudit:
             self.warn(f"cannot be started ({error}); the training continues without it")
 
     def _wait_and_collect(self, deadline: float, why: str) -> list[LiveFindings]:
-        """Wait until the running audit ends, or kill it at ``deadline``, and return its findings."""
+        """Wait until the running audit ends, and return its findings. At ``deadline``, kill it and log ``why``."""
         running = self._running
         assert running is not None
         try:
@@ -220,7 +223,7 @@ class LiveAudit:
 
     def _collect(self, running: _Running) -> list[LiveFindings]:
         self._running = None
-        _end_group(running.process.pid)  # processes that it left running
+        _end_group(running.process.pid)  # end processes that the audit left running
         lines = self._log_lines_since(running.log_start)
         if running.process.returncode not in (0, LEFT_OUT_EXIT_CODE):
             why = lines[-1].removeprefix("error: ") if lines else f"exit code {running.process.returncode}"
@@ -248,7 +251,7 @@ class LiveAudit:
         except OversharpError as error:
             self.warn(f"the findings up to step {step} cannot be read: {error}")
             return []
-        self._due.difference_update(audited)  # checkpoints without findings were skipped with a warning
+        self._due.difference_update(audited)  # the audit skips checkpoints that it cannot use, with a warning
         if findings:
             self._log_new_loss(findings[-1].verdict)
         return findings
@@ -270,7 +273,10 @@ def _share_a_gpu(config: AuditConfig, gpus: str | None) -> bool:
 
 
 def _environment(inherited: Mapping[str, str], gpus: str | None, *, own: bool) -> dict[str, str]:
-    """Return the environment of the audit: without launcher variables, and with this process's modules if ``own``."""
+    """Return the environment variables of the audit, without those of launchers.
+
+    If ``own``, the audit imports modules from the same paths as this process.
+    """
     kept = {
         name: value
         for name, value in inherited.items()

@@ -1,4 +1,4 @@
-"""Settings of a live audit: those of ``oversharp audit`` with smaller defaults, checked before training."""
+"""Settings of a live audit: those of ``oversharp audit``, with smaller defaults."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.series.folders import locate_model
 
-#: Defaults that are smaller than in a later audit: 64 samples of at most 64 problems (128 of the base, once), no
-#: kernel, no controls (which would be sampled for every checkpoint while it is the last).
+#: Defaults for a smaller audit: 64 samples for each of at most 64 problems (128 samples of the base), no kernel, no
+#: controls. Controls are samples of the last checkpoint, so a live audit would take them at every checkpoint.
 LIVE_DEFAULTS: Mapping[str, Any] = MappingProxyType({"n": 64, "limit": 64, "kernel_problems": 0, "controls": False})
-#: Default folder of store, report and log in the run directory.
+#: Name of the default folder of store, report and log, which is in the run directory.
 FOLDER = "oversharp"
 
 _PATHS = ("base", "problems", "out")
 
 
 def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) -> AuditConfig:
-    """Return the audit's configuration, from some settings by name or from a complete one.
+    """Return the configuration of a live audit, from settings by name or from a complete configuration.
 
-    Settings by name get ``LIVE_DEFAULTS``, and ``out`` is the folder ``oversharp`` in ``run_dir``; a complete
-    configuration is used unchanged. ``looks`` defaults to "any", because the number of audited checkpoints is unknown.
-    Paths become absolute, because trainers change directories. Raises ``ConfigError``.
+    For settings by name, the defaults are ``LIVE_DEFAULTS``, and ``out`` is the folder ``oversharp`` in ``run_dir``. A
+    complete configuration has no other defaults. In both cases ``looks`` defaults to "any", because the number of
+    audited checkpoints is unknown, and paths become absolute, because trainers change directories. Raises
+    ``ConfigError``.
 
     >>> live_config("/runs/grpo", {"task": "countdown"}).out
     PosixPath('/runs/grpo/oversharp')
@@ -51,7 +52,7 @@ def live_config(run_dir: Path | str, settings: AuditConfig | Mapping[str, Any]) 
 
 
 def arguments(run_dir: Path | str, config: AuditConfig) -> list[str]:
-    """Return the command-line arguments after ``oversharp`` that audit ``run_dir``, without default settings.
+    """Return the arguments of the command ``oversharp`` that audits ``run_dir``, without settings that are defaults.
 
     >>> arguments("/runs/grpo", AuditConfig(task="countdown", k=(1, 8), chat=True))
     ['audit', '/runs/grpo', '--task=countdown', '--k=1,8', '--chat']
@@ -81,7 +82,7 @@ def _config_from_settings(run: Path, settings: Mapping[str, Any]) -> AuditConfig
 
 
 def _locate_base(base: Path) -> Path:
-    """Return a directory, or the cached folder of a hub model."""
+    """Return the directory of the base: ``base`` itself, or the folder of a hub model in the cache."""
     if base.expanduser().is_dir():
         return base.expanduser().absolute()
     located = locate_model(str(base))

@@ -1,4 +1,4 @@
-"""Findings of a live audit for loggers: a few numbers per checkpoint, and the verdict for the last one."""
+"""Findings of a live audit for loggers: a few numbers per checkpoint, and the verdict at the last checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.record import Verdict
 
 VERDICT = f"{LIVE_FINDINGS}verdict"
-#: Measures logged under their own names; the last four measure over-sharpening by Definition 2.1.
+#: Measures that are logged under their names. The last four measure over-sharpening by Definition 2.1 of [A].
 _PLAIN = (
     "effective_modes",
     "interference",
@@ -21,15 +21,17 @@ _PLAIN = (
     "modes_fallen_10x",
     "mass_lost",
 )
-#: Measures logged at k = 1 and at the largest k with an interval, which is half of the samples.
+#: Measure → name in the log. They are logged at k = 1 and at the largest k with a CI, which is half the number of
+#: samples.
 _AT_K: Mapping[str, str] = MappingProxyType({"pass_at_k": "pass@{k}", "pass_at_k_delta": "pass@{k}_change"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFindings:
-    """Findings for the checkpoint at ``step``, by name, without unknown ones.
+    """Findings for the checkpoint at ``step``: name → value. Unknown findings are omitted.
 
-    ``verdict`` is that of the series up to this checkpoint; None if the same audit covers a later one.
+    ``verdict`` is the verdict on the series up to this checkpoint. It is None if the same audit covers later
+    checkpoints.
     """
 
     step: int
@@ -38,12 +40,12 @@ class LiveFindings:
 
     @property
     def log_entries(self) -> dict[str, float | str]:
-        """Values, and the label of the verdict if there is one, for loggers that accept text."""
+        """Values and, if there is a verdict, its label, for loggers that accept text."""
         return {**self.values} if self.verdict is None else {**self.values, VERDICT: self.verdict.label}
 
 
 def read_findings(store_path: Path, series: str, steps: Sequence[int]) -> list[LiveFindings]:
-    """Return the findings of those ``steps`` that have some, in ascending order. Raise ``StoreError``."""
+    """Return the findings of the steps that have any, in ascending order. Raise ``StoreError``."""
     with Store.open(store_path, read_only=True) as store:
         frame = store.frame(
             """

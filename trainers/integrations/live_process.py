@@ -2,7 +2,8 @@
 
     python -P -m oversharp.trainers.integrations.live_process TRAINING_PID BUDGET_S audit RUN_DIR --task=countdown …
 
-The process checks both itself: a killed training cannot stop it, and a training step may be longer than the budget.
+This process checks the budget and the training itself. The training could not do that: it may be killed, and one of its
+steps may take longer than the budget.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 from threading import Thread
 
-#: Seconds between two checks of training and budget.
+#: Seconds between two checks of the training and the budget.
 _CHECK_S = 0.2
 
 
@@ -24,7 +25,7 @@ def budget_message(budget_s: float) -> str:
 
 
 def _kill_in_time(training: int, budget_s: float) -> None:
-    """Kill the process group, with all processes of the audit, after the budget or when the training has ended."""
+    """Kill all processes of the audit, which are one group, when the budget is spent or the training has ended."""
     end = time.monotonic() + budget_s
     while os.getppid() == training and time.monotonic() < end:
         time.sleep(_CHECK_S)
@@ -34,9 +35,9 @@ def _kill_in_time(training: int, budget_s: float) -> None:
 
 
 def main() -> None:
-    """Run the command in the arguments after process id and budget."""
+    """Run ``oversharp`` with the arguments that follow the process id and the budget."""
     training, budget_s = int(sys.argv[1]), float(sys.argv[2])
-    sys.argv = ["oversharp", *sys.argv[3:]]  # the store records it as the command
+    sys.argv = ["oversharp", *sys.argv[3:]]  # the store records this as the command
     Thread(target=_kill_in_time, args=(training, budget_s), daemon=True).start()
 
     runpy.run_module("oversharp", run_name="__main__")

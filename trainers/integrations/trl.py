@@ -14,12 +14,12 @@
     )
     trainer.train()
 
-Everything else is TRL's: generation, vLLM, loss types, ``scale_rewards``, accelerate. Start the script with
-``accelerate launch`` on a cluster. Supported calibrations are those that only change advantages and need no other
-inputs: ``iac`` with its settings, and ``negative_only``.
+Everything else is as in TRL: generation, vLLM, loss types, ``scale_rewards``, accelerate. On a cluster, start the
+script with ``accelerate launch``. Supported are calibrations that only change advantages and need no other inputs:
+``iac`` with its settings, and ``negative_only``.
 
-A sample is correct if its reward from the function ``verdict_from`` exceeds ``correct_above``. By default, the weighted
-sum of all rewards is used; set ``verdict_from`` to the verifier if there are other rewards.
+A sample is correct if its reward from the function ``verdict_from`` exceeds ``correct_above``. By default, this is the
+weighted sum of all rewards. If there are other rewards than the verifier's, set ``verdict_from`` to the verifier.
 
 Two methods of TRL are extended: ``_calculate_rewards``, to record the rewards, and
 ``_generate_and_score_completions``, the smallest method that contains the computation of advantages.
@@ -42,16 +42,16 @@ from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedR
 
 if TYPE_CHECKING or find_spec("trl") is not None:
     from trl import GRPOConfig, GRPOTrainer
-else:  # without TRL, the module can be imported and documented, but its trainer cannot be used
+else:  # placeholders, so that the module can be imported and documented without TRL
 
     class GRPOConfig:
-        """Placeholder without TRL."""
+        """Placeholder for TRL's class."""
 
         def __post_init__(self) -> None:
             raise ConfigError("CalibratedGRPOConfig needs TRL: pip install 'trl>=1.16,<1.17'")
 
     class GRPOTrainer:
-        """Placeholder without TRL."""
+        """Placeholder for TRL's class."""
 
 
 @dataclass
@@ -59,12 +59,13 @@ class CalibratedGRPOConfig(GRPOConfig):  # type: ignore[misc]
     """TRL's ``GRPOConfig`` with settings of the calibration.
 
     ``calibration`` is ``iac`` with its settings, as in ``iac:alpha=0.5``, or ``negative_only``. A sample is correct if
-    its reward from the function ``verdict_from`` (None: the weighted sum of all) exceeds ``correct_above``.
+    its reward from the function ``verdict_from`` exceeds ``correct_above``. If ``verdict_from`` is None, the weighted
+    sum of all rewards is used.
     """
 
     calibration: str = field(default="iac", metadata={"help": "Calibration, such as iac:alpha=0.5."})
-    verdict_from: str | None = field(default=None, metadata={"help": "Reward function that is the verifier."})
-    correct_above: float = field(default=0.5, metadata={"help": "Reward that a correct sample exceeds."})
+    verdict_from: str | None = field(default=None, metadata={"help": "Reward function of the verifier."})
+    correct_above: float = field(default=0.5, metadata={"help": "Correct samples have a larger reward."})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +98,10 @@ def calibrations(expression: str) -> tuple[Calibration, ...]:
 def apply_calibrations(
     chosen: tuple[Calibration, ...], advantage_PG: Float[Tensor, "prompt group"], rewards: GroupedRewards
 ) -> Float[Tensor, "prompt group"]:
-    """Return the advantages after all calibrations. Raise ``ConfigError`` if one removes samples from the divisor."""
+    """Apply all calibrations, and return the advantages.
+
+    Raises ``ConfigError`` if a calibration removes samples from the divisor of the loss.
+    """
     credit = Credit(advantage_PG=advantage_PG, counted_PG=torch.ones_like(advantage_PG, dtype=torch.bool))
     for calibration in chosen:
         credit = calibration.calibrate(credit, rewards)
@@ -110,12 +114,12 @@ def apply_calibrations(
 
 
 class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's ``GRPOTrainer`` with calibrated advantages; takes a ``CalibratedGRPOConfig``."""
+    """TRL's ``GRPOTrainer`` with calibrated advantages. Its ``args`` must be a ``CalibratedGRPOConfig``."""
 
     def _calculate_rewards(
         self, inputs: list[dict[str, Any]], prompts: list, completions: list, completion_ids_list: list
     ) -> Float[Tensor, "sample function"]:
-        # the rewards of all processes, before TRL selects those of this process
+        # record the rewards of all processes, because TRL later selects those of this process
         self._reward_NF = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self._reward_NF
 
@@ -135,7 +139,7 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         all_B = advantage_PG.flatten()
         first = self.accelerator.process_index * len(local_B)
         output["advantages"] = all_B[first : first + len(local_B)]
-        logged = self._logs["advantages"]  # replace the advantages that TRL logged before calibration
+        logged = self._logs["advantages"]  # TRL logged advantages before calibration: replace them
         for _ in range(min(len(logged), len(all_B))):
             logged.pop()
         logged.extend(all_B.tolist())

@@ -16,17 +16,17 @@ together with the other arguments of the run. ``+algorithm.iac.*`` are optional;
 environment of all processes instead. ``algorithm.norm_adv_by_std_in_grpo=false`` centres rewards without dividing by
 the standard deviation, as in verl's GRPO.
 
-Correct responses: verl passes token rewards and prompt uids to a custom estimator, and no verdict, so a response is
-correct if its reward exceeds ``correct_above``. Set it between the rewards of wrong and right answers, including
-penalties: 0.5 suits rewards of 0 and 1, and of -1 and 1; a KL or overlong penalty in the reward shifts both. If the
-caller passes ``non_tensor_batch`` with ``acc``, verl's name for the verdict, that is used instead.
+Correct responses: verl passes token rewards and prompt uids to a custom estimator, but no verdict. So a response is
+correct if its reward exceeds ``correct_above``. Choose a value between the rewards of wrong and right answers: 0.5
+suits rewards of 0 and 1, and of -1 and 1. A KL or overlong penalty in the reward shifts both. If the caller passes
+``non_tensor_batch`` with ``acc``, verl's name for the verdict, that is used instead.
 
-Agent loops may return several outputs per session (one rollout of a prompt). For its own ``grpo``, verl's trainer uses
-the last output of each session and assigns its advantage to the others. For other estimators it passes all outputs,
-which would be counted in G and |S+|. ``register`` makes verl treat these estimators like ``grpo``.
+Agent loops may return several outputs per session. A session is one rollout of a prompt. For its own ``grpo``, verl's
+trainer uses the last output of each session and assigns its advantage to the others. For other estimators it passes all
+outputs, which would be counted in G and |S+|. ``register`` makes verl treat these estimators like ``grpo``.
 
-Differences from verl's ``grpo``: the advantage is exactly 0 in groups of equal rewards, and for a prompt with a single
-response, where verl uses the reward itself.
+There are two differences from verl's ``grpo``. The advantage is exactly 0 in groups of equal rewards. It is also 0 for
+a prompt with a single response, for which verl uses the reward itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from oversharp.trainers.objectives.estimators.grpo import CONVENTIONS, standardi
 VERDICT_KEY = "acc"
 
 Kind = Literal["iac", "iac_scale_matched", "grpo_n"]
-#: verl's trainer, and its name for the function that groups the outputs of an agent loop.
+#: Names of verl's module of the trainer, and of the function that computes advantages for agent loops.
 _TRAINER, _COMPUTE = "verl.trainer.ppo.v1.trainer_base", "compute_advantage_for_multi_trajectories"
 
 Estimate = tuple[Float[Tensor, "row token"], Float[Tensor, "row token"]]
@@ -88,9 +88,9 @@ def estimate(
     config: AlgorithmConfig | None = None,
     non_tensor_batch: Mapping[str, Iterable[Any]] | None = None,
 ) -> Estimate:
-    """Return advantages and returns per token; verl passes its arguments by these names.
+    """Return advantages and returns per token. verl passes arguments by these names.
 
-    ``index`` is the uid of each row's prompt. Groups may differ in size.
+    ``index`` is the uid of each row's prompt. Groups may have different sizes.
 
     >>> reward_BT = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
     >>> estimate("iac", reward_BT, torch.ones(4, 2), ["q"] * 4)[0][:, 0]
@@ -98,7 +98,7 @@ def estimate(
     """
     settings = _settings(kind, config)
     with torch.no_grad():
-        # over all tokens, as in verl: the mask excludes tool outputs, and the reward may be at the last of them
+        # sum over all tokens, as in verl: the mask excludes tool outputs, but the reward may be at a tool output
         reward_B = token_level_rewards.sum(dim=-1)
         if non_tensor_batch is not None and VERDICT_KEY in non_tensor_batch:
             verdicts = [bool(verdict) for verdict in non_tensor_batch[VERDICT_KEY]]
@@ -134,9 +134,10 @@ def register() -> None:
 
 
 def _trainer_module() -> ModuleType | None:
-    """Return verl's trainer in the process that computes advantages, None in others.
+    """Return verl's trainer module in the process that computes advantages, None in other processes.
 
-    With ``external_lib``, it is already imported. With the environment variable, it is imported later, so import it.
+    With ``external_lib``, the module is imported already. With the environment variable, verl would import it later, so
+    it is imported here.
     """
     if __name__ in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(","):
         with suppress(ImportError):  # workers may lack dependencies of the trainer
@@ -145,7 +146,7 @@ def _trainer_module() -> ModuleType | None:
 
 
 def group_by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap verl's ``compute_advantage_for_multi_trajectories`` to treat these estimators like ``grpo``."""
+    """Wrap verl's ``compute_advantage_for_multi_trajectories``, so that it treats these estimators like ``grpo``."""
 
     @wraps(compute)
     def compute_by_session(data: Any, batch_keys: Sequence[str], adv_estimator: str, **settings: Any) -> Any:
@@ -165,7 +166,9 @@ def group_by_session(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def last_outputs(keys: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Return the row of each session's last output, and each row's session; keys are ``{uid}_{session}_{output}``.
+    """Return the row of each session's last output, and the session of each row.
+
+    ``keys`` are the rows' keys in verl, ``{uid}_{session}_{output}``.
 
     >>> last_outputs(["a_0_0", "a_0_1", "a_1_0"])
     ([1, 2], [0, 0, 1])
@@ -188,10 +191,10 @@ def advantages(
     alpha: float = 1.0,
     by_std: bool = True,
 ) -> Float[Tensor, " row"]:
-    """Return one advantage per row. Rows with equal ``index`` are a group; a group of one has advantage 0.
+    """Return one advantage per row. Rows with equal ``index`` are a group. The advantage in a group of one is 0.
 
-    ``iac_scale_matched`` keeps GRPO's mean absolute advantage of the batch; ``grpo_n`` keeps GRPO's negative advantages
-    only.
+    ``iac_scale_matched`` keeps the mean absolute advantage of GRPO over the batch. ``grpo_n`` keeps only GRPO's
+    negative advantages.
 
     >>> advantages("grpo_n", torch.tensor([1.0, 7.0, 0.0]), torch.tensor([True, True, False]), ["a", "b", "a"])
     tensor([ 0.0000,  0.0000, -0.7071])
@@ -205,12 +208,12 @@ def advantages(
         calibrated_B[row_PG] = calibrate_advantages(plain_PG, correct_PG, alpha=alpha)
     if kind == "grpo_n":
         return plain_B.clamp(max=0)
-    # over the whole batch, across all group sizes
+    # match the scale over the whole batch, with groups of all sizes
     return scale_matched(calibrated_B, plain_B) if kind == "iac_scale_matched" else calibrated_B
 
 
 def _rows_by_size(index: Sequence[Hashable]) -> list[Tensor]:
-    """Return the row numbers of the groups, [prompt, group]: one tensor per group size of at least 2."""
+    """Return the row numbers of the groups: one tensor [prompt, group] for each group size of at least 2."""
     groups: dict[Hashable, list[int]] = {}
     for row, uid in enumerate(index):
         groups.setdefault(uid, []).append(row)
@@ -230,5 +233,5 @@ def _settings(kind: Kind, config: AlgorithmConfig | None) -> IacSettings:
     return IacSettings(**{name: float(given[name]) for name in given})
 
 
-if find_spec("verl") is not None and find_spec("ray") is not None:  # verl cannot be imported without Ray
+if find_spec("verl") is not None and find_spec("ray") is not None:  # verl needs Ray
     register()

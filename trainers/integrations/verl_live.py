@@ -9,12 +9,13 @@
 together with the other arguments of the run. ``+trainer.oversharp.*`` are the settings of ``AuditConfig``, with the
 defaults of ``live_config``, and ``budget_s``, ``wait``, ``gpus`` and ``python`` of ``LiveAudit``. The base defaults to
 ``actor_rollout_ref.model.path``, a directory or a cached hub model. ``hf_model`` makes verl write weights in the format
-of transformers, except in LoRA runs with FSDP, whose adapters have to be merged from the shards: a warning prints the
-command, and the run can be audited later.
+of transformers. This does not work in LoRA runs with FSDP, whose adapters must be merged from the shards: a warning
+prints the command, and the run can be audited later.
 
-The audit runs on the machine of verl's trainer process, to which Ray assigns no GPU: set ``gpus`` to some that verl's
-workers do not use, or the audit uses the CPU. Findings of the newest audited checkpoint are in the log of the next step
-as ``oversharp/…``, with its step as ``oversharp/step``: verl's loggers accept no earlier steps.
+The audit runs on the machine of verl's trainer process, which gets no GPU from Ray. Set ``gpus`` to GPUs that verl's
+workers do not use. Otherwise the audit uses the CPU. verl's loggers accept no earlier steps, so the findings of the
+newest audited checkpoint are in the log of the next step as ``oversharp/…``, with the checkpoint's step as
+``oversharp/step``.
 
 verl's older trainer (``trainer.use_v1=false``) does not support this callback.
 """
@@ -31,7 +32,7 @@ from oversharp.trainers.integrations.live import LiveAudit
 from oversharp.trainers.integrations.live_config import live_config
 from oversharp.trainers.integrations.live_findings import LiveFindings
 
-#: Section of the settings in verl's configuration.
+#: Section of verl's configuration that has the settings of the audit.
 SECTION = "trainer.oversharp"
 _LIVE_AUDIT_SETTINGS = ("budget_s", "wait", "gpus", "python")
 #: Setting that makes verl write weights in the format of transformers.
@@ -42,7 +43,7 @@ class OversharpCheckpointCallback:
     """Callback that audits the checkpoints of a run of verl."""
 
     def __init__(self, config: Any) -> None:
-        """Read the settings from verl's complete configuration. Raise ``OversharpError`` for invalid ones."""
+        """Read the settings from verl's complete configuration. Raise ``OversharpError`` if a setting is invalid."""
         settings = _section(config)
         live_settings = {name: settings.pop(name) for name in _LIVE_AUDIT_SETTINGS if name in settings}
         if isinstance(live_settings.get("gpus"), int):
@@ -57,7 +58,7 @@ class OversharpCheckpointCallback:
     def on_save(
         self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **kwargs: Any
     ) -> None:
-        """Audit a checkpoint; after the last one, wait for its audit within the budget."""
+        """Audit a checkpoint. After the last checkpoint, wait for its audit, at most the budget."""
         self._extend_logs(trainer.logger)
         obstacle = _obstacle(Path(checkpoint_dir).absolute())
         if obstacle and not async_save:
@@ -90,9 +91,9 @@ class OversharpCheckpointCallback:
 
 
 def _obstacle(checkpoint: Path) -> str:
-    """Return why the weights of a step cannot be read, and the fix; empty if they can."""
+    """Return why the weights of a step cannot be read, with a fix; "" if they can be read."""
     place = find_place(checkpoint)
-    if place.obstacle and "LoRA" not in place.obstacle:  # with LoRA that setting would not help
+    if place.obstacle and "LoRA" not in place.obstacle:  # with LoRA, the setting does not help
         return f"{place.obstacle}, or train with {_SAVE_MODEL}"
     return place.obstacle
 

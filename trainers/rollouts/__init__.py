@@ -1,1 +1,1 @@
-"""Sample rollouts with the own decoder or vLLM, optionally against the memory network of DLC."""
+"""Sample rollouts with the own decoder or vLLM, optionally with the memory network of DLC."""

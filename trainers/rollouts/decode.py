@@ -1,8 +1,8 @@
 """Sample responses token by token from any causal language model of transformers.
 
-The noise of a rollout is drawn before decoding, one uniform number per row and token, so that a row does not depend on
-the other rows of its batch. Rows with equal prefixes share one slot of the KV cache, so that each prefix is computed
-once: all rows of a prompt start in one slot, and a sharpened policy repeats its responses.
+The random numbers of a rollout are generated before decoding, one uniform number per row and token, so that a row does
+not depend on the other rows of its batch. Rows with equal prefixes share one slot of the KV cache, so each prefix is
+computed once. This saves much time: all rows of a prompt start in one slot, and a sharpened policy repeats responses.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from oversharp.trainers.model.kv_cache import FixedLayer, GrowingLayer, new_cach
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Unused rows are dropped once they make up a tenth of the batch; below that, copying the cache costs more.
+#: Unused slots are removed from the KV cache if at most this share of the slots is used. Copying the cache for fewer
+#: unused slots costs more time than it saves.
 COMPACT_BELOW = 0.9
-#: Minimum logit relative to the largest: the probability is 0 in every precision.
+#: Minimum logit relative to the largest logit. The probability of this logit is 0 in every precision.
 _LEAST = -1e4
-#: The capacity in tokens is a multiple of this, so that longer prompts rarely need new buffers and graphs.
+#: The capacity of the buffers, in tokens, is a multiple of this. So longer prompts rarely need new buffers and graphs.
 _CAPACITY_STEP = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDistribution:
-    """Distribution of the next token: softmax((f_θ − μ f_φ) / T), with the memory network's logits f_φ.
+    """Distribution of the next token: softmax((f_θ − μ f_φ) / T), with the logits f_φ of the memory network.
 
-    Temperature 0 is greedy decoding, μ = 0 sampling without the memory network. Source: arXiv 2601.15609, 3.2.
+    T = 0 is greedy decoding. μ = 0 is sampling without the memory network. Source: arXiv 2601.15609, section 3.2.
     """
 
     temperature: float
@@ -43,9 +44,10 @@ class TokenDistribution:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDraw:
-    """One token per row, with log-probabilities and entropies in nats.
+    """One sampled token per row, with log-probabilities and entropies in nats.
 
-    ``behaviour_logp_R`` is under the sampling distribution, ``logp_R`` and ``entropy_R`` under the policy.
+    ``behaviour_logp_R`` is the log-probability under the sampling distribution. ``logp_R`` and ``entropy_R`` are those
+    of the policy.
     """
 
     token_R: Int[Tensor, " row"]
@@ -55,9 +57,9 @@ class TokenDraw:
 
 
 class Decoder(Protocol):
-    """A network with a KV cache of one slot per prefix.
+    """A network with a KV cache, which has one slot per prefix.
 
-    ``shares_prefixes``: rows with equal prefixes may share a slot; otherwise each row has its own.
+    ``shares_prefixes`` is whether rows with equal prefixes share a slot. Otherwise each row has a separate slot.
     """
 
     shares_prefixes: bool
@@ -70,13 +72,16 @@ class Decoder(Protocol):
         rows: int,
         max_tokens: int,
     ) -> Float[Tensor, "prompt vocabulary"]:
-        """Start with these prompts, for at most ``rows`` slots and ``max_tokens`` more tokens; return their logits."""
+        """Process the prompts and return the logits after them.
+
+        The KV cache must fit ``rows`` slots and ``max_tokens`` further tokens.
+        """
 
     def select(self, parent_S: Int[Tensor, " slot"]) -> None:
-        """Keep these slots; a repeated index duplicates the slot."""
+        """Keep these slots, in this order. A repeated index duplicates the slot."""
 
     def step(self, token_S: Int[Tensor, " slot"]) -> Float[Tensor, "slot vocabulary"]:
-        """Append one token to every slot; return its logits, which are valid until the next step."""
+        """Append one token to every slot. Return the next logits, which are valid until the next step."""
 
 
 class GrowingDecoder:
@@ -96,7 +101,7 @@ class GrowingDecoder:
         max_tokens: int,
     ) -> Float[Tensor, "prompt vocabulary"]:
         """See ``Decoder.prefill``."""
-        # without padding, the model's default mask and positions are correct, and cheaper
+        # without padding, the model's default mask and positions are correct and cost less
         self._padded = not bool(prompt_mask_PL.all())
         self._length = prompt_ids_PL.shape[1]
         self._cache = new_cache(self._model, self._length + max_tokens)
@@ -134,9 +139,9 @@ class GrowingDecoder:
 class FixedDecoder:
     """Decoder with buffers of fixed address and shape, so that a step can be replayed as one CUDA graph.
 
-    On a GPU, a small model spends most of its time on launching single kernels; a graph launches them together. Buffers
-    and graphs are kept from one batch to the next, between which weights may change in place. On a CPU, the same code
-    runs without graphs.
+    On a GPU, a small model spends most of its time on launching single kernels. A graph launches them together. Buffers
+    and graphs are reused for the next batch. Weights may change in place between batches. On a CPU, the same code runs
+    without graphs.
     """
 
     shares_prefixes = False
@@ -203,7 +208,7 @@ class FixedDecoder:
         return self._logits_of[self._width]
 
     def _allocate(self, like: Sequence[GrowingLayer], rows: int, capacity: int) -> None:
-        """Allocate buffers for ``rows`` slots of ``capacity`` tokens, and discard graphs of previous buffers."""
+        """Allocate buffers for ``rows`` slots of ``capacity`` tokens, and discard the graphs of previous buffers."""
         self._rows = rows
         self._capacity = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
         self._buffers = [
@@ -234,7 +239,7 @@ class FixedDecoder:
         return output.logits[:, -1].float()
 
     def _record(self, width: int) -> torch.cuda.CUDAGraph:
-        # libraries initialize in the first pass, which must not be recorded; its writes are repeated by the next pass
+        # libraries initialize in the first pass, so it must not be recorded; the next pass repeats its writes
         warm_up = torch.cuda.Stream()
         warm_up.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm_up):
@@ -247,7 +252,7 @@ class FixedDecoder:
 
 
 def uniform_noise(seed: int, *, rows: int, max_tokens: int) -> Float[Tensor, "row token"]:
-    """Return noise in [0, 1), drawn on the CPU so that it is the same for every device."""
+    """Return uniform random numbers in [0, 1). They are generated on the CPU, so they do not depend on the device."""
     return torch.rand(rows, max_tokens, generator=torch.Generator().manual_seed(seed))
 
 
@@ -262,9 +267,10 @@ def generate(
     end_ids: Sequence[int],
     pad_id: int,
 ) -> RolloutBatch:
-    """Sample ``rows / prompts`` responses per prompt, each at most ``uniform_BT.shape[1]`` tokens long.
+    """Sample ``rows / prompts`` responses per prompt. A response has at most ``uniform_BT.shape[1]`` tokens.
 
-    ``decoders``: that of the policy, and that of the memory network if μ is not 0; on the prompts' device.
+    ``decoders`` are the decoder of the policy and, if μ is not 0, that of the memory network. They must be on the
+    device of the prompts.
     """
     device = prompt_ids_PL.device
     uniform_BT = uniform_BT.to(device)
@@ -281,7 +287,7 @@ def generate(
     ends_V = torch.zeros(logits[0].shape[1], dtype=torch.bool, device=device)
     ends_V[list(end_ids)] = True
     slots = Slots(n_rows=n_rows, n_vocabulary=logits[0].shape[1], shared=decoders[0].shares_prefixes)
-    row_R = torch.arange(n_rows, device=device)  # unfinished rows; slot_R: the slot of each row's prefix
+    row_R = torch.arange(n_rows, device=device)  # unfinished rows; slot_R is the slot of each row
     slot_R = torch.arange(n_prompts, device=device).repeat_interleave(n_rows // n_prompts)
     for t in range(max_tokens):
         draw = draw_tokens(logits, distribution, uniform_BT[row_R, t], slot_R)
@@ -321,9 +327,9 @@ def draw_tokens(
     uniform_R: Float[Tensor, " row"],
     slot_R: Int[Tensor, " row"],
 ) -> TokenDraw:
-    """Sample one token per row after the prefix in its slot, by inverting the cumulative distribution.
+    """Sample one token per row from the logits of its slot, by inverting the cumulative distribution.
 
-    ``logits``: those of the policy, and those of the memory network if μ is not 0.
+    ``logits`` are those of the policy and, if μ is not 0, those of the memory network.
 
     >>> logits, uniform_R = torch.tensor([[0.25, 0.75]]).log(), torch.tensor([0.2, 0.3])
     >>> draw_tokens([logits], TokenDistribution(temperature=1.0), uniform_R, torch.tensor([0, 0])).token_R.tolist()
@@ -332,12 +338,12 @@ def draw_tokens(
     own_SV = _shift_logits(logits[0])
     own_odds_SV = own_SV.exp()
     own_total_S = own_odds_SV.sum(dim=1)
-    # log Z − E[logit] needs no log-probability of any other token than the sampled one
+    # entropy = log Z − E[logit], without the log-probabilities of all tokens
     entropy_S = own_total_S.log() - (own_odds_SV * own_SV).sum(dim=1) / own_total_S
     if distribution.temperature == 0:
         scores_SV = logits[0] if distribution.mu == 0 else logits[0] - distribution.mu * logits[1]
         token_R = scores_SV.argmax(dim=1)[slot_R]
-        behaviour_logp_R = torch.zeros_like(uniform_R)  # greedy decoding is deterministic
+        behaviour_logp_R = torch.zeros_like(uniform_R)  # greedy decoding is deterministic: probability 1
     elif distribution.temperature == 1 and distribution.mu == 0:
         token_R = _sample_tokens(own_odds_SV, uniform_R, slot_R)
         behaviour_logp_R = own_SV[slot_R, token_R] - own_total_S.log()[slot_R]
@@ -356,7 +362,7 @@ def draw_tokens(
 
 
 class Slots:
-    """Assign prefixes to slots, so that equal prefixes are computed once and few slots are unused."""
+    """Assigns prefixes to slots of the KV cache, so that equal prefixes are computed once and few slots are unused."""
 
     def __init__(self, *, n_rows: int, n_vocabulary: int, shared: bool) -> None:
         self._n_rows = n_rows
@@ -367,10 +373,10 @@ class Slots:
     def arrange(
         self, slot_R: Int[Tensor, " row"], token_R: Int[Tensor, " row"]
     ) -> tuple[Int[Tensor, " slot"] | None, Int[Tensor, " row"], Int[Tensor, " slot"]]:
-        """Assign slots to rows that append ``token_R`` to the prefixes in ``slot_R``.
+        """Assign slots to rows that append the tokens ``token_R`` to the prefixes in the slots ``slot_R``.
 
-        Returns the slots to select (None if they do not change), the slot of each row, and the next token of each slot,
-        0 for unused slots.
+        Returns the slots to select (None if they do not change), the new slot of each row, and the next token of each
+        slot. The token of an unused slot is 0.
         """
         return self._arrange_shared(slot_R, token_R) if self._shared else self._arrange_own(slot_R, token_R)
 
@@ -388,7 +394,7 @@ class Slots:
     def _arrange_own(
         self, slot_R: Int[Tensor, " row"], token_R: Int[Tensor, " row"]
     ) -> tuple[Int[Tensor, " slot"] | None, Int[Tensor, " row"], Int[Tensor, " slot"]]:
-        # the number of slots is halved, never reduced by one, so that few shapes occur
+        # halve the number of slots instead of reducing it by one, so that few different shapes occur
         width = self._n_rows
         while width // 2 >= len(slot_R):
             width //= 2

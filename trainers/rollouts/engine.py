@@ -1,4 +1,4 @@
-"""Interface of rollout engines, and the engine that samples with the policy itself."""
+"""Interface of rollout engines, and the engine that samples with the trained model itself."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class RolloutEngine(Protocol):
     def sample(
         self, prompts: Sequence[Sequence[int]], *, group_size: int, max_tokens: int, temperature: float, seed: int
     ) -> RolloutBatch:
-        """Return ``group_size`` rollouts of each prompt; equal seed and weights give equal rollouts."""
+        """Return ``group_size`` rollouts of each prompt. Equal seeds and weights give equal rollouts."""
 
     def greedy(self, prompts: Sequence[Sequence[int]], *, max_tokens: int) -> RolloutBatch:
         """Return one greedy response per prompt, without the memory network."""
 
     def sync(self) -> dict[str, float]:
-        """Copy the policy's new weights to the engine, verify them there, and return metrics."""
+        """Copy the policy's new weights to the engine, verify them, and return metrics."""
 
     def close(self) -> None:
         """Release the engine's resources."""
 
 
 class OwnEngine:
-    """Decoder of ``oversharp.trainers.rollouts.decode`` on the trained model itself, so that sync is a no-op.
+    """Engine that runs the decoder of ``oversharp.trainers.rollouts.decode`` on the trained model itself.
 
-    ``rows_per_part`` limits the number of responses sampled at a time. ``static``: use a KV cache of fixed size, on a
-    GPU with CUDA graphs; the default on GPUs if the model supports it.
+    ``rows_per_part`` is the maximum number of responses to sample at a time. ``static`` selects a KV cache of fixed
+    size, with CUDA graphs on a GPU. It is the default on GPUs if the model supports it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class OwnEngine:
         return self._sample_parts(prompts, torch.zeros(len(prompts), max_tokens), TokenDistribution(temperature=0.0))
 
     def sync(self) -> dict[str, float]:
-        """Do nothing: the engine uses the policy's weights."""
+        """Do nothing, because the engine uses the policy's weights."""
         return {}
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The memory network of DLC: a model trained on the policy's samples, whose logits are subtracted in sampling."""
+"""The memory network of DLC. It is trained on the policy's samples, and its logits are subtracted in sampling."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ BETAS = (0.9, 0.999)
 
 
 class MemoryNetwork:
-    """A causal language model m_φ with the policy's tokenizer, trained by cross-entropy on each step's samples.
+    """Causal language model m_φ with the policy's tokenizer, trained by cross-entropy on the samples of each step.
 
-    ``start`` is the checkpoint for ``memory=copy``. ``learning_rate`` is that of the policy, used unless ``decoding``
-    has one. ``recompute``: see ``find_network``. Raises ``TrainingError`` if the tokens differ from the policy's.
+    ``start`` is the checkpoint to copy for ``memory=copy``. ``learning_rate`` is the policy's, which is used unless
+    ``decoding`` has one. For ``recompute`` see ``find_network``. Raises ``TrainingError`` if the model's tokens differ
+    from the policy's.
 
-    Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609), 3.2.
+    Source: *When Sharpening Becomes Collapse* (arXiv 2601.15609), section 3.2.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class MemoryNetwork:
             self._optimizer = torch.optim.AdamW(parameters, lr=rate, betas=BETAS, weight_decay=0.0, fused=True)
 
     def learn(self, rollouts: RolloutBatch, settings: ForwardSettings) -> float:
-        """Make one step of cross-entropy on all samples, and return the loss before it, in nats per token.
+        """Make one optimizer step of cross-entropy on all samples. Return the loss before the step.
 
-        The mean is over the tokens of all samples, at temperature 1 regardless of ``settings``. Copies of a response
-        are computed once. Passes are as large as the policy's, to bound the memory of activations.
-        Raises ``TrainingError``, without a step, if the loss is not finite.
+        The loss is the mean over the tokens of all samples, in nats, at temperature 1 regardless of ``settings``.
+        Copies of a response are computed once. Forward passes are as large as the policy's, to limit memory. If the
+        loss is not finite, raises ``TrainingError`` and makes no step.
         """
         every_B = torch.ones_like(rollouts.truncated_B)
         distinct_U, copy_of_B = distinct_rollouts(rollouts, every_B)
@@ -80,13 +81,13 @@ class MemoryNetwork:
         return {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load_state_dict(self, state_dict: Any, /) -> None:
-        """Restore a state from ``state_dict``."""
+        """Restore a state that ``state_dict`` returned."""
         self.model.load_state_dict(state_dict["model"])
         self._optimizer.load_state_dict(state_dict["optimizer"])
 
 
 def require_same_tokens(policy: LoadedModel, memory_network: LoadedModel, path: str | Path) -> None:
-    """Raise ``TrainingError`` unless both models have the same tokens; ``path`` is the memory network's."""
+    """Raise ``TrainingError`` unless both models have the same tokens. ``path`` is that of the memory network."""
     if memory_network.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
         raise TrainingError(
             f"{path}: the memory network's tokenizer differs from the policy's; choose a model of the same family"
@@ -94,5 +95,5 @@ def require_same_tokens(policy: LoadedModel, memory_network: LoadedModel, path: 
     if memory_network.vocabulary_size != policy.vocabulary_size:
         raise TrainingError(
             f"{path}: the memory network has logits for {memory_network.vocabulary_size:,} tokens, the policy for "
-            f"{policy.vocabulary_size:,}; choose a model with as many"
+            f"{policy.vocabulary_size:,}; choose a model with the same number"
         )

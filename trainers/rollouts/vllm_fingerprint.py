@@ -1,7 +1,7 @@
-"""Verify on a few sampled tokens that vLLM has the trained weights: compare its log-probabilities with the networks'.
+"""Verify that vLLM has the trained weights, by comparing its log-probabilities of a few tokens with the networks'.
 
-A sync of weights can fail silently: a packed copy of the head may keep old weights, the prefix cache may contain old
-states, or a tensor's name may match no parameter.
+A sync of weights can fail silently. For example, a packed copy of the head may keep old weights, the prefix cache may
+contain old keys and values, or a tensor's name may match no parameter.
 """
 
 from __future__ import annotations
@@ -23,41 +23,45 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 PROBE_TOKENS = 4
-#: Maximum change of the networks' log-probabilities, in nats, for which bit-identical answers of an engine in this
-#: precision are correct: half precision rounds away steps at a small learning rate. In bfloat16, random weight changes
-#: of 3e-6 were rounded away and changes of 1e-5 never were; correlated changes near a rounding boundary may be larger,
-#: but remain below the rounding error, which is at least 0.01 nats.
+#: Precision of the engine → maximum change of the networks' log-probabilities, in nats, at which unchanged values of
+#: the engine are no error, because half precision rounds away the updates of a small learning rate. In bfloat16, random
+#: weight changes of 3e-6 were rounded away, and changes of 1e-5 never were. Correlated changes near a rounding boundary
+#: may be larger, but they are below the rounding error, which is at least 0.01 nats.
 HIDDEN_NATS = {"float32": 0.0, "float16": 0.002, "bfloat16": 0.01}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """The three columns of ``LogpColumns`` for each probed token, from the engine and from the networks."""
+    """Values of ``LogpColumns`` (three per token) for each probed token, from the engine and from the networks."""
 
     engine_N3: Float[np.ndarray, "token column"]
     own_N3: Float[np.ndarray, "token column"]
 
     @property
     def gap_nats(self) -> float:
-        """Largest difference; infinite if a value is not finite."""
+        """Largest difference between engine and networks. It is infinite if a value is not finite."""
         largest = float(np.abs(self.engine_N3 - self.own_N3).max())
         return largest if np.isfinite(largest) else float("inf")
 
     def is_repeated(self, before: Fingerprint) -> bool:
-        """Return whether the engine's values are bit-identical to those of ``before``."""
+        """Return whether the engine's values are bit-identical to its values in ``before``."""
         return np.array_equal(before.engine_N3, self.engine_N3)
 
     def is_stale_after(self, before: Fingerprint, *, hidden_nats: float) -> bool:
-        """Return whether the engine's values are unchanged although the networks' changed by more than ``hidden_nats``.
+        """Return whether the engine has old weights.
 
-        In half precision, a smaller change cannot be distinguished from rounding.
+        That is, its values are those of ``before``, but the networks' values changed by more than ``hidden_nats``. In
+        half precision, rounding can hide smaller changes.
         """
         change_nats = np.abs(before.own_N3 - self.own_N3).max()
         return self.is_repeated(before) and bool(change_nats > hidden_nats)
 
 
 def choose_prompts(prompts: Sequence[Sequence[int]], *, max_model_len: int) -> list[tuple[int, ...]]:
-    """Return the longest prompt, and one that fills whole blocks of the prefix cache if the context allows."""
+    """Return prompts to verify the engine with: the longest, and one that fills blocks of the prefix cache.
+
+    The latter is omitted if the context is too short.
+    """
     longest = probe_prompts([tuple(prompt) for prompt in prompts])[-1]
     return [longest, long_prompt(longest, max_model_len=max_model_len - PROBE_TOKENS + 1)]
 
@@ -69,7 +73,7 @@ def network_columns(
     prompt_ids: Sequence[int],
     token_ids: Sequence[int],
 ) -> Float[np.ndarray, "token column"]:
-    """Return the columns at temperature 1, computed by the networks."""
+    """Return the columns of ``LogpColumns`` at temperature 1, computed by the networks."""
     policy_TV = next_token_logp(policy, prompt_ids, token_ids)
     behaviour_TV = policy_TV
     if memory_network is not None and mu:
@@ -88,9 +92,9 @@ def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
     """Round the weights to ``dtype`` inside the block, and restore the exact weights after it.
 
     Adapters are merged before rounding, as in the engine, because the rounding of a small change depends on the weight
-    to which it is added. Over 34 updates of an adapter on SmolLM2-135M, the largest gap of vLLM in bfloat16 was .26
-    nats (median .12) to such networks, .54 (.31) to exact ones, and .85 (.48) to networks whose adapters were rounded
-    separately.
+    that it is added to. In 34 updates of an adapter on SmolLM2-135M, the difference between vLLM in bfloat16 and such
+    networks was at most .26 nats (median .12). It was .54 (.31) for exact networks, and .85 (.48) for networks whose
+    adapters were rounded separately.
     """
     inner: Any = model
     if hasattr(inner, "get_base_model"):

@@ -1,6 +1,6 @@
-"""Extensions of vLLM: policy and memory network as one model for DLC, and exact log-probabilities of sampled tokens.
+"""Extensions of vLLM: one model with policy and memory network for DLC, and log-probabilities of sampled tokens.
 
-vLLM is imported inside the methods, so that this module can be imported without it.
+vLLM is imported inside functions, so that this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from oversharp.diagnostics.samplers.vllm_worker import entropy_nats
 
 ARCHITECTURE = "OversharpPairForCausalLM"
-#: Requested as ``logprobs``: columns in addition to that of the sampled token.
+#: Value of vLLM's setting ``logprobs``: number of columns in addition to the sampled token's.
 EXTRA_COLUMNS = 2
 
 
@@ -28,7 +28,7 @@ def register_pair() -> None:
 
 
 def pair_overrides(*, policy_architecture: str, memory_path: str) -> dict[str, Any]:
-    """Return overrides of the policy's configuration that make vLLM build the pair instead of the policy."""
+    """Return overrides of the policy's configuration, with which vLLM builds the pair instead of the policy."""
     return {
         "architectures": [ARCHITECTURE],
         "oversharp_policy_architecture": policy_architecture,
@@ -37,10 +37,10 @@ def pair_overrides(*, policy_architecture: str, memory_path: str) -> dict[str, A
 
 
 class PairForCausalLM(nn.Module):
-    """Model with logits f_θ − μ f_φ, from a policy and a memory network that process the same tokens in each step.
+    """Model with logits f_θ − μ f_φ of a policy and a memory network, which process the same tokens in each step.
 
-    They share block tables and scheduler, and have separate KV caches. ``mu`` may be set at any time, because keys and
-    values do not depend on it. ``policy_logits_RV`` are f_θ of the last computed rows.
+    The networks share block tables and scheduler, and have separate KV caches. ``mu`` can be changed at any time,
+    because keys and values do not depend on it. ``policy_logits_RV`` are the logits f_θ of the last pass.
     """
 
     policy: Any
@@ -58,7 +58,7 @@ class PairForCausalLM(nn.Module):
         memory_config = AutoConfig.from_pretrained(memory_path)
         self.mu = 0.0
         self.policy_logits_RV: Float[Tensor, "row vocabulary"] | None = None
-        # vLLM caches compiled code by tag: with the same tag, the second network would run the code of the first
+        # vLLM caches compiled code by tag; with the same tag, the second network would run the code of the first
         with set_model_tag("policy"):
             self.policy = init_vllm_registered_model(
                 vllm_config=vllm_config,
@@ -74,7 +74,7 @@ class PairForCausalLM(nn.Module):
                 prefix=maybe_prefix(prefix, "memory"),
             )
         self._policy_width = policy_config.get_text_config().hidden_size
-        # vLLM's loader reads these files after the policy's
+        # vLLM loads these files after the files of the policy
         self.secondary_weights = [DefaultModelLoader.Source(model_or_path=memory_path, revision=None, prefix="memory.")]
 
     def embed_input_ids(self, input_ids: Int[Tensor, " token"]) -> Float[Tensor, "token hidden"]:
@@ -97,12 +97,12 @@ class PairForCausalLM(nn.Module):
         policy_RV = self.policy.compute_logits(hidden_states[..., :width].contiguous()).float()
         self.policy_logits_RV = policy_RV
         if self.mu == 0:
-            return policy_RV.clone()  # the sampler divides in place
+            return policy_RV.clone()  # a copy, because vLLM's sampler divides logits in place
         memory_RV = self.memory.compute_logits(hidden_states[..., width:].contiguous()).float()
         return torch.sub(policy_RV, memory_RV, alpha=self.mu)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Load weights. Names without the prefix ``policy.`` or ``memory.`` are those of the policy's files."""
+        """Load weights. Names without the prefix ``policy.`` or ``memory.`` are weights of the policy."""
         from vllm.model_executor.models.utils import AutoWeightsLoader
 
         loaded: set[str] = AutoWeightsLoader(self).load_weights(_prefix_names(weights))
@@ -115,12 +115,12 @@ def _prefix_names(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, 
 
 
 class LogpColumns:
-    """Replacement of vLLM's ``Sampler.gather_logprobs`` that returns three columns per sampled token, in nats.
+    """Replacement for vLLM's ``Sampler.gather_logprobs`` that returns three numbers per sampled token, in nats.
 
-    The columns are its log-probability under the sampling distribution, its log-probability under the policy, and the
-    negative entropy of the policy, the latter two at temperature 1 over the full vocabulary. vLLM would return
-    log-probabilities of the likeliest tokens in the last two. It replaces a method of the V1 model runner, so callers
-    must verify the values. ``temperature`` is that of all running requests; 0 is greedy decoding.
+    The columns are the token's log-probability under the sampling distribution, its log-probability under the policy,
+    and the negative entropy of the policy. The last two are at temperature 1 over the full vocabulary. (vLLM itself
+    returns log-probabilities of the likeliest tokens there.) This replaces an internal method of vLLM's V1 sampler, so
+    callers must verify the values. ``temperature`` is that of all running requests; 0 is greedy decoding.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -130,7 +130,7 @@ class LogpColumns:
     def __call__(
         self, logprobs: Float[Tensor, "row vocabulary"], num_logprobs: int, token_ids: Int[Tensor, " row"]
     ) -> Any:
-        """Return the columns; ``logprobs`` are at temperature 1."""
+        """Return the columns. ``logprobs`` must be at temperature 1."""
         from vllm.v1.outputs import LogprobsTensors
 
         token_R1 = token_ids[:, None]

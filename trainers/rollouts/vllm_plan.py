@@ -18,10 +18,10 @@ from oversharp.trainers.model.policy import count_plain_weights
 if TYPE_CHECKING:
     from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
-#: Maximum share of the free GPU memory for the KV cache; training needs the rest.
+#: Maximum share of the free GPU memory for the KV cache. Training needs the rest.
 _CACHE_SHARE = 0.5
-#: Memory of vLLM on a CPU, measured with 40 million weights: packed weights, the heap space of the unpacked ones, and
-#: code.
+#: Memory of vLLM on a CPU, measured with a model of 40 million weights: two copies of the weights (packed weights, and
+#: heap space of the unpacked weights), and code.
 _CPU_COPIES = 2
 _CPU_CODE_BYTES = 256 << 20
 
@@ -35,9 +35,9 @@ def engine_plan(
     rows: int,
     dtype: Dtype,
 ) -> EnginePlan:
-    """Return the engine's settings, with a KV cache for all rows at maximum length.
+    """Return the settings of the engine, with a KV cache for all rows at maximum length.
 
-    The cache is limited to half of the free GPU memory, or to 2 GiB on a CPU. ``memory_network``: None if unused.
+    The cache has at most half of the free GPU memory, or 2 GiB on a CPU. ``memory_network`` is None if there is none.
     """
     per_network = [
         token_bytes(loaded.model.config, dtype)
@@ -58,7 +58,7 @@ def engine_plan(
         max_lora_rank=0,
         eager=not on_gpu,
         threads=None,
-        # pages of two networks are padded to the larger one
+        # vLLM pads the pages of both networks to the larger size
         token_bytes=None if None in per_network else sum(filter(None, per_network)) * len(per_network),
         settings=EngineSettings(cpu_cache_gib=max(1, room)),
     )

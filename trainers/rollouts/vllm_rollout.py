@@ -1,6 +1,6 @@
-"""Sample rollouts with vLLM in the trainer's process, whose weights are overwritten in place after every update.
+"""Sample rollouts with vLLM in the trainer's process. Its weights are overwritten in place after every update.
 
-Weights are verified before the first rollout and after each sync (``vllm_fingerprint``).
+The weights are verified before the first rollout and after each sync (see ``vllm_fingerprint``).
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from oversharp.trainers.rollouts.vllm_plan import engine_plan
 if TYPE_CHECKING:
     from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 
-#: vLLM replaces lower temperatures by this one.
+#: Minimum temperature of vLLM. It replaces lower temperatures by this value.
 LEAST_TEMPERATURE = 0.01
-#: Share of the GPU's memory that must be free when vLLM starts. With an explicit cache size it has no other effect, and
-#: the run's memory plan checks free memory.
+#: Value of vLLM's ``gpu_memory_utilization``: the share of the GPU's memory that must be free when vLLM starts. It is
+#: small, because the run's memory plan checks the free memory. It has no other effect if the cache size is given.
 _LEAST_SHARE = 0.01
 
 
 class VllmRolloutEngine:
-    """A vLLM engine on the trainer's device with the policy and, for DLC, the memory network.
+    """Rollout engine with vLLM on the trainer's device, for the policy and, with DLC, the memory network.
 
     Args:
-        start: Checkpoint of the policy's architecture to build the engine from; its weights are overwritten at once.
-        max_model_len: Maximum length of prompt and response together.
-        rows: Number of responses sampled at a time.
-        dtype: Precision of the engine's weights and products, on CPU and GPU.
-        cache_bytes: Maximum size of the KV cache; default: see ``engine_plan``.
+        start: Checkpoint with the policy's architecture to start vLLM from. Its weights are overwritten at once.
+        max_model_len: Maximum total length of prompt and response, in tokens.
+        rows: Number of responses to sample at a time.
+        dtype: Precision of the engine's weights and matrix products, on CPU and GPU.
+        cache_bytes: Maximum size of the KV cache. Default: see ``engine_plan``.
 
     Raises:
         TrainingError: vLLM does not run here, or its log-probabilities differ from the networks'.
@@ -102,7 +102,7 @@ class VllmRolloutEngine:
         require_temperature(temperature)
         self._prepare(prompts)
         generator = torch.Generator().manual_seed(seed)
-        # response i of a request uses its seed + i; distant seeds prevent two prompts from sharing noise
+        # response i of a request uses seed + i, so the seeds of two prompts must be far apart
         seeds = torch.randint(1 << 62, (len(prompts),), generator=generator).tolist()
         mu = 0.0 if self._memory_network is None else self._memory_network.mu
         rows = self._generate(prompts, seeds, n=group_size, max_tokens=max_tokens, temperature=temperature, mu=mu)
@@ -117,9 +117,9 @@ class VllmRolloutEngine:
         return self._batch(prompts, rows, group_size=1, max_tokens=max_tokens)
 
     def sync(self) -> dict[str, float]:
-        """Overwrite the engine's weights with the networks' and verify its log-probabilities.
+        """Overwrite the engine's weights with the networks', and verify its log-probabilities.
 
-        Metrics: ``engine_sync_s``, and ``probe_logp_gap``, the largest difference on the probed tokens in nats.
+        The metrics are ``engine_sync_s``, and ``probe_logp_gap``, the largest difference on the probed tokens in nats.
         """
         started = time.perf_counter()
         self._wake()
@@ -149,14 +149,17 @@ class VllmRolloutEngine:
             raise TrainingError("vLLM did not reset its prefix cache after the weight sync; use --engine own")
 
     def _prepare(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Wake the engine, and verify it on the first prompts."""
+        """Wake the engine. Before the first rollout, also verify it on these prompts."""
         self._wake()
         if not self._probe:
             self._probe = choose_prompts(prompts, max_model_len=self._plan.max_model_len)
             self._verify()
 
     def _verify(self) -> float:
-        """Return the largest gap in nats. Raise ``TrainingError`` if the engine's values differ from the networks'."""
+        """Compare the engine's log-probabilities with the networks', and return the largest difference in nats.
+
+        Raises ``TrainingError`` if they differ by more than rounding, or if the engine's weights did not change.
+        """
         memory_network, mu = (
             (None, 0.0) if self._memory_network is None else (self._memory_network.loaded, self._memory_network.mu)
         )
@@ -171,7 +174,7 @@ class VllmRolloutEngine:
         )
         tolerance, gap_nats = LOGP_TOLERANCE_NATS[self._plan.dtype], now.gap_nats
         if gap_nats > tolerance and self._plan.dtype != "float32":
-            # rounding alone can change log-probabilities by nats, so compare with rounded weights
+            # rounding alone can change log-probabilities by several nats, so compare with rounded weights
             with self._round_networks(memory_network):
                 gap_nats = replace(now, own_N3=self._network_columns(memory_network, mu, responses)).gap_nats
         if gap_nats > tolerance:
@@ -182,10 +185,10 @@ class VllmRolloutEngine:
         before = self._fingerprint
         if before is not None and now.is_stale_after(before, hidden_nats=HIDDEN_NATS[self._plan.dtype]):
             raise TrainingError(
-                "vLLM's answers are bit-identical to those before the last update: its weights did not change; "
-                "use --engine own"
+                "vLLM's log-probabilities are bit-identical to those before the last update: its weights did not "
+                "change; use --engine own"
             )
-        # changes below the rounding error add up, so compare with the last time the engine's answers changed
+        # keep the values from the last time that the engine's values changed, because small changes add up
         if before is None or not now.is_repeated(before):
             self._fingerprint = now
         return now.gap_nats
@@ -193,13 +196,13 @@ class VllmRolloutEngine:
     def _network_columns(
         self, memory_network: LoadedModel | None, mu: float, responses: Sequence[Sequence[int]]
     ) -> Float[np.ndarray, "token column"]:
-        """Return the networks' columns for these responses to the probe."""
+        """Return the networks' log-probability columns for these responses to the probe prompts."""
         pairs = zip(self._probe, responses, strict=True)
         return np.concatenate([network_columns(self._policy, memory_network, mu, *pair) for pair in pairs])
 
     @contextmanager
     def _round_networks(self, memory_network: LoadedModel | None) -> Iterator[None]:
-        """Round the networks to the engine's precision inside the block."""
+        """Round the weights of the networks to the engine's precision inside the block."""
         with ExitStack() as stack:
             for engine in filter(None, (self._policy, memory_network)):
                 stack.enter_context(round_weights(engine.model, getattr(torch, self._plan.dtype)))
@@ -218,7 +221,10 @@ class VllmRolloutEngine:
         mu: float,
         to_the_end: bool = False,
     ) -> list[tuple[tuple[int, ...], Float[np.ndarray, "token column"]]]:
-        """Return tokens and columns of ``n`` responses per prompt. ``to_the_end``: ignore end tokens."""
+        """Return tokens and log-probability columns of ``n`` responses per prompt.
+
+        With ``to_the_end``, end tokens are ignored, so all responses have ``max_tokens`` tokens.
+        """
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind
@@ -279,7 +285,7 @@ class VllmRolloutEngine:
     # ---------------------------------------------------------------- sleep
 
     def _sleep(self) -> None:
-        """Release the GPU memory for the update; on a CPU, do nothing."""
+        """Release the engine's GPU memory for the update. On a CPU, do nothing."""
         if not self._plan.on_cpu:
             self._llm.sleep(level=1)
             self._asleep = True
@@ -308,9 +314,9 @@ def require_temperature(temperature: float) -> None:
 
 
 def require_vllm(device: torch.device, folder: Path, *, name: str) -> None:
-    """Raise ``TrainingError`` with ``name`` if vLLM cannot run the model in ``folder``.
+    """Raise ``TrainingError`` if vLLM cannot run the model in ``folder``. ``name`` is the model's in the message.
 
-    Does not import vLLM; models that vLLM itself rejects are only found when the engine starts.
+    This does not import vLLM, so a model that vLLM itself rejects is found only when the engine starts.
     """
     if device.index not in (None, 0):
         raise TrainingError(
@@ -332,10 +338,10 @@ def _pair_arguments(policy: LoadedModel, memory_network: MemoryNetwork | None) -
 
 
 def _start_engine(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: int) -> Any:
-    """Start the engine. vLLM reads these variables on import; variables that the user set are kept."""
+    """Start vLLM. Environment variables are set before, because vLLM reads them on import; existing values are kept."""
     variables = engine_environment(None, plan.settings, {}) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     for name, setting in variables.items():
-        if name.startswith("VLLM_"):  # the others are for a separate vLLM process
+        if name.startswith("VLLM_"):  # others are for vLLM in a separate process
             os.environ.setdefault(name, setting)
     arguments = plan.arguments() | pair_arguments | {"max_logprobs": EXTRA_COLUMNS, "use_tqdm_on_load": False}
     arguments |= {"kv_cache_memory_bytes": cache_bytes}
@@ -357,7 +363,7 @@ def _start_engine(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_byt
 
 @contextmanager
 def _keep_process_state() -> Iterator[None]:
-    """Restore process-wide state that vLLM changes: random states and torch's number of threads."""
+    """After the block, restore global state that vLLM changes: random states and torch's number of threads."""
     set_threads, n_threads = torch.set_num_threads, torch.get_num_threads()
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:

@@ -1,1 +1,1 @@
-"""The run directory: checkpoints, settings, metrics, model cards and trackers."""
+"""Files of a run directory: checkpoints, settings, metrics, model cards; and experiment trackers."""

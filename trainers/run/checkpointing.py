@@ -1,8 +1,8 @@
-"""Write and read checkpoints and training state, atomically: a killed run loses only the steps since the last save.
+"""Write checkpoints and training state atomically, and read them.
 
-Every file and folder is written under a temporary name, flushed to disk, and renamed. The training state is written
-last, as the commit; it refers to the weights in ``checkpoint-N/`` by step. Importing this module, and inspecting a
-directory, does not load torch.
+A killed run loses only the steps since its last save. Every file and folder is written under a temporary name, flushed to disk, and renamed. The training state is written
+last. It commits the step, whose weights are in ``checkpoint-N/``. Importing this module, and inspecting a directory,
+does not load torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESTORE = "restore it from a backup or start a new run in another --output-dir"
 
 
 class Stateful(Protocol):
-    """An optimizer or a model."""
+    """Object with a state to restore: an optimizer or a model."""
 
     def load_state_dict(self, state_dict: Any, /) -> object:
         """Load a saved state."""
@@ -46,7 +46,7 @@ def checkpoint_path(run: Path, step: int) -> Path:
 def save_checkpoint(
     run: Path, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, card: str | None = None
 ) -> None:
-    """Save weights, configurations and tokenizer in the layout of ``save_pretrained``, and ``card`` as README.md.
+    """Save weights, configurations and tokenizer as ``save_pretrained`` does, and ``card`` as README.md.
 
     Raises ``TrainingError`` if a weight is not finite or the disk is full.
     """
@@ -58,7 +58,7 @@ def save_checkpoint(
             "start a new run with a lower --learning-rate"
         )
     with atomic_folder(checkpoint_path(run, step)) as folder, quiet_transformers():
-        # adapters have no embedding: peft would look up the base's on the hub, or warn that it cannot
+        # adapters have no embedding; by default, peft would look up the base model on the hub to check that
         options = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
         cast("Any", model).save_pretrained(folder, **options)
         try:
@@ -70,10 +70,10 @@ def save_checkpoint(
 
 
 def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
-    """Commit ``step`` by writing the state besides the weights, such as optimizers, and remove older states.
+    """Commit ``step`` by writing all state except the weights, such as optimizers. Remove older states.
 
-    The last 32 bytes of the file are the BLAKE2b checksum of the preceding ones, because ``torch.load`` cannot detect a
-    flipped bit in a tensor.
+    The last 32 bytes of the file are the BLAKE2b checksum of the bytes before them, because ``torch.load`` cannot
+    detect a flipped bit in a tensor.
     """
     import torch
 
@@ -94,7 +94,7 @@ def save_state(run: Path, step: int, state: Mapping[str, object]) -> None:
 
 
 def committed_step(run: Path) -> int | None:
-    """Return the last committed step, from which the run can resume; None without one.
+    """Return the last committed step, after which the run can resume; None if no step is committed.
 
     Raises ``TrainingError`` if the step's checkpoint is missing, or the folder of states cannot be read.
     """
@@ -118,7 +118,7 @@ def committed_step(run: Path) -> int | None:
 
 
 def load_state(run: Path, step: int) -> dict[str, object]:
-    """Return the state of ``save_state`` after ``step``. Raise ``TrainingError`` for a damaged file."""
+    """Return the state that ``save_state`` wrote after ``step``. Raise ``TrainingError`` for a damaged file."""
     import torch
 
     path = run / "state" / f"step-{step}.pt"
@@ -161,7 +161,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         for entry in temporary.rglob("*"):
             _flush(entry)
         _flush(temporary)
-        remove(final)  # exists if the step is repeated after a kill
+        remove(final)  # it exists if the run was killed and repeats the step
         os.rename(temporary, final)
         _flush(final.parent)
 
@@ -196,7 +196,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a failed write into a ``TrainingError`` with ``path`` and how to continue."""
+    """Raise a ``TrainingError`` with ``path`` and a hint if a write inside the block fails."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -1,4 +1,4 @@
-"""Run directories: opening, locking, settings, metrics and rollout files of one configuration."""
+"""Run directories: open and lock one, and write its settings, metrics and rollouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.config import SftConfig, TrainConfig, settings_of, to_toml
 from oversharp.trainers.run.checkpointing import atomic_file, committed_step, disk_errors, remove_leftovers
 
-#: Settings that may differ between the parts of one run.
+#: Settings that may differ between the parts of one run. A part is from a start or resume to its end.
 _FREE = frozenset({"resume", "output_dir", "tracker", "grader_timeout", "grader_memory_gib", "grader_workers"})
 _ELSEWHERE = "choose another --output-dir"
 _PACKAGES = ("oversharp", "torch", "transformers", "tokenizers", "numpy")
@@ -30,7 +30,7 @@ def open_run(config: TrainConfig | SftConfig) -> Iterator[Path]:
     """Lock the run directory of ``config``, write its settings, and yield it.
 
     A new directory starts a new run, with or without ``resume``. Raises ``TrainingError`` if the directory is in use,
-    contains a run while ``resume`` is off, or contains a run with other settings (the message lists them).
+    if it contains a run and ``resume`` is off, or if it contains a run with other settings, which the message lists.
     """
     run = config.output_dir
     _require_apart(config)
@@ -52,19 +52,19 @@ def open_run(config: TrainConfig | SftConfig) -> Iterator[Path]:
 
 
 def find_resumable_step(config: TrainConfig | SftConfig) -> int | None:
-    """Return the last step of the run that ``config`` would continue, None for a new run. Writes nothing.
+    """Return the last committed step of the run that ``config`` would continue; None for a new run.
 
-    Raises ``TrainingError`` for a directory that ``open_run`` rejects, except for one in use.
+    Writes nothing. Raises ``TrainingError`` for a directory that ``open_run`` rejects, unless it is only in use.
     """
     run, path = config.output_dir, config.output_dir / "config.toml"
     _require_apart(config)
     _require_writable(run)
     written = _read_settings(path, _table(config)) if path.is_file() else {}
     committed = committed_step(run)
-    if not written or committed is None:  # a run that failed before its first commit is empty
+    if not written or committed is None:  # nothing is committed yet
         return committed
     differing = differing_keys(written, settings_of(config))
-    # with a constant learning rate, a longer run continues a shorter one; with a schedule it does not
+    # a run can be extended only if its learning rate is constant, because a schedule depends on max_steps
     if isinstance(config, TrainConfig) and config.schedule == "constant":
         differing = [key for key in differing if key != "max_steps"]
     if differing:
@@ -81,9 +81,10 @@ def find_resumable_step(config: TrainConfig | SftConfig) -> int | None:
 
 
 def _require_apart(config: TrainConfig | SftConfig) -> None:
-    """Raise ``TrainingError`` if the run directory overlaps the model's folder, which would mix their checkpoints.
+    """Raise ``TrainingError`` if the run directory is the model's folder or inside it.
 
-    The model may be in ``output_dir/base``, where a run without a model trains its base.
+    Their checkpoints would be mixed. The model may be in ``output_dir/base``, where a run without a model trains its
+    base.
     """
     if not isinstance(config, TrainConfig) or config.model is None or not Path(config.model).is_dir():
         return
@@ -111,7 +112,7 @@ def _require_writable(run: Path) -> None:
 def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
     committed = find_resumable_step(config)
     settings = settings_of(config)
-    # record the trained steps even if a later command asks for fewer
+    # a later command may have a smaller max_steps than the run has trained
     settings["max_steps"] = max(config.max_steps, committed or 0)
     with atomic_file(run / "config.toml") as file:
         text = to_toml({key: value for key, value in settings.items() if key != "resume"})
@@ -121,7 +122,7 @@ def _claim(run: Path, config: TrainConfig | SftConfig) -> None:
 
 
 def _table(config: TrainConfig | SftConfig) -> str:
-    """Return the command of the settings: ``oversharp COMMAND --config RUN/config.toml`` reads them."""
+    """Return the TOML table of the settings. It is the COMMAND of ``oversharp COMMAND --config RUN/config.toml``."""
     return "train" if isinstance(config, TrainConfig) else "train-base"
 
 
@@ -136,7 +137,7 @@ def _read_settings(path: Path, table: str) -> dict[str, object]:
 
 
 def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Return the sorted names of settings that differ, ignoring those that may change on resume.
+    """Return the sorted names of the settings that differ. Settings that may change on resume are ignored.
 
     >>> differing_keys({"seed": 0, "chat": False}, {"seed": 1, "chat": False, "limit": 4, "resume": True})
     ['limit', 'seed']
@@ -147,10 +148,10 @@ def differing_keys(old: Mapping[str, object], new: Mapping[str, object]) -> list
 
 @dataclass(frozen=True, kw_only=True)
 class RunPart:
-    """Environment of one part of a run, between start or resume and end: an entry of ``environment.json``.
+    """Environment of one part of a run, from a start or resume to its end. It is an entry of ``environment.json``.
 
-    ``after_step`` is the last step before it, 0 for the first. ``started`` is a UTC time (ISO 8601). ``versions`` has
-    the versions that results depend on, None for a package that is not installed.
+    ``after_step`` is the last step before the part, 0 for the first part. ``started`` is a UTC time (ISO 8601).
+    ``versions`` has the versions of software that results depend on, None for packages that are not installed.
     """
 
     after_step: int
@@ -159,7 +160,7 @@ class RunPart:
 
 
 def run_parts(run: Path) -> tuple[RunPart, ...]:
-    """Return the parts of a run in order, including parts that were killed before their first save.
+    """Return the parts of a run in order. Parts that were killed before their first save are included.
 
     Raises ``TrainingError`` for an invalid file.
     """
@@ -175,7 +176,7 @@ def run_parts(run: Path) -> tuple[RunPart, ...]:
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return the current versions that results depend on."""
+    """Return the installed versions of the software that results depend on."""
     versions_by_name: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:
         try:
@@ -194,9 +195,9 @@ def _record_part(run: Path, committed: int | None) -> None:
 
 
 class MetricsLog:
-    """Writer of ``metrics.jsonl``, one line per step. Opening it removes the lines after ``after_step``.
+    """Writer of ``metrics.jsonl``, with one line per step. Opening it removes the lines after ``after_step``.
 
-    ``history`` has the metrics of every step so far, including earlier parts of the run.
+    ``history`` has the metrics of all previous steps, including those of earlier parts of the run.
     """
 
     def __init__(self, run: Path, *, after_step: int) -> None:
@@ -207,25 +208,25 @@ class MetricsLog:
         self.history = [metrics for _, metrics in kept]
 
     def append(self, metrics: Mapping[str, float]) -> None:
-        """Write one line. Raise ``TrainingError`` on a full disk, ``ValueError`` for NaN."""
+        """Write one line. Raise ``TrainingError`` if the disk is full, and ``ValueError`` for NaN."""
         with disk_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(metrics, allow_nan=False) + "\n")
         self.history.append(dict(metrics))
 
     def flush(self) -> None:
-        """Flush the lines to disk; called before a step is committed."""
+        """Flush the lines to disk. Call it before a step is committed."""
         with disk_errors(self._path), self._path.open("a") as file:
             os.fsync(file.fileno())
 
 
 def _lines_up_to(path: Path, step: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield lines and their metrics up to ``step``.
+    """Yield the lines up to ``step``, each with its metrics.
 
-    Raises ``TrainingError`` with the line number for an invalid line: skipping it could lose metrics.
+    Raises ``TrainingError`` with the line number for an invalid line, because skipping it could lose metrics.
     """
     hint = "restore it, or move it away to continue without the metrics so far"
     try:
-        # a killed process may leave a partial last line, without a line end
+        # drop the text after the last line end: a killed process may leave a partial line
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return
@@ -247,8 +248,9 @@ def _lines_up_to(path: Path, step: int) -> Iterator[tuple[str, dict[str, float]]
 class RolloutRow:
     """Row of ``rollouts/step_XXXXXX.parquet``.
 
-    ``logp_sum`` is in nats over the ``n_tokens`` response tokens including the end token, at temperature 1. ``state``
-    comes from the verifier: a response that could not be graded has reward 0 and a state other than "ok".
+    ``logp_sum`` is the log-probability of the ``n_tokens`` response tokens, including the end token, in nats at
+    temperature 1. ``state`` is the grading state of the verifier. A response that could not be graded has reward 0 and
+    a state other than "ok".
     """
 
     step: int
@@ -266,7 +268,7 @@ class RolloutRow:
 
 
 def write_rollouts(run: Path, step: int, rows: Sequence[RolloutRow]) -> None:
-    """Write all rollouts since the previous save to one Parquet file named after the last step."""
+    """Write all rollouts since the previous save to one Parquet file, which is named after the last step."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -1,7 +1,7 @@
-"""Checksums of a run's files, so that a run never resumes from damaged or replaced weights or logs.
+"""Checksums of a run's files, so that a run never resumes from damaged or replaced files.
 
-``checksums.json`` has size and BLAKE2b checksum of every file of every committed step: the checkpoint without its
-model card, the rollouts, and the metrics so far. Loading a checkpoint cannot detect a flipped bit in a tensor.
+``checksums.json`` has the size and BLAKE2b checksum of every file of every committed step: the checkpoint without its
+model card, the rollouts, and the metrics up to this step. Loading a checkpoint cannot detect a flipped bit in a tensor.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ METRICS = "metrics.jsonl"
 _DIGEST_BYTES, _READ_BYTES = 16, 1 << 20
 _CARD = "README.md"
 
-#: Files of a step: path relative to the run → (size in bytes, checksum).
+#: Files of a step: path relative to the run directory → (size in bytes, checksum).
 Files = Mapping[str, tuple[int, str]]
 
 
 def commit(run: Path, step: int, state: Mapping[str, object]) -> None:
-    """Commit ``step`` after its files are written: write the checksums, then the state, which is the commit."""
+    """Commit ``step`` after its files are written: write the checksums, then the state, which commits the step."""
     steps = {earlier: files for earlier, files in _read_checksums(run).items() if earlier < step}
     steps[step] = {path.relative_to(run).as_posix(): _checksum_file(path, None) for path in _files_of(run, step)}
     with atomic_file(run / NAME) as file:
@@ -36,9 +36,9 @@ def commit(run: Path, step: int, state: Mapping[str, object]) -> None:
 
 
 def find_resume_step(run: Path, max_steps: int, progress: ProgressSink) -> int | None:
-    """Return the last committed step of ``run``, None without one, after checking its files.
+    """Check the files of a run and return its last committed step; None if no step is committed.
 
-    Notes missing files, and that a run of ``max_steps`` is finished. Raises ``TrainingError``; see ``require_intact``.
+    Prints notes on missing files, and on a run that is finished. Raises ``TrainingError``; see ``require_intact``.
     """
     done = committed_step(run)
     if done is not None:
@@ -50,10 +50,10 @@ def find_resume_step(run: Path, max_steps: int, progress: ProgressSink) -> int |
 
 
 def require_intact(run: Path, done: int, *, finished: bool = False) -> tuple[str, ...]:
-    """Raise ``TrainingError`` if a file of ``run`` differs from what was written up to the commit of step ``done``.
+    """Raise ``TrainingError`` if a file of ``run`` differs from the file at the commit of step ``done``.
 
-    Deleted intermediate checkpoints and log files are not needed: return a line for each. ``finished``: nothing was
-    written since the commit. Without ``checksums.json``, nothing is checked.
+    Intermediate checkpoints and log files may be missing. Returns a line on each missing one. ``finished`` is whether
+    nothing was written after the commit. Without ``checksums.json``, nothing is checked.
     """
     missing: list[str] = []
     for step, files in _read_checksums(run).items():
@@ -69,7 +69,7 @@ def require_intact(run: Path, done: int, *, finished: bool = False) -> tuple[str
 
 
 def _deleted_optional(run: Path, path: Path, step: int, done: int) -> Path | None:
-    """Return the deleted folder or file of ``path`` if the run can continue without it, else None."""
+    """Return the folder or file of ``path`` if it was deleted and the run can continue without it, else None."""
     folder = checkpoint_path(run, step)
     if path.is_relative_to(folder):
         return None if folder.is_dir() or step in (0, done) else folder
@@ -84,7 +84,7 @@ def _files_of(run: Path, step: int) -> Iterator[Path]:
 
 
 def _checksum_file(path: Path, n_bytes: int | None) -> tuple[int, str]:
-    """Return size and checksum of a file, or of its first ``n_bytes``. Raise ``TrainingError`` if unreadable."""
+    """Return size and checksum of a file, or of its first ``n_bytes``. Raise ``TrainingError`` if reading fails."""
     digest, left, n_read = blake2b(digest_size=_DIGEST_BYTES), n_bytes, 0
     try:
         with path.open("rb") as file:

@@ -1,6 +1,6 @@
 """The model card of a checkpoint: base model, objective, settings, metrics, and the command that audits the run.
 
-Markdown with YAML front matter for the Hugging Face Hub. It has no times, so that equal runs have equal cards.
+It is Markdown with YAML front matter for the Hugging Face Hub. It contains no times, so equal runs have equal cards.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from oversharp.trainers.run.directory import RunPart
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-#: Settings that are no property of the model.
+#: Settings that the card omits, because the model does not depend on them.
 _NOT_SETTINGS = frozenset({"resume", "output_dir", "tracker", "device", "threads"})
-#: (Suffix of a metric's name, unit); the first match applies.
+#: (Suffix of a metric's name, unit). The first match applies.
 _UNITS = (
     ("_nats", "nats per token"),
     ("logp_gap_mean", "nats per token"),
@@ -38,12 +38,12 @@ _UNITS = (
     ("_warnings", "count"),
     ("reward_mean", "reward"),
 )
-#: Suffixes of the names of times.
+#: Suffixes of the names of metrics that are times or rates. The card omits these.
 _TIMES = ("_s", "_per_s")
 
 
 def audit_command(config: TrainConfig) -> str:
-    """Return the command that audits the run with the prompt format of the training, on problems outside of it.
+    """Return the command that audits the run, with its prompt format, on problems outside the training set.
 
     >>> audit_command(TrainConfig(output_dir=Path("runs/iac"), prompt_template="Q: {prompt}"))
     "oversharp audit runs/iac --task countdown --prompt-template 'Q: {prompt}'"
@@ -71,8 +71,8 @@ def model_card(
 ) -> str:
     """Return the README.md of the checkpoint after ``step``.
 
-    ``metrics`` are those of ``step`` by their names in ``metrics.jsonl``, empty at step 0. ``parts`` are those of the
-    run so far, in order.
+    ``metrics`` are the metrics of ``step`` by their names in ``metrics.jsonl``, empty at step 0. ``parts`` are the
+    parts of the run up to now, in order.
     """
     name = config.output_dir.name
     task = config.task or (TASK if config.problems is None else config.problems.name)
@@ -119,7 +119,7 @@ An audit compares the model with its base, on problems outside the training set:
 
 
 def unit_of(metric: str) -> str:
-    """Return the unit of a metric, inferred from its name; empty if unknown.
+    """Return the unit of a metric, which its name implies; "" if unknown.
 
     >>> unit_of("token_entropy_nats"), unit_of("truncation_rate"), unit_of("grad_norm")
     ('nats per token', 'share of responses', '')
@@ -128,7 +128,7 @@ def unit_of(metric: str) -> str:
 
 
 def _front_matter(config: TrainConfig) -> str:
-    """Return the front matter. JSON strings are valid YAML."""
+    """Return the YAML front matter. Strings are in JSON, which is valid YAML."""
     names = [term.name for term in terms(config.algorithm)]
     tags = ["oversharp", "reinforcement-learning", "rlvr", *names, *(["lora"] if config.lora_rank else [])]
     on_hub = config.model is not None and _HUB_NAME.fullmatch(config.model) and not Path(config.model).exists()
@@ -144,10 +144,10 @@ def _front_matter(config: TrainConfig) -> str:
 
 
 def _versions_by_step(parts: Sequence[RunPart], step: int) -> dict[int, Mapping[str, str | None]]:
-    """Return the versions used for the checkpoint after ``step``, keyed by the first step that used them.
+    """Return first step → versions of the software that trained the checkpoint from this step on.
 
-    If two parts start after the same step, the first one saved nothing and is ignored. Parts with unchanged versions
-    are merged, so that an interrupted run has the card of an uninterrupted one.
+    If two parts of the run start after the same step, the first part saved nothing and is ignored. Parts with equal
+    versions are merged, so that an interrupted run has the same card as an uninterrupted run.
     """
     by_first_step = {part.after_step + 1: part.versions for part in parts if part.after_step < max(step, 1)}
     changes: dict[int, Mapping[str, str | None]] = {}

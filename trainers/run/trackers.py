@@ -1,8 +1,9 @@
 """Send metrics to an experiment tracker during training: TensorBoard, Weights & Biases or trackio.
 
-``metrics.jsonl`` is always written and is authoritative. A tracker's package is only imported if it is used. The run's
-id is in ``tracker.json``, so that a resumed run continues its charts. Steps repeated after a kill (equal on CPU)
-replace the first ones in TensorBoard, are ignored by Weights & Biases, and appear twice in trackio.
+``metrics.jsonl`` is always written and is the reference. A tracker's package is imported only if it is used. The run's
+id is in ``tracker.json``, so that a resumed run continues its charts. A killed run repeats the steps since its last
+save, with equal metrics on a CPU. TensorBoard replaces the first points of these steps, Weights & Biases ignores the
+second, and trackio shows both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.trainers.run.checkpointing import atomic_file
 
 TrackerName = Literal["tensorboard", "wandb", "trackio"]
-#: Project name in trackers that have projects.
+#: Name of the project, in trackers that have projects.
 PROJECT = "oversharp"
 
 Settings = Mapping[str, str | int | float | bool]
@@ -30,7 +31,7 @@ Close = Callable[[], None]
 
 
 def require_tracker(name: TrackerName | None) -> None:
-    """Raise ``ConfigError`` if the tracker's package is not installed, without importing it."""
+    """Raise ``ConfigError`` if the tracker's package is not installed. The package is not imported."""
     if name is not None and find_spec(name) is None:
         raise ConfigError(
             f"--tracker {name}: the package {name} is not installed; pip install {name}, or omit --tracker: "
@@ -40,10 +41,10 @@ def require_tracker(name: TrackerName | None) -> None:
 
 @contextmanager
 def open_tracker(name: TrackerName | None, run: Path, *, after_step: int, settings: Settings) -> Iterator[Log]:
-    """Yield a function that sends the metrics of one step, of a run that continues after ``after_step``.
+    """Yield a function that sends the metrics of one step to the tracker.
 
-    Steps must ascend. For None, the function does nothing. Raises ``ConfigError`` if the tracker's package is missing
-    or it does not start.
+    The run continues after ``after_step``, and steps must ascend. If ``name`` is None, the function does nothing.
+    Raises ``ConfigError`` if the tracker's package is missing or the tracker does not start.
     """
     require_tracker(name)
     match name:
@@ -62,7 +63,7 @@ def open_tracker(name: TrackerName | None, run: Path, *, after_step: int, settin
 
 
 def _open_tensorboard(run: Path, after_step: int) -> tuple[Log, Close]:
-    """Open event files in RUN/tensorboard, for ``tensorboard --logdir RUN``."""
+    """Open event files in RUN/tensorboard. Show them with ``tensorboard --logdir RUN``."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(run / "tensorboard"), purge_step=after_step + 1)  # hides repeated steps
@@ -75,7 +76,7 @@ def _open_tensorboard(run: Path, after_step: int) -> tuple[Log, Close]:
 
 
 def _open_wandb(run: Path, settings: Settings) -> tuple[Log, Close]:
-    """Open a run in the project ``oversharp``; WANDB_MODE=offline stores it in RUN/wandb."""
+    """Open a run in the project ``oversharp``. With WANDB_MODE=offline, it is stored in RUN/wandb."""
     import wandb
 
     run_id = _run_id(run)
@@ -88,7 +89,7 @@ def _open_wandb(run: Path, settings: Settings) -> tuple[Log, Close]:
                 resume="allow",
                 dir=run,
                 config=dict(settings),
-                # resume and max_steps may differ in a resumed run
+                # the settings resume and max_steps may change in a resumed run
                 allow_val_change=True,
             )
     except wandb.errors.Error as error:
@@ -100,12 +101,12 @@ def _open_wandb(run: Path, settings: Settings) -> tuple[Log, Close]:
 
 
 def _open_trackio(run: Path, settings: Settings) -> tuple[Log, Close]:
-    """Open a local run in the project ``oversharp``, for ``trackio show --project oversharp``."""
+    """Open a local run in the project ``oversharp``. Show it with ``trackio show --project oversharp``."""
     import trackio
 
-    # trackio identifies a run by its name only
+    # trackio identifies a run only by its name, so the name contains the id
     name = f"{run.name}-{_run_id(run)}"
-    with redirect_stdout(sys.stderr):  # it prints to stdout, which is for the command's result
+    with redirect_stdout(sys.stderr):  # trackio prints to stdout, which is for results
         tracked: Any = trackio.init(
             project=PROJECT,
             name=name,
@@ -118,13 +119,13 @@ def _open_trackio(run: Path, settings: Settings) -> tuple[Log, Close]:
 
     def close() -> None:
         with redirect_stdout(sys.stderr):
-            trackio.finish()  # after the run's finish(), trackio would finish it again at exit
+            trackio.finish()  # not tracked.finish(), after which trackio would finish the run again at exit
 
     return (lambda step, metrics: tracked.log(dict(metrics), step=step)), close
 
 
 def _run_id(run: Path) -> str:
-    """Return the id of this run directory, which is created once; a deleted and restarted run gets another id."""
+    """Return the id of this run directory, which is created once. A run that is deleted and restarted has a new id."""
     path = run / "tracker.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
