@@ -55,8 +55,8 @@ class TrainConfig(GraderConfig):
     output_dir
         Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, environment.json, state/.
     algorithm
-        Objective as an expression of parts: grpo, iac:alpha=0.5, rloo+iac+token_mean, dapo, dlc:mu=0.5. Unspecified
-        parts are those of GRPO. `oversharp train --list` shows all parts with their settings and sources.
+        Objective as an expression of parts: grpo, iac:alpha=0.5, rloo+iac+token_mean, dapo, dlc:mu=0.5. The default
+        parts are those of GRPO. `oversharp train --list` prints all parts with their settings and sources.
     problems
         JSONL or Parquet file with the fields prompt and answer, and optionally id, modes, verifier.
     task

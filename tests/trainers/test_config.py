@@ -28,7 +28,7 @@ from oversharp.trainers.config import SftConfig, TrainConfig, settings_of, to_to
         ({"lora_rank": -1}, "--lora-rank -1"),
         ({"lora_alpha": 8.0}, "--lora-alpha needs --lora-rank"),
         ({"updates_per_batch": 5}, "--updates-per-batch 5: does not divide --batch-prompts 32"),
-        ({"algorithm": "iac:alpha"}, "'alpha' is not one setting of iac"),
+        ({"algorithm": "iac:alpha"}, "settings of iac: 'alpha' is not NAME=VALUE, or repeated"),
         ({"algorithm": "iacc"}, "unknown objective 'iacc'; did you mean iac"),
         ({"algorithm": "ppo-like"}, "unknown objective 'ppo-like'; choose from"),
         ({"algorithm": "sft"}, "not an RL objective"),

@@ -1,9 +1,10 @@
 """Parse objectives from expressions such as ``iac:alpha=0.5`` or ``rloo+negative_only+kl:kind=k3,beta=0.01``.
 
-Each file in a subfolder is one part of an objective or a preset, named after the file. To add one, write a file
-``NAME.py`` that defines ``PART`` (a subclass of a kind in ``contract``) or ``PRESET``. An expression joins names with
-``+``; settings follow a name after ``:``. Unspecified parts are those of GRPO: estimator, surrogate and aggregation. A
-part without effect next to the others is an error. Listing names imports no parts.
+Each file in a subfolder is one part of an objective, or a preset. The name of the file is the name of the part. To add
+one, write a file ``NAME.py`` that defines ``PART`` (a subclass of a kind in ``contract``) or ``PRESET``. An expression
+joins names with ``+``. Settings follow a name after ``:``. Estimator, surrogate and aggregation are those of GRPO
+unless the expression has others. A part that has no effect together with the others is an error. The parts are not
+imported to list their names.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from oversharp.diagnostics.records.errors import ConfigError
 if TYPE_CHECKING:
     from oversharp.trainers.objectives.contract import Objective, Part, Preset
 
-#: Parts that an expression gets unless it has others of their kind.
+#: Default parts. They are added to an expression unless it has other parts of their kind.
 DEFAULTS = "grpo+clip+seq_mean_token_mean"
-#: A plus sign before a digit belongs to a number such as 1e+3.
+#: Plus sign between names. A plus sign before a digit is part of a number such as 1e+3.
 _JOINT = re.compile(r"\+(?![0-9])")
 
 Setting = bool | int | float | str
@@ -49,7 +50,7 @@ def module_of(name: str) -> ModuleType:
 
 @cache
 def _paths() -> Mapping[str, str]:
-    """Return name → import path of each part and preset."""
+    """Return name → import path of every part and preset."""
     here = Path(__file__).parent
     folders = [folder.name for folder in iter_modules([str(here)]) if folder.ispkg]
     return {
@@ -61,14 +62,14 @@ def _paths() -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
-    """Name in an expression with its settings, as written."""
+    """Name in an expression, with its settings as text."""
 
     name: str
     settings: Mapping[str, str]
 
 
 def terms(expression: str) -> list[Term]:
-    """Split an expression into terms, without torch. Raise ``ConfigError`` if it is invalid.
+    """Split an expression into terms, without loading torch. Raise ``ConfigError`` if it is invalid.
 
     >>> terms("rloo+iac:alpha=0.5,scale_matched=true")
     [Term(name='rloo', settings={}), Term(name='iac', settings={'alpha': '0.5', 'scale_matched': 'true'})]
@@ -82,8 +83,8 @@ def terms(expression: str) -> list[Term]:
             key, equals, value = (piece.strip() for piece in setting.partition("="))
             if not (key and equals and value) or key in settings:
                 raise ConfigError(
-                    f"algorithm {expression!r}: {setting.strip()!r} is not one setting of {name}; "
-                    "write NAME:setting=value,setting=value"
+                    f"algorithm {expression!r}: settings of {name}: {setting.strip()!r} is not NAME=VALUE, or "
+                    f"repeated; write {name}:setting=value,setting=value"
                 )
             settings[key] = value
         parsed.append(Term(name=name.strip(), settings=settings))
@@ -91,10 +92,10 @@ def terms(expression: str) -> list[Term]:
 
 
 def parse(expression: str) -> Objective:
-    """Return the objective of an expression; loads torch.
+    """Return the objective of an expression. Loads torch.
 
-    Raises ``ConfigError`` for unknown names and settings, values out of range, two parts of a kind that takes one, and
-    a part without effect next to the others.
+    Raises ``ConfigError`` for unknown names and settings, values out of range, two parts of a kind that permits only
+    one, and a part that has no effect together with the others.
     """
     from oversharp.trainers.objectives import composition
     from oversharp.trainers.objectives.contract import Objective
@@ -133,7 +134,7 @@ def parse(expression: str) -> Objective:
 
 
 def settings_as_written(expression: str) -> dict[str, list[str]]:
-    """Return part name → settings written in an expression; loads torch.
+    """Return name of a part → names of its settings in the expression. Loads torch.
 
     >>> settings_as_written("dapo:high=0.3+overlong:length=512")
     {'clip': ['high'], 'overlong': ['length']}
@@ -149,11 +150,11 @@ def settings_as_written(expression: str) -> dict[str, list[str]]:
     return by_part
 
 
-#: Kinds of which an objective may have several; it has at most one of each other kind.
+#: Kinds of parts of which an objective may have several. It has at most one part of each other kind.
 _MANY = frozenset({"shaping", "calibration", "penalty"})
 
 
-#: Kinds of parts, the classes of ``contract`` in lower case, in the order of a step.
+#: Kinds of parts in the order in which a step uses them. They are the class names of ``contract`` in lower case.
 KINDS = (
     "shaping",
     "estimator",
@@ -175,10 +176,10 @@ def kind_of(part: type[Part]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Row of the list of parts and presets.
+    """Part or preset in the list that ``oversharp train --list`` prints.
 
-    ``settings`` are in expression syntax with their defaults, ``...`` for required ones; for a preset, its expression.
-    ``brings`` are further parts that are added unless the expression has others of their kind.
+    ``settings`` are the settings with their defaults, as in an expression; ``...`` is a required setting. For a preset,
+    they are its expression. ``brings`` are further parts that are added unless the expression has others of their kind.
     """
 
     name: str
@@ -190,7 +191,7 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """Return all parts and presets, presets first, then in the order of a step; loads torch.
+    """Return all presets, then all parts in the order of ``KINDS``. Loads torch.
 
     >>> [entry for entry in entries() if entry.name == "iac"]
     [Entry(name='iac', kind='calibration', settings='alpha=1.0,scale_matched=false,s_plus=correct', brings='',
@@ -235,9 +236,9 @@ def _load(name: str) -> type[Part] | Preset:
 
 
 def _parts(expression: str) -> dict[str, Part]:
-    """Return name → part with presets expanded; explicit parts replace those of a preset.
+    """Return name → part, with presets expanded. Parts in the expression replace those of a preset.
 
-    Raises ``ConfigError`` for a repeated part, or two parts of a kind that takes one.
+    Raises ``ConfigError`` for a repeated part, or for two parts of a kind that permits only one.
     """
     chosen: dict[str, tuple[Part, bool]] = {}
     for term in terms(expression):
@@ -263,7 +264,7 @@ def _parts(expression: str) -> dict[str, Part]:
 
 
 def _expand_preset(name: str, preset: Preset, settings: Mapping[str, str]) -> dict[str, Part]:
-    """Return a preset's parts; each setting is passed to the one part that has it."""
+    """Return the parts of a preset. Each setting is passed to the only part that has it."""
     written = terms(preset.expression)
     taken: dict[str, dict[str, str]] = {term.name: dict(term.settings) for term in written}
     for key, value in settings.items():
@@ -305,7 +306,7 @@ def _field_types(entry: type[Part] | Preset) -> dict[str, Any]:
 
 
 def _value(name: str, key: str, text: str, kind: Any) -> Setting:
-    """Convert a setting's text to the type of its field."""
+    """Convert the text of a setting to the type of its field."""
     options = [option for option in get_args(kind) if option is not type(None)]
     if get_origin(kind) is Literal:
         if text in options:
@@ -333,7 +334,7 @@ def _same_place(part: Part, other: Part) -> bool:
 
 
 def _term_text(name: str, part: Part) -> str:
-    """Return the term of this part, with the settings that are not defaults."""
+    """Return the term of a part in an expression, with the settings that differ from the defaults."""
     settings = [
         f"{field.name}={_text(getattr(part, field.name))}"
         for field in fields(part)  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
-"""Find parts without effect next to the others of an expression, by testing them on a batch.
+"""Find parts of an expression that have no effect together with its other parts, by testing them on a batch.
 
-``iac+negative_only`` would train GRPO-N under the name of IAC: IAC raises positive advantages, and negative_only
-removes them. There is no list of such pairs. Instead, credit is computed with and without each shaping and calibration,
-and with other settings of the estimator, on varied rollouts. A part that makes no difference there, but does alone, is
-reported with the parts that cancel it. A common factor of all advantages is no difference:
-``iac:scale_matched=true+negative_only`` would only take smaller steps.
+For example, ``iac+negative_only`` would train GRPO-N, not IAC: IAC raises positive advantages, and negative_only
+removes them. There is no list of such pairs. Instead, advantages are computed for many kinds of rollouts, with and
+without each shaping and calibration, and with other settings of the estimator. If a part changes nothing together with
+the others, but does alone, it is reported with the parts that cancel it. A common factor of all advantages is not a
+change: ``iac:scale_matched=true+negative_only`` would only take smaller steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oversharp.trainers.objectives.surrogates.reinforce import Reinforce
 
 
 def find_faults(objective: Objective) -> list[str]:
-    """Return an error per part without effect; empty if every part has an effect."""
+    """Return one error message for each part without effect; empty if every part has an effect."""
     if objective.is_by_token and objective.calibrations:
         estimator = name_of(objective.estimator)
         return [
@@ -42,7 +42,7 @@ def find_faults(objective: Objective) -> list[str]:
 
 
 def find_cautions(objective: Objective) -> list[str]:
-    """Return warnings for a run: those of its parts, and parts without effect if rewards are only 0 and 1."""
+    """Return warnings for a run: those of its parts, and on parts that have no effect if rewards are only 0 and 1."""
     binary = _find_faults(objective, rollouts_of_every_kind(partial_rewards=False))
     return [
         *(part.caution for part in objective.parts if part.caution),
@@ -52,7 +52,10 @@ def find_cautions(objective: Objective) -> list[str]:
 
 
 def find_idle_parts(objective: Objective) -> list[Part]:
-    """Return parts that their own settings turn off, such as ``iac:alpha=0``: the end of a sweep, or a mistake."""
+    """Return parts that their own settings turn off, such as ``iac:alpha=0``.
+
+    They may be one end of a sweep, or a mistake.
+    """
     rewards = rollouts_of_every_kind(partial_rewards=True)
     credited = (*objective.shapings, *objective.calibrations)
     alone = [
@@ -71,7 +74,7 @@ def find_idle_parts(objective: Objective) -> list[Part]:
 
 
 def _is_charged(penalty: Penalty) -> bool:
-    """Return whether the penalty is nonzero on random tokens, far from the reference."""
+    """Return whether the penalty is nonzero on random tokens of a policy far from the reference."""
     draw = torch.Generator().manual_seed(0)
     logp_BT, reference_BT, entropy_BT = torch.rand(3, 8, 6, generator=draw).double()
     tokens = TokenLogps(
@@ -85,10 +88,10 @@ def _is_charged(penalty: Penalty) -> bool:
 
 
 def off_policy_part(objective: Objective) -> str | None:
-    """Return the name of a surrogate that equals the plain policy gradient while all ratios are 1, else None.
+    """Return the name of the surrogate if it equals REINFORCE while all ratios are 1, else None.
 
-    Tested on random tokens: its gradient equals that of ``reinforce`` where every ratio is 1, and differs elsewhere.
-    GRPO's default clip is excluded, because it is present unless the expression has another surrogate.
+    This is tested on random tokens: its gradient must equal that of ``reinforce`` if every ratio is 1, and differ
+    otherwise. GRPO's default clip is excluded, because every expression without another surrogate has it.
     """
     if objective.surrogate == Clip():
         return None
@@ -102,7 +105,7 @@ def off_policy_part(objective: Objective) -> str | None:
 
 
 def _gradient(surrogate: Surrogate, logp_BT: torch.Tensor, old_logp_BT: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of the summed token losses with respect to log-probabilities."""
+    """Return the gradient of the sum of token losses with respect to the log-probabilities."""
     logp_BT = logp_BT.clone().requires_grad_()
     mask_BT = torch.ones_like(logp_BT, dtype=torch.bool)
     advantage_B = torch.linspace(-1, 1, len(logp_BT), dtype=logp_BT.dtype)
@@ -112,7 +115,7 @@ def _gradient(surrogate: Surrogate, logp_BT: torch.Tensor, old_logp_BT: torch.Te
 
 
 def rollouts_of_every_kind(*, partial_rewards: bool) -> GroupedRewards:
-    """Return groups from all wrong to all correct, with lengths from 1 to a million tokens.
+    """Return rewards of many kinds of groups: from all wrong to all correct, with 1 to a million tokens.
 
     >>> rewards = rollouts_of_every_kind(partial_rewards=False)
     >>> bool((rewards.reward_PG == rewards.correct_PG).all()), rewards.correct_PG.sum(dim=1)[[0, -1]].tolist()
@@ -156,19 +159,22 @@ def _has_effect(part: Part, objective: Objective, rewards: GroupedRewards) -> bo
     others = _with_other_settings(objective.estimator)
     is_brought = any(name_of(part) in other.brings.split("+") for other in objective.calibrations)
     if not others or (is_brought and part == type(part)()):
-        return True  # no setting, or the default of a part that another part brings
+        return True  # the part has no settings, or another part brings it
     return any(not _is_proportional(credit, replace(objective, estimator=other).credit(rewards)) for other in others)
 
 
 def _with_other_settings(estimator: Estimator) -> list[Estimator]:
-    """Return the estimator with each numeric setting changed in turn; other settings always have an effect."""
+    """Return copies of the estimator, each with another value of one numeric setting.
+
+    Settings of other types always have an effect.
+    """
     settings = {field.name: getattr(estimator, field.name) for field in fields(estimator)}  # type: ignore[arg-type]
     numbers = {name: value for name, value in settings.items() if isinstance(value, float)}
     return [type(estimator)(**{**settings, name: 2 * value + 1}) for name, value in numbers.items()]
 
 
 def remove_parts(objective: Objective, parts: Sequence[Part]) -> Objective:
-    """Return the objective without these parts, with GRPO's estimator in place of a removed one."""
+    """Return the objective without these parts. GRPO's estimator replaces a removed estimator."""
     return replace(
         objective,
         shapings=tuple(shaping for shaping in objective.shapings if shaping not in parts),

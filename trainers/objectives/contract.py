@@ -1,10 +1,10 @@
 """Base classes of the parts of an objective: ten kinds, each a frozen dataclass of settings with at most one method.
 
-The order of a step: *shapings* change rewards, an *estimator* turns them into advantages, *calibrations* change these
-or remove samples, the *surrogate* computes a loss per token, *penalties* add to it, and the *aggregation* weights the
-tokens into one number. In addition, *correction* gives importance weights to rollouts of another distribution,
-*rehearsal* adds samples of the reference, *decoding* changes how rollouts are sampled, and *resampling* changes which
-prompts are used.
+In a step, *shapings* change rewards, an *estimator* turns them into advantages, *calibrations* change advantages or
+remove samples, the *surrogate* computes a loss per token, *penalties* add to this loss, and the *aggregation* combines
+the losses of all tokens into one number. In addition, a *correction* gives importance weights to rollouts of another
+distribution, a *rehearsal* adds samples of the reference, a *decoding* changes how rollouts are sampled, and a
+*resampling* changes which prompts are used.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-#: Inputs that a part needs in addition to rewards: log-probabilities of the rollouts under the reference policy,
-#: correctness of the greedy response of each prompt, or entropies of the trained policy.
+#: Inputs that a part may need in addition to rewards: log-probabilities of the rollouts under the reference policy,
+#: correctness of the greedy response to each prompt, or entropies of the trained policy.
 Need = Literal["reference_logp", "greedy", "entropy"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedRewards:
-    """Inputs of credit assignment for the rollouts of one step, one row per prompt.
+    """Inputs from which an objective computes the advantages of the rollouts of one step, with one row per prompt.
 
-    ``correct_PG`` comes from the verifier and does not depend on shaped rewards. ``reference_logp_PG`` is
-    log π_ref(y|x), summed over the response, in nats; ``greedy_correct_P`` is whether the prompt's greedy response is
-    correct; both are None unless a part needs them. ``reference_gap_BT`` is log π_old − log π_ref of every response
-    token (``mask_BT``), with prompt-major rows; None unless the objective ``is_by_token``.
+    ``correct_PG`` is from the verifier and does not depend on shaped rewards. ``reference_logp_PG`` is log π_ref(y|x),
+    summed over the response, in nats. ``greedy_correct_P`` is whether the greedy response to the prompt is correct.
+    Both are None unless a part needs them. ``reference_gap_BT`` is log π_old − log π_ref of every response token
+    (``mask_BT``), with one row per rollout in order of the prompts. It is None unless the objective ``is_by_token``.
     """
 
     reward_PG: Float[Tensor, "prompt group"]
@@ -45,10 +45,10 @@ class GroupedRewards:
 
 @dataclass(frozen=True, kw_only=True)
 class Credit:
-    """Advantages of the samples, and whether each counts in the divisor of the loss.
+    """Advantages of the samples, and whether the divisor of the loss counts each sample (``counted_PG``).
 
-    A sample that does not count has advantage 0. With advantages per token, ``token_advantage_BT`` has them (0 after
-    the response), and ``advantage_PG`` their means.
+    Samples that it does not count have advantage 0. If tokens have different advantages, ``token_advantage_BT`` has
+    these (0 after the response), and ``advantage_PG`` has their means.
     """
 
     advantage_PG: Float[Tensor, "prompt group"]
@@ -57,7 +57,7 @@ class Credit:
 
     @property
     def advantage_BT(self) -> Float[Tensor, "row one_or_token"]:  # noqa: N802
-        """Advantages of the tokens of each row; one column if all tokens of a row have the same."""
+        """Advantages of the tokens of each row. It has one column if all tokens of a row have the same advantage."""
         return self.advantage_PG.reshape(-1, 1) if self.token_advantage_BT is None else self.token_advantage_BT
 
     def select_prompts(self, first: int, last: int) -> Credit:
@@ -71,22 +71,22 @@ class Credit:
         )
 
     def with_advantages(self, advantage_PG: Float[Tensor, "prompt group"], *, keep_scale: bool = False) -> Credit:
-        """Replace the advantages; ``keep_scale`` rescales them to the previous mean |A| of the batch."""
+        """Replace the advantages. ``keep_scale`` rescales them to the previous mean |A| of the batch."""
         kept_PG = scale_matched(advantage_PG, self.advantage_PG) if keep_scale else advantage_PG
         return replace(self, advantage_PG=kept_PG)
 
     def remove_samples(self, out_PG: Bool[Tensor, "prompt one_or_group"]) -> Credit:
-        """Return the credit with these samples not counted and their advantages 0."""
+        """Remove these samples: they are not counted, and their advantages are 0."""
         return Credit(advantage_PG=self.advantage_PG.masked_fill(out_PG, 0.0), counted_PG=self.counted_PG & ~out_PG)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLogps:
-    """Log-probabilities of response tokens in nats, at the sampling temperature; ``mask_BT`` covers the response.
+    """Log-probabilities of response tokens, in nats at the sampling temperature. ``mask_BT`` covers the response.
 
-    ``logp_BT`` and ``entropy_BT`` (full vocabulary) are those of the trained policy, with gradient; ``old_logp_BT`` is
-    that of the policy before the first update on this batch; ``reference_logp_BT`` is that of the reference policy.
-    Entropies and reference values are None unless a part needs them.
+    ``logp_BT`` and ``entropy_BT`` (over the full vocabulary) are those of the trained policy and have gradients.
+    ``old_logp_BT`` is under the policy before the first update on this batch, ``reference_logp_BT`` under the reference
+    policy. Entropies and reference values are None unless a part needs them.
     """
 
     logp_BT: Float[Tensor, "row token"]
@@ -98,22 +98,22 @@ class TokenLogps:
 
 @dataclass(frozen=True, kw_only=True)
 class SurrogateLoss:
-    """Loss of every token before weighting, and the tokens whose gradient is clipped."""
+    """Loss of every token before aggregation, and whether its gradient is clipped."""
 
     loss_BT: Float[Tensor, "row token"]
     clipped_BT: Bool[Tensor, "row token"]
 
 
 class Part(ABC):
-    """Base class of parts.
+    """Base class of all parts.
 
     Attributes:
-        title: Display name.
+        title: Name to display.
         source: Paper and section.
-        needs: Additional inputs.
+        needs: Additional inputs that the part needs.
         brings: Expression of further parts that are added unless the expression has others of their kind.
-        acts_on: Object that a shaping, a calibration or an estimator's setting changes; used in error messages.
-        caution: Warning when a run with this part starts, empty for none.
+        acts_on: What a shaping, a calibration or an estimator's setting changes, for error messages.
+        caution: Warning at the start of a run with this part; "" for none.
     """
 
     title: ClassVar[str]
@@ -141,7 +141,7 @@ class Estimator(Part):
 
 
 class TokenEstimator(Estimator):
-    """Estimator of per-token advantages if ``kl``, the weight of the KL in the reward, is not 0."""
+    """Estimator with advantages per token if ``kl``, the weight of the KL in the reward, is not 0."""
 
     kl: float
 
@@ -152,40 +152,40 @@ class TokenEstimator(Estimator):
         reference_gap_BT: Float[Tensor, "row token"],
         mask_BT: Bool[Tensor, "row token"],
     ) -> Float[Tensor, "row token"]:
-        """Return one advantage per token, 0 outside ``mask_BT``; the gap is log π_old − log π_ref."""
+        """Return one advantage per token, 0 outside ``mask_BT``. The gap is log π_old − log π_ref."""
 
 
 class Calibration(Part):
-    """Changes advantages, or removes samples from the divisor."""
+    """Changes advantages, or removes samples from the loss and its divisor."""
 
     @abstractmethod
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Return the new credit."""
+        """Return the new advantages and counted samples."""
 
 
 class Surrogate(Part):
-    """Loss per token, whose gradient is the policy gradient where nothing is clipped."""
+    """Loss of each token. If nothing is clipped, its gradient is the policy gradient."""
 
     @abstractmethod
     def token_loss(self, tokens: TokenLogps, advantage_B: Float[Tensor, "row ..."]) -> SurrogateLoss:
-        """Return the loss per token, to be minimized, from an advantage per row or per token."""
+        """Return the loss of each token, which training minimizes. Advantages are per row or per token."""
 
 
 class Aggregation(Part):
-    """Weights of token losses in the total loss, computed from lengths only."""
+    """Weights of the tokens in the total loss. They depend only on the lengths of the responses."""
 
     @abstractmethod
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """Return the weights of all tokens of the batch; the loss is the sum of weight times token loss.
+        """Return the weights of all tokens of the batch. The total loss is the sum of weight times token loss.
 
-        Computed once for the whole batch, so that micro-batches do not change the loss.
+        They are computed once for the whole batch, so that the number of responses per pass does not change the loss.
         """
 
 
 class Penalty(Part):
-    """Adds a loss to every token of every counted sample, independent of its advantage."""
+    """Adds a loss to every token of every counted sample, whatever its advantage."""
 
     @abstractmethod
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:
@@ -193,13 +193,13 @@ class Penalty(Part):
 
 
 class Correction(Part):
-    """Importance weights for rollouts from another distribution than the policy's."""
+    """Importance weights for rollouts that are sampled from another distribution than the policy's."""
 
     @abstractmethod
     def importance(
         self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
     ) -> Float[Tensor, "row token"]:
-        """Return the factor of each token's loss, without gradient, from log π_old − log(behaviour)."""
+        """Return the factor of each token's loss, from log π_old − log(behaviour). It has no gradient."""
 
 
 class Rehearsal(Part):
@@ -210,7 +210,10 @@ class Rehearsal(Part):
 
 
 class Decoding(Part):
-    """Sampling of rollouts from softmax(f_θ − μ f_φ): policy minus memory network (``oversharp.trainers.rollouts``)."""
+    """Sampling of rollouts from softmax(f_θ − μ f_φ), with the logits of policy and memory network.
+
+    See ``oversharp.trainers.rollouts``.
+    """
 
     mu: float
     memory: str
@@ -220,14 +223,14 @@ class Decoding(Part):
 
 
 class Resampling(Part):
-    """Sampling of further prompts until enough groups have mixed rewards, at most ``max_rounds`` rounds per step."""
+    """Sampling of further prompts until enough groups have mixed rewards, in at most ``max_rounds`` rounds per step."""
 
     max_rounds: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Name for an ``expression`` of parts from a paper."""
+    """Objective of a paper, as an ``expression`` of parts."""
 
     title: str
     source: str
@@ -252,7 +255,7 @@ class Objective:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All parts in the order of a step."""
+        """All parts, in the order in which a step uses them."""
         single = (self.correction, self.rehearsal, self.decoding, self.resampling)
         return (
             *self.shapings,
@@ -274,7 +277,10 @@ class Objective:
         return isinstance(self.estimator, TokenEstimator) and self.estimator.kl > 0
 
     def credit(self, rewards: GroupedRewards) -> Credit:
-        """Shape the rewards, estimate advantages, calibrate them; per token if the gap to the reference is given."""
+        """Shape the rewards, and estimate and calibrate the advantages.
+
+        The advantages are per token if the rewards have the gap to the reference.
+        """
         for shaping in self.shapings:
             rewards = replace(rewards, reward_PG=shaping.shape(rewards))
         advantage_PG = self.estimator.advantages(rewards)
@@ -301,17 +307,17 @@ class Objective:
 
 
 def as_column(advantage_B: Float[Tensor, "row ..."]) -> Float[Tensor, "row one_or_token"]:
-    """Return row advantages as a column; token advantages unchanged."""
+    """Return advantages per row as one column. Advantages per token are returned unchanged."""
     return advantage_B[:, None] if advantage_B.ndim == 1 else advantage_B
 
 
 def name_of(part: Part) -> str:
-    """Return the name of a part in an expression: its file's name."""
+    """Return the name of a part in expressions, which is the name of its file."""
     return type(part).__module__.rpartition(".")[2]
 
 
 def check_range(least: float, below: float = math.inf, /, **settings: float | None) -> None:
-    """Raise ``ValueError`` for a setting outside [least, below); None is allowed.
+    """Raise ``ValueError`` for a setting outside [least, below). None is allowed.
 
     >>> check_range(0, beta=-1.0)
     Traceback (most recent call last):
@@ -325,7 +331,7 @@ def check_range(least: float, below: float = math.inf, /, **settings: float | No
 
 
 def scale_matched(changed: Float[Tensor, "*axes"], before: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """Rescale ``changed`` advantages to the mean absolute value of ``before``; zeros stay zeros.
+    """Rescale the advantages ``changed`` to the mean absolute value of ``before``.
 
     >>> scale_matched(torch.tensor([4.0, -2.0]), torch.tensor([2.0, -2.0]))
     tensor([ 2.6667, -1.3333])
@@ -351,10 +357,10 @@ def check_group(reward_PG: Float[Tensor, "prompt group"]) -> None:
 
 
 def is_constant(reward_PG: Float[Tensor, "prompt group"]) -> Bool[Tensor, " prompt"]:
-    """Return which groups have equal rewards, and hence no gradient.
+    """Return which groups have equal rewards, so that their advantages are 0.
 
-    Uses max == min. The standard deviation of eight equal float32 rewards of 0.1 is not zero, and dividing by it turns
-    rounding noise into an advantage (-0.83 with an eps of 1e-9).
+    The test is max == min, because rounding makes the standard deviation of eight float32 rewards of 0.1 nonzero.
+    Division by it would give an advantage of -0.83 (with an eps of 1e-9).
 
     >>> import torch
     >>> is_constant(torch.tensor([[0.1] * 8, [0.0] * 7 + [1.0]])).tolist()

@@ -1,10 +1,10 @@
-"""Find parts and settings without effect in a run of a given size, by the gradient of the loss.
+"""Find parts and settings that have no effect in a run of a given size, from the gradient of the loss.
 
-``iac`` with two rollouts per prompt equals GRPO, because (2 − 1)^alpha is 1; ``easy_filter:share=0.02`` removes no
-prompt from a batch of 32; ``overlong`` has no effect if its limit exceeds the longest response;
+For example, ``iac`` with two rollouts per prompt equals GRPO, because (2 − 1)^alpha is 1. ``easy_filter:share=0.02``
+removes no prompt from a batch of 32. ``overlong`` has no effect if its limit exceeds the maximum response length.
 ``importance:mode=exact,cap=3`` ignores the cap. There is no list of such cases. Instead, the gradient of the loss with
-respect to every token's log-probability is computed on random off-policy batches of the run's size, with and without
-the part, and with other values of every setting in the expression.
+respect to the log-probabilities of all tokens is computed on random off-policy batches of the run's size, with and
+without the part, and with other values of every setting in the expression.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from oversharp.trainers.objectives import Setting, settings_as_written
 from oversharp.trainers.objectives.composition import find_idle_parts, remove_parts
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective, Part, TokenLogps, name_of
 
-#: Number of random batches, with prompts that are never, sometimes and always solved.
+#: Number of random batches. They have prompts that are never, sometimes and always solved.
 _BATCHES = 8
 _TOKENS = 7
 
 
 def find_void_parts(objective: Objective, expression: str, *, prompts: int, group_size: int, longest: int) -> list[str]:
-    """Return one line per part or setting of an expression without effect in a run of this size.
+    """Return one error message for each part or setting that has no effect in a run of this size.
 
-    Only settings in ``expression`` are tested. Parts that their own settings turn off are not included
-    (``composition.find_cautions`` reports them).
+    Only settings in ``expression`` are tested. Parts that their own settings turn off are not reported here, but by
+    ``composition.find_cautions``.
     """
     batches = list(_batches(prompts, group_size, longest))
     own = [_gradient(objective, batch, longest) for batch in batches]
@@ -48,7 +48,7 @@ def find_void_parts(objective: Objective, expression: str, *, prompts: int, grou
             size = f"--batch-prompts {prompts}, --group-size {group_size} and responses of at most {longest} tokens"
             messages.append(f"{name_of(part)} has no effect with {size}; remove it, or change these or its settings")
     written = settings_as_written(expression)
-    of_rollouts = (objective.rehearsal, objective.decoding, objective.resampling)  # these act before the loss
+    of_rollouts = (objective.rehearsal, objective.decoding, objective.resampling)  # they do not change the loss
     for part in objective.parts:
         if part in switched_off or any(part is of_rollout for of_rollout in of_rollouts):
             continue
@@ -60,7 +60,7 @@ def find_void_parts(objective: Objective, expression: str, *, prompts: int, grou
 
 
 def uses_correctness(objective: Objective, *, prompts: int, group_size: int, longest: int) -> bool:
-    """Return whether the loss depends on which samples are correct, at fixed rewards."""
+    """Return whether the loss depends on which samples are correct, if rewards are fixed."""
     for rewards, tokens, log_ratio_BT in _batches(prompts, group_size, longest):
         other = replace(rewards, correct_PG=~rewards.correct_PG)
         first, second = (_gradient(objective, (variant, tokens, log_ratio_BT), longest) for variant in (rewards, other))
@@ -70,7 +70,10 @@ def uses_correctness(objective: Objective, *, prompts: int, group_size: int, lon
 
 
 def _batches(prompts: int, group_size: int, longest: int) -> Iterator[tuple[GroupedRewards, TokenLogps, Tensor]]:
-    """Yield rewards, tokens and log π_old − log(behaviour) of random batches; ratios cross all usual bounds."""
+    """Yield rewards, tokens and log π_old − log(behaviour) of random batches.
+
+    Some ratios are outside all usual clip bounds.
+    """
     draw = torch.Generator().manual_seed(0)
     shape = (prompts, group_size)
     for _ in range(_BATCHES):
@@ -91,7 +94,7 @@ def _batches(prompts: int, group_size: int, longest: int) -> Iterator[tuple[Grou
             reference_gap_BT=(gap_BT - 0.5) * mask_BT,
             mask_BT=mask_BT,
         )
-        # half of the rows shift all tokens equally, to vary the ratios of whole responses
+        # in half of the rows, all tokens have the same shift, so that ratios of whole responses vary too
         together_B1 = (torch.rand(len(mask_BT), 1, generator=draw) < 0.5).double()
         shift_BT = 6 * ((moved_BT[:, :1] * together_B1 + moved_BT * (1 - together_B1)) - 0.5)
         tokens = TokenLogps(
@@ -107,10 +110,10 @@ def _batches(prompts: int, group_size: int, longest: int) -> Iterator[tuple[Grou
 def _gradient(
     objective: Objective, batch: tuple[GroupedRewards, TokenLogps, Tensor], longest: int
 ) -> Float[Tensor, " all"]:
-    """Return the gradient with respect to log-probabilities and entropies as in ``trainers.update``, then the loss.
+    """Return the gradient with respect to log-probabilities and entropies as in ``trainers.update``, and the loss.
 
-    The loss matters because metrics report it: ``kl:straight_through=true`` reports one estimator and uses the gradient
-    of another.
+    The loss is included because metrics report it: with ``kl:straight_through=true``, the setting ``kind`` changes only
+    the loss.
     """
     rewards, tokens, log_ratio_BT = batch
     if not objective.is_by_token:
@@ -132,7 +135,7 @@ def _gradient(
 
 
 def _other_values(part: Part, setting: str) -> list[Part]:
-    """Return the part with other valid values of one of its settings."""
+    """Return copies of the part, each with another valid value of one setting."""
     value: Setting | None = getattr(part, setting)
     kind = get_type_hints(type(part))[setting]
     others: Sequence[Any] = ()
@@ -154,7 +157,7 @@ def _other_values(part: Part, setting: str) -> list[Part]:
         try:
             parts.append(replace(part, **{setting: other}))  # type: ignore[type-var]
         except ValueError:
-            continue  # out of its range
+            continue  # the value is out of range
     return parts
 
 

@@ -36,9 +36,9 @@ _PLACES = {
 def print_objectives(console: Console | None = None) -> None:
     """Print all parts and presets with default settings and sources."""
     out = console or Console(highlight=False, soft_wrap=True)
-    out.print("--algorithm joins parts with +, with settings after a colon: rloo+iac:alpha=0.5+token_mean")
-    out.print(f"Unspecified parts are those of GRPO: {DEFAULTS}. A setting shown as ... is required; none means unset.")
-    out.print("docs/objectives.md explains each part; docs/agreement.md has the names in verl and TRL.")
+    out.print("--algorithm joins parts with +. Settings follow a colon: rloo+iac:alpha=0.5+token_mean")
+    out.print(f"Default parts: {DEFAULTS} (GRPO). A setting shown as ... is required; none means unset.")
+    out.print("docs/objectives.md explains each part. docs/agreement.md has the names in verl and TRL.")
     for kind, parts in groupby(entries(), key=lambda entry: entry.kind):
         out.print(f"\n[bold]{_PLACES[kind]}[/bold]")
         for entry in parts:
@@ -50,7 +50,7 @@ def print_objectives(console: Console | None = None) -> None:
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "objectives.md"
 
-#: Headings by kind of part.
+#: Kind of part → heading on the page.
 HEADINGS: Mapping[str, str] = MappingProxyType(
     {
         "preset": "Presets",
@@ -69,8 +69,8 @@ HEADINGS: Mapping[str, str] = MappingProxyType(
 
 INTRODUCTION = """# Objectives
 
-`oversharp train --algorithm EXPRESSION` takes names of the parts below, joined by `+`, with settings after `:`.
-`oversharp train --list` prints a short list.
+In `oversharp train --algorithm EXPRESSION`, the expression has names of the parts below, joined by `+`. Settings of a
+part follow its name after `:`. `oversharp train --list` prints a short list.
 
 ```
 iac:alpha=0.5                                  GRPO with calibrated advantages
@@ -78,13 +78,14 @@ rloo+iac+kl:kind=k3,beta=0.01+token_mean       another estimator and aggregation
 dapo:high=0.3+overlong:length=512              a preset with one changed setting, and a shaping
 ```
 
-- Any number of shapings, calibrations (applied in order) and penalties; one of every other kind.
-- Unspecified parts are those of GRPO: `{defaults}`.
-- A preset expands to several parts, and some parts bring others; explicit parts replace these.
-- Combinations in which a part has no effect are errors, such as `iac+negative_only`.
-- Parts and settings without effect in a run of the given size are errors too, because the gradient is the same without
-  them: `iac` with `--group-size 2`, `easy_filter:share=0.02` of 32 prompts, `overlong` with a limit above the longest
-  response, `cap` of `importance:mode=exact`.
+- An expression may have any number of shapings, calibrations (applied in order) and penalties. It has at most one part
+  of every other kind.
+- The default parts are those of GRPO: `{defaults}`. A part in the expression replaces the default of its kind.
+- A preset expands to several parts, and some parts bring others. Parts in the expression replace these.
+- A combination in which a part has no effect is an error, such as `iac+negative_only`.
+- A part or setting that has no effect in a run of the given size is an error too. Examples: `iac` with
+  `--group-size 2`, `easy_filter:share=0.02` with 32 prompts, `overlong` with a limit above the maximum response length,
+  `cap` of `importance:mode=exact`.
 
 [Agreement](agreement.md) lists the names of these parts in verl and TRL, and differences in conventions.
 [Integrations](integrations.md) describes IAC and GRPO-N inside those trainers.
@@ -92,16 +93,16 @@ dapo:high=0.3+overlong:length=512              a preset with one changed setting
 In the formulas:
 
 - r and A: reward and advantage of a response. All its tokens have the same advantage.
-- G: rollouts per prompt (`--group-size`). N: number of samples of a batch that count, all of them unless a calibration
-  removes some. |y|: tokens of a response, including the end token.
+- G: rollouts per prompt (`--group-size`). N: number of samples in the divisor of the loss. These are all samples of the
+  batch unless a calibration removes some. |y|: tokens of a response, including the end token.
 - pi: the trained policy. pi_old: the policy that sampled the batch. pi_ref: the reference, by default the policy that
   the run started from (`--reference`).
 - rho_t: pi(y_t) / pi_old(y_t), which is 1 with one update per batch (`--updates-per-batch`). sg: stop-gradient.
 - correct: accepted by the verifier with full reward, before any shaping.
 
 [A] is *When Sharpening Becomes Collapse* (arXiv 2601.15609), [B] *The Debate on RLVR Reasoning Capability Boundary*
-(arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). Results on [A]'s softmax worlds come from our own
-runs (`benchmarks/toy/`).
+(arXiv 2510.04028), [C] *The Reasoning Boundary Paradox* (OpenReview). The softmax worlds of [A] are toy problems in
+which a softmax over a few answers is trained. Results on them are from our own runs (`benchmarks/toy/`).
 
 Each part or preset is one file in a folder of `trainers/objectives/`. This page is generated from their docstrings by
 `python -m oversharp.trainers.objectives.page`.
@@ -109,7 +110,7 @@ Each part or preset is one file in a folder of `trainers/objectives/`. This page
 
 
 def page() -> str:
-    """Return the page as Markdown; loads torch.
+    """Return the page as Markdown. Loads torch.
 
     >>> "### `iac`" in page()
     True
@@ -122,7 +123,7 @@ def page() -> str:
 
 
 def write() -> None:
-    """Write the page to the source tree."""
+    """Write the page to ``docs/objectives.md``."""
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
 
@@ -146,7 +147,7 @@ def _section(name: str) -> str:
 
 _NEEDS: Mapping[Need, str] = MappingProxyType(
     {
-        "entropy": "a pass over the vocabulary's probabilities at every trained token",
+        "entropy": "a pass over the probabilities of the whole vocabulary at every trained token",
         "greedy": "one greedy response per prompt and step",
         "reference_logp": "a forward pass of the reference over the rollouts",
     }
@@ -154,7 +155,7 @@ _NEEDS: Mapping[Need, str] = MappingProxyType(
 
 
 def _prose(documented: ModuleType | type[Part]) -> str:
-    """Return the docstring without examples. Its indented blocks and backticks are valid Markdown."""
+    """Return the docstring without examples, as Markdown. Its indented blocks and backticks are valid Markdown."""
     paragraphs = re.split(r"\n\s*\n", inspect.getdoc(documented) or "")
     return "\n\n".join(paragraph for paragraph in paragraphs if not paragraph.lstrip().startswith(">>>"))
 

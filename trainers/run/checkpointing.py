@@ -1,8 +1,8 @@
 """Write checkpoints and training state atomically, and read them.
 
-A killed run loses only the steps since its last save. Every file and folder is written under a temporary name, flushed to disk, and renamed. The training state is written
-last. It commits the step, whose weights are in ``checkpoint-N/``. Importing this module, and inspecting a directory,
-does not load torch.
+A killed run loses only the steps since its last save. Every file and folder is written under a temporary name, flushed
+to disk, and renamed. The training state is written last. It commits the step, whose weights are in ``checkpoint-N/``.
+Importing this module, and inspecting a directory, does not load torch.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Aggregations: weight token losses into one number."""
+"""Aggregations: combine the losses of all tokens into one number."""

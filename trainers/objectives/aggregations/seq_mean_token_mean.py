@@ -1,4 +1,6 @@
-"""Mean over samples of the mean over their tokens: GRPO's aggregation. Tokens of short samples have more weight.
+"""GRPO's aggregation: the mean over tokens of each sample, then the mean over samples.
+
+Tokens of short samples have more weight.
 
     loss = 1/N * sum over samples of 1/|y_i| * sum over tokens of loss_it
 
@@ -18,7 +20,7 @@ from oversharp.trainers.objectives.contract import Aggregation
 
 @dataclass(frozen=True, kw_only=True)
 class SeqMeanTokenMean(Aggregation):
-    """Every sample has the same weight, independent of its length."""
+    """Every sample has the same weight, whatever its length."""
 
     title: ClassVar[str] = "mean over samples of the mean over tokens"
     source: ClassVar[str] = "arXiv 2402.03300, Eq 3"

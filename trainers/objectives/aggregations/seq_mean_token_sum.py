@@ -1,8 +1,8 @@
-"""Mean over samples of the sum over their tokens: the gradient of the mean of A log pi(y|x).
+"""Sum over the tokens of each sample, then mean over samples. Its gradient is that of the mean of A log pi(y|x).
 
     loss = 1/N * sum over samples and tokens of loss_it
 
-There is no length divisor, so the step grows with the length of responses.
+The loss is not divided by a length, so the step is larger for longer responses.
 
 Source: REINFORCE with the response as one action, *Back to Basics* (arXiv 2402.14740); verl calls it
 ``seq-mean-token-sum``.

@@ -1,9 +1,9 @@
-"""Mean over samples of the sum over their tokens, divided by a constant length.
+"""Sum over the tokens of each sample, divided by a constant length, then mean over samples.
 
     loss = 1/N * sum over samples of 1/L * sum over tokens of loss_it
 
-L is the run's longest response unless ``divisor`` is given. It is ``seq_mean_token_sum`` at another scale, which does
-not depend on the samples.
+L is the run's maximum response length unless ``divisor`` is given. The loss is that of ``seq_mean_token_sum``, scaled
+by a constant.
 
 Source: Dr. GRPO (arXiv 2503.20783), section 3.2 and Listing 1; verl calls it ``seq-mean-token-sum-norm``, where L is
 the width of the padded batch unless ``loss_scale_factor`` is set.
@@ -22,7 +22,10 @@ from oversharp.trainers.objectives.contract import Aggregation, check_range
 
 @dataclass(frozen=True, kw_only=True)
 class SeqSumConstant(Aggregation):
-    """Every token has the weight 1 / (samples x L). ``divisor`` is L in tokens; default: the run's longest response."""
+    """Every token has the weight 1 / (samples x L).
+
+    ``divisor`` is L in tokens. Its default is the run's maximum response length.
+    """
 
     title: ClassVar[str] = "mean over samples of the sum over tokens, over a constant length"
     source: ClassVar[str] = "arXiv 2503.20783, section 3.2"

@@ -1,4 +1,4 @@
-"""Mean over all tokens of the batch: tokens have equal weight, so long samples have more weight.
+"""Mean over all tokens of the batch. All tokens have the same weight, so long samples have more weight.
 
     loss = 1 / (sum over samples of |y_i|) * sum over samples and tokens of loss_it
 

@@ -1,1 +1,1 @@
-"""Calibrations: change advantages, or remove samples from the batch."""
+"""Calibrations: change advantages, or remove samples from the loss and its divisor."""

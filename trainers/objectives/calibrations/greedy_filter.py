@@ -5,9 +5,9 @@
 Source: *The Reasoning Boundary Paradox* [C], Eq 9. The printed indicator is "r(x, y*) not in C(x)"; according to the
 text of [C], it means that the greedy response is not correct.
 
-Eq 9 multiplies by the indicator inside the mean over all prompts, so filtered samples stay in the divisor and the step
-shrinks as the policy solves more. ``counted=false`` removes them from the divisor, so that the remaining prompts have
-the weight of a full batch. Penalties such as ``kl`` apply to samples that count.
+Eq 9 multiplies by the indicator inside the mean over all prompts. So filtered samples stay in the divisor, and the step
+shrinks as the policy solves more prompts. ``counted=false`` removes them from the divisor, so that the remaining
+prompts have the weight of a full batch. Penalties such as ``kl`` apply only to samples in the divisor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedR
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyFilter(Calibration):
-    """Prompts whose greedy response is correct have no gradient. ``counted``: their samples stay in the divisor."""
+    """Prompts whose greedy response is correct have no gradient.
+
+    ``counted`` is whether their samples stay in the divisor.
+    """
 
     title: ClassVar[str] = "learn only where the greedy response fails"
     source: ClassVar[str] = "The Reasoning Boundary Paradox, Eq 9"
@@ -30,7 +33,7 @@ class GreedyFilter(Calibration):
     counted: bool = True
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Remove the gradient of solved prompts.
+        """Set the advantages to 0 for prompts whose greedy response is correct.
 
         >>> import torch
         >>> true, one = torch.ones(2, 2, dtype=torch.bool), torch.ones(2, 2)

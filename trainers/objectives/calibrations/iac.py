@@ -2,14 +2,16 @@
 
     A~_i = A_i * (G - |S+|)^alpha    for correct samples with A_i > 0;    A~_i = A_i    otherwise      (0^0 = 1)
 
-|S+| is the number of correct samples of the group: the rarer success is, the larger the weight of a correct sample.
-With binary rewards and alpha = 1, the positive advantages of a group sum to exactly (G - |S+|) times the negative ones.
+|S+| is the number of correct samples of the group. The rarer success is, the larger the weight of a correct sample.
+With binary rewards and alpha = 1, the sum of a group's positive advantages is exactly (G - |S+|) times the absolute sum
+of its negative advantages.
 
-Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1. Two choices are ours. First, S+ is what
-the *verifier* accepts, not A > 0: under shaped rewards an all-wrong group also has positive advantages, and the literal
-formula of [A] would multiply the least bad wrong answer by G. ``s_plus=positive`` is the literal formula, for rewards
-that never reach 1 (or use ``--correct-above``). Second, the factor is at least 1 if a wrong sample exists, so IAC also
-takes larger steps; ``scale_matched`` divides by that factor, which makes runs comparable.
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.1. Two choices are ours. First, S+ is the
+set of samples that the *verifier* accepts, not those with A > 0. With shaped rewards, an all-wrong group also has
+positive advantages, and the literal formula of [A] would multiply the least bad wrong answer by G.
+``s_plus=positive`` selects the literal formula. Use it, or ``--correct-above``, for rewards that never reach 1. Second,
+the factor is at least 1 if a wrong sample exists, so IAC takes larger steps than GRPO. ``scale_matched`` rescales the
+advantages to GRPO's mean |A| of the batch, which makes runs comparable.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Iac(Calibration):
         check_range(0, alpha=self.alpha)
 
     def calibrate(self, credit: Credit, rewards: GroupedRewards) -> Credit:
-        """Apply ``calibrate_advantages``; every sample still counts."""
+        """Apply ``calibrate_advantages``. No sample is removed."""
         is_plus_PG = rewards.correct_PG if self.s_plus == "correct" else credit.advantage_PG > 0
         raised_PG = calibrate_advantages(credit.advantage_PG, is_plus_PG, alpha=self.alpha)
         return credit.with_advantages(raised_PG, keep_scale=self.scale_matched)

@@ -1,10 +1,10 @@
-"""NSR: only incorrect samples count, in the loss and in its divisor.
+"""NSR: the loss and its divisor have only incorrect samples.
 
     remove correct samples;      A~_i = A_i    for the others, which is -1 with the default estimator
 
-By default it brings ``w_reinforce`` (-1 for incorrect samples) and ``token_mean``, which is the paper's objective.
-``grpo+nsr`` keeps GRPO's advantages of incorrect samples instead; then all-wrong groups have no gradient, unlike in the
-paper. ``negative_only`` differs in two ways: samples stay in the divisor, and the criterion is A < 0.
+By default it brings ``w_reinforce`` (-1 for incorrect samples) and ``token_mean``. This is the paper's objective.
+``grpo+nsr`` uses GRPO's advantages of incorrect samples instead. Then all-wrong groups have no gradient, unlike in the
+paper. ``negative_only`` differs in two ways: correct samples stay in the divisor, and the criterion is A < 0.
 
 Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), section 2.2, L_NSR.
 """
@@ -19,7 +19,7 @@ from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedR
 
 @dataclass(frozen=True, kw_only=True)
 class Nsr(Calibration):
-    """Correct samples do not count."""
+    """Removes correct samples from the loss and its divisor."""
 
     title: ClassVar[str] = "Negative Sample Reinforcement"
     source: ClassVar[str] = "arXiv 2506.01347, section 2.2"

@@ -1,6 +1,6 @@
-"""Overlong filtering: truncated responses do not count in the loss and its divisor.
+"""Overlong filtering: removes truncated responses from the loss and its divisor.
 
-A response truncated at the limit is wrong only because of the limit, so its reward is noise. It is still part of its
+A response may be wrong only because it was truncated at the limit, so its reward is noise. It is still part of its
 group's mean and standard deviation, because the estimator comes first.
 
 Source: DAPO (arXiv 2503.14476), section 3.4, "Overlong Filtering".
@@ -16,7 +16,7 @@ from oversharp.trainers.objectives.contract import Calibration, Credit, GroupedR
 
 @dataclass(frozen=True, kw_only=True)
 class OverlongFilter(Calibration):
-    """Truncated samples do not count."""
+    """Removes truncated samples from the loss and its divisor."""
 
     title: ClassVar[str] = "overlong filtering"
     source: ClassVar[str] = "arXiv 2503.14476, section 3.4"

@@ -1,13 +1,12 @@
-"""Dr. GRPO: rewards centred within the group, not divided by its standard deviation, and no length bias.
+"""Dr. GRPO: centres rewards within the group without dividing by the standard deviation, and has no length bias.
 
     A_i = r_i - mean(r)             loss = 1/N * sum over samples of 1/L * sum over tokens of loss_it
 
-L is constant (the run's longest response), so tokens of short and long responses have the same weight.
+L is constant (the run's maximum response length), so tokens of short and long responses have the same weight.
 
 Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), section 3.2. Codebases use the name for the centring
 only (verl: ``norm_adv_by_std_in_grpo=False``), for the constant divisor only (TRL: ``loss_type="dr_grpo"``), or for
-both. The paper has both, and so has this part: it brings ``seq_sum_constant`` unless the expression has another
-aggregation.
+both. This part has both, as the paper: it brings ``seq_sum_constant`` unless the expression has another aggregation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ from oversharp.trainers.objectives.contract import Estimator, GroupedRewards, ch
 
 
 def centre_rewards(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
-    """Subtract the group's mean; exactly 0 if all rewards are equal. Raise ``ValueError`` for groups of one.
+    """Subtract the mean of the group from its rewards. Raise ``ValueError`` for groups of one.
+
+    The results are exactly 0 if all rewards of the group are equal.
 
     >>> centre_rewards(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]]))
     tensor([[ 0.7500, -0.2500, -0.2500, -0.2500],
@@ -36,7 +37,7 @@ def centre_rewards(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "p
 
 @dataclass(frozen=True, kw_only=True)
 class DrGrpo(Estimator):
-    """Group-centred rewards, with the constant length divisor."""
+    """Rewards minus the mean of their group, with a constant length divisor."""
 
     title: ClassVar[str] = "GRPO Done Right"
     source: ClassVar[str] = "arXiv 2503.20783, section 3.2"

@@ -1,9 +1,9 @@
-"""GRPO: rewards standardised within the group of rollouts of one prompt.
+"""GRPO: standardises rewards within the group of rollouts of one prompt.
 
     A_i = (r_i - mean(r)) / (std(r) + eps)          A_i = 0 where all rewards of the group are equal
 
-Source: DeepSeekMath (arXiv 2402.03300), section 4.1.2. The paper does not define the degrees of freedom of std and eps,
-and codebases differ, so both are settings; ``convention`` sets both to those of a codebase.
+Source: DeepSeekMath (arXiv 2402.03300), section 4.1.2. The paper does not define eps or the degrees of freedom of std
+(ddof). Codebases differ, so both are settings. ``convention`` sets both to the values of a codebase.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oversharp.trainers.objectives.contract import Estimator, GroupedRewards, ch
 
 Convention = Literal["verl", "trl", "openrlhf", "oat", "open-instruct"]
 
-#: (ddof, eps) of the group's standard deviation in verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct.
+#: Codebase → (ddof, eps) of the standard deviation, for verl 0.9, TRL 1.16, OpenRLHF, oat and open-instruct.
 CONVENTIONS: Mapping[Convention, tuple[int, float]] = MappingProxyType(
     {"verl": (1, 1e-6), "trl": (1, 1e-4), "openrlhf": (1, 1e-9), "oat": (1, 1e-8), "open-instruct": (0, 1e-8)}
 )
@@ -30,7 +30,7 @@ CONVENTIONS: Mapping[Convention, tuple[int, float]] = MappingProxyType(
 def standardise_rewards(
     reward_PG: Float[Tensor, "prompt group"], *, ddof: int, eps: float
 ) -> Float[Tensor, "prompt group"]:
-    """Subtract the group's mean and divide by its standard deviation. Raise ``ValueError`` for groups of one.
+    """Subtract the mean of the group and divide by its standard deviation. Raise ``ValueError`` for groups of one.
 
     >>> standardise_rewards(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), ddof=0, eps=0.0)
     tensor([[ 1.7321, -0.5774, -0.5774, -0.5774]])
@@ -43,7 +43,7 @@ def standardise_rewards(
 
 @dataclass(frozen=True, kw_only=True)
 class Grpo(Estimator):
-    """``convention`` is the codebase whose ``ddof`` (0 or 1) and ``eps`` are used, unless these are given."""
+    """``convention`` is the codebase whose ``ddof`` (0 or 1) and ``eps`` are used unless these are given."""
 
     title: ClassVar[str] = "Group Relative Policy Optimization"
     source: ClassVar[str] = "arXiv 2402.03300, section 4.1.2"

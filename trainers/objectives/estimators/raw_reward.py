@@ -1,9 +1,9 @@
-"""Raw rewards: no baseline, no scale.
+"""Raw rewards: the advantage is the reward, without baseline and scale.
 
     A_i = r_i
 
 With rewards 0 and 1, only correct samples have a gradient, and each step raises the probability of sampled correct
-responses; in the softmax worlds of [A], this estimator collapses first. Groups of equal rewards have a gradient.
+responses. In the softmax worlds of [A], this estimator collapses first. Groups of equal rewards have a gradient.
 
 Source: REINFORCE (Williams 1992); *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 2.4.
 """

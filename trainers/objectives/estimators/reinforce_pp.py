@@ -1,22 +1,22 @@
-"""REINFORCE++: rewards whitened over all tokens or all samples of the batch, without groups.
+"""REINFORCE++: whitens rewards over all tokens or all samples of the batch, without groups.
 
     over=tokens    A_i = (r_i - m) / sqrt(v + 1e-8)      m, v: mean and unbiased variance of r over all response tokens
     over=samples   A_i = (r_i - m) / (s + 1e-8)          m, s: mean and unbiased deviation of r over the samples
 
-Over tokens is verl's form and the default: every token has its sample's reward, so a long response has more weight in
-m and v than a short one. Over samples is the paper's form. If all values of a batch are equal, advantages are 0. Works
-with one rollout per prompt.
+Over tokens is the form of verl and the default. Every token has the reward of its sample, so a long response has more
+weight in m and v than a short response. Over samples is the form of the paper. If all values of a batch are equal,
+advantages are 0. The estimator works with one rollout per prompt.
 
     kl=b           A_it = r_i - b * sum over tokens s >= t of log(pi_old(y_is) / pi_ref(y_is)), then whitened
 
-``kl`` subtracts the KL to the reference from the reward, as in the paper: the k1 estimates of the tokens, summed from
-each token to the last. Every token then has a separate advantage, and m, v and s are those of the tokens' values:
-``over=tokens`` weights all tokens equally, as in the paper's Eq 5 and verl's ``use_kl_in_reward``; ``over=samples``
-weights each token by one over the length of its response. The part ``kl`` is an additional loss instead, where the
-expected gradient of k1 is 0. Calibrations cannot be combined with ``kl=b``.
+``kl`` subtracts the KL to the reference from the reward, as in the paper. It is the sum of the k1 estimates from each
+token to the last. Then tokens have different advantages, and m, v and s are those of the values of the tokens.
+``over=tokens`` weights all tokens equally, as in Eq 5 of the paper and verl's ``use_kl_in_reward``. ``over=samples``
+weights each token by one over the length of its response. The part ``kl``, in contrast, is an additional loss, in which
+the expected gradient of k1 is 0. Calibrations cannot be combined with ``kl=b``.
 
 Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.1, Eq 4 and 5, and appendix B.2; verl 0.9 ``reinforce_plus_plus``
-with gamma = 1, its ``kl_ctrl.kl_coef`` being ``kl``.
+with gamma = 1, where ``kl`` is ``kl_ctrl.kl_coef``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from oversharp.trainers.objectives.contract import GroupedRewards, Need, TokenEstimator, check_range
 
-#: verl adds it to the variance, the paper to the standard deviation.
+#: Small constant of the divisor. verl adds it to the variance, the paper to the standard deviation.
 EPS = 1e-8
 
 Over = Literal["tokens", "samples"]
@@ -39,7 +39,7 @@ Over = Literal["tokens", "samples"]
 def whiten_over_tokens(
     value_PG: Float[Tensor, "prompt group"], n_tokens_PG: Int[Tensor, "prompt group"]
 ) -> Float[Tensor, "prompt group"]:
-    """Whiten values with one weight per token; 0 if all values are equal.
+    """Whiten values, weighted by the tokens of their samples. The results are 0 if all values are equal.
 
     >>> whiten_over_tokens(torch.tensor([[1.0, 0.0]]), torch.tensor([[1, 3]]))  # mean 1/4, variance 1/4
     tensor([[ 1.5000, -0.5000]])
@@ -52,7 +52,7 @@ def whiten_over_tokens(
 
 
 def whiten_over_samples(value_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "prompt group"]:
-    """Whiten values with one weight per sample; 0 if all values are equal.
+    """Whiten values, with equal weights of all samples. The results are 0 if all values are equal.
 
     >>> whiten_over_samples(torch.tensor([[2.0, 1.0], [0.0, 1.0]]))  # mean 1, variance 2/3
     tensor([[ 1.2247,  0.0000],
@@ -73,9 +73,9 @@ def whiten(
 def whiten_by_token(
     value_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"], over: Over
 ) -> Float[Tensor, "row token"]:
-    """Whiten values of tokens; 0 if all are equal, and outside the responses.
+    """Whiten the values of tokens. The results are 0 outside the responses, and everywhere if all values are equal.
 
-    Equals ``whiten`` if all tokens of each response have the same value.
+    If all tokens of each response have the same value, the results equal those of ``whiten``.
 
     >>> whiten_by_token(torch.tensor([[1.0, 9.0], [2.0, 0.0]]), torch.tensor([[True, False], [True, True]]), "tokens")
     tensor([[ 0.,  0.],
@@ -96,7 +96,7 @@ def whiten_by_token(
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePp(TokenEstimator):
-    """Rewards whitened over the batch: ``over`` its tokens as in verl, or its samples as in the paper.
+    """Rewards, whitened ``over`` the tokens of the batch (as in verl) or its samples (as in the paper).
 
     ``kl`` is the coefficient of the KL in the reward, 0 or more.
     """
@@ -123,7 +123,7 @@ class ReinforcePp(TokenEstimator):
         reference_gap_BT: Float[Tensor, "row token"],
         mask_BT: Bool[Tensor, "row token"],
     ) -> Float[Tensor, "row token"]:
-        """Whiten the rewards minus ``kl`` times the sum of the log-ratios from each token on.
+        """Whiten the rewards minus ``kl`` times the sum of the log-ratios from each token to the last.
 
         >>> gap_BT, mask_BT = torch.tensor([[0.0, 2.0], [0.0, 0.0]]), torch.ones(2, 2, dtype=torch.bool)
         >>> ReinforcePp(kl=0.5).token_advantages(torch.tensor([[1.0, 0.0]]), gap_BT, mask_BT)  # all values are 0

@@ -1,13 +1,13 @@
-"""REINFORCE++ with baseline: rewards centred within the group, then whitened over the batch.
+"""REINFORCE++ with baseline: centres rewards within the group, then whitens them over the batch.
 
     c_i = r_i - mean of its group
     over=tokens    A_i = (c_i - m) / sqrt(v + 1e-8)      m, v: mean and variance of c over all response tokens
     over=samples   A_i = c_i / (s + 1e-8)                s: unbiased deviation of c over the samples, whose mean is 0
 
-**Over tokens, a group of equal rewards has a gradient.** Its c is 0, but m is a mean over *tokens*: if right and wrong
+**Over tokens, a group of equal rewards has a gradient.** Its c is 0, but m is a mean over *tokens*. If right and wrong
 answers differ in length, m is not 0, and every sample of the group has the same advantage -m / sqrt(v). If wrong
-answers are longer, m < 0, and the probability of *all-wrong* groups is raised. This is verl's form, and the default. In
-the paper's form, over samples, m is 0; ``dr_grpo`` and ``grpo`` have no such term.
+answers are longer, m < 0, and training raises the probability of the answers in *all-wrong* groups. This is the form of
+verl, and the default. In the form of the paper, over samples, m is 0. ``dr_grpo`` and ``grpo`` have no such term.
 
 Source: REINFORCE++ (arXiv 2501.03262 v9), section 3.2, Eq 6 and 7, and appendix B.2; verl 0.9
 ``reinforce_plus_plus_baseline``. The paper adds KL as a loss: ``reinforce_pp_baseline+kl:kind=k2``.
@@ -28,7 +28,7 @@ from oversharp.trainers.objectives.estimators.reinforce_pp import Over, whiten
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePpBaseline(Estimator):
-    """Group-centred rewards, whitened ``over`` the tokens of the batch as in verl, or its samples as in the paper.
+    """Group-centred rewards, whitened ``over`` the tokens of the batch (as in verl) or its samples (as in the paper).
 
     Over tokens, groups of equal rewards have a gradient.
     """
@@ -36,7 +36,8 @@ class ReinforcePpBaseline(Estimator):
     title: ClassVar[str] = "REINFORCE++ with baseline"
     source: ClassVar[str] = "arXiv 2501.03262 v9, Eq 6 and 7; verl"
     caution: ClassVar[str] = (
-        "groups of equal rewards have a gradient here, which raises all-wrong groups if wrong answers are longer"
+        "groups of equal rewards have a gradient, which raises the probability of wrong answers in all-wrong groups if "
+        "wrong answers are longer"
     )
 
     over: Over = "tokens"

@@ -2,12 +2,12 @@
 
     A_i = r_i - 1/(G - 1) * sum over j != i of r_j = G/(G - 1) * (r_i - mean(r))
 
-The baseline does not include the sample itself, so the gradient is unbiased. Unlike GRPO's, it is not divided by a
-standard deviation.
+The baseline does not include the sample itself, so the gradient is unbiased. Unlike in GRPO, the advantage is not
+divided by a standard deviation.
 
 Source: Kool et al. 2019, *Buy 4 REINFORCE Samples, Get a Baseline for Free!*; for language models *Back to Basics*
-(arXiv 2402.14740). There, the response is one action: add ``seq_mean_token_sum`` for the sum of log-probabilities over
-its tokens.
+(arXiv 2402.14740), where the response is one action. For that loss, the sum of log-probabilities over the tokens of a
+response, add ``seq_mean_token_sum``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def leave_one_out(reward_PG: Float[Tensor, "prompt group"]) -> Float[Tensor, "pr
 
 @dataclass(frozen=True, kw_only=True)
 class Rloo(Estimator):
-    """Leave-one-out baseline."""
+    """Rewards minus the mean of the other rewards of their group."""
 
     title: ClassVar[str] = "REINFORCE Leave-One-Out"
     source: ClassVar[str] = "arXiv 2402.14740"

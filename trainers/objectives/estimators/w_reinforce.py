@@ -2,10 +2,10 @@
 
     A_i = weight    if the verifier accepts y_i;      A_i = -1    otherwise
 
-REINFORCE with rewards +1 and -1, with a smaller weight for correct samples: the gradient of weight * L_PSR + L_NSR.
-It uses the verifier's decision and no rewards, so shapings have no effect, and samples are not compared within a group.
-``weight=1`` is plain REINFORCE on +1/-1. ``weight=0`` learns from incorrect samples only, with correct ones in the
-divisor; ``nsr`` removes those.
+It is REINFORCE with rewards +1 and -1 and a smaller weight for correct samples. The gradient is that of
+weight * L_PSR + L_NSR. It uses the verifier's decision and no rewards, so shapings have no effect, and samples are not
+compared within a group. ``weight=1`` is plain REINFORCE with rewards +1 and -1. ``weight=0`` learns from incorrect
+samples only, but correct samples stay in the divisor. ``nsr`` removes these.
 
 Source: *The Surprising Effectiveness of Negative Reinforcement* (arXiv 2506.01347), section 5, with lambda = 0.1. The
 authors' code uses the mean over tokens and PPO's clip, so this part brings ``token_mean``.
@@ -25,7 +25,7 @@ from oversharp.trainers.objectives.contract import Estimator, GroupedRewards, ch
 
 @dataclass(frozen=True, kw_only=True)
 class WReinforce(Estimator):
-    """+1/-1 rewards with a smaller weight for correct samples. ``weight`` is the paper's lambda, 0 or more."""
+    """Rewards +1 and -1 with a smaller weight for correct samples. ``weight`` is the paper's lambda, 0 or more."""
 
     title: ClassVar[str] = "Weighted REINFORCE"
     source: ClassVar[str] = "arXiv 2506.01347, section 5"

@@ -3,10 +3,10 @@
     d = log pi(y_t) - log pi_ref(y_t)          k1 = d          k2 = d^2 / 2          k3 = exp(-d) - 1 + d
 
 The values of k1 and k3 are unbiased estimates of KL(pi||pi_ref). As a *loss*, only k2 has the gradient of that KL in
-expectation. The expected gradient of k1 is 0, so it only adds noise; that of k3 is the gradient of the forward
+expectation. The expected gradient of k1 is 0, so it only adds noise. The expected gradient of k3 is that of the forward
 KL(pi_ref||pi).
 
-The penalty applies to every sample that counts, including groups of equal rewards, as in verl and TRL. ``nsr``,
+The penalty applies to every sample in the divisor, including groups of equal rewards, as in verl and TRL. ``nsr``,
 ``easy_filter`` and ``overlong_filter`` remove samples from the penalty too.
 
 Source: Schulman, *Approximating KL Divergence* (2020); k3 as GRPO's penalty: DeepSeekMath (arXiv 2402.03300), Eq 4.
@@ -30,7 +30,7 @@ Kind = Literal["k1", "k2", "k3"]
 def kl_estimate(
     logp_BT: Float[Tensor, "row token"], reference_logp_BT: Float[Tensor, "row token"], kind: Kind
 ) -> Float[Tensor, "row token"]:
-    """Return the estimate at each token, in nats.
+    """Return the estimate of the KL at each token, in nats.
 
     >>> double = torch.tensor([[2.0]]).log()  # the policy gives the token twice the reference's probability
     >>> [round(kl_estimate(double, torch.zeros(1, 1), kind).item(), 4) for kind in ("k1", "k2", "k3")]
@@ -44,7 +44,10 @@ def kl_estimate(
 
 @dataclass(frozen=True, kw_only=True)
 class Kl(Penalty):
-    """``beta`` is the coefficient, 0 or more. ``straight_through``: the value of ``kind`` with the gradient of k2."""
+    """``beta`` is the coefficient, 0 or more.
+
+    With ``straight_through``, the loss has the value of ``kind`` and the gradient of k2.
+    """
 
     title: ClassVar[str] = "KL penalty to the reference"
     source: ClassVar[str] = "Schulman 2020; arXiv 2402.03300, Eq 4"

@@ -1,8 +1,8 @@
 """DAPO: GRPO with clip-higher, dynamic sampling and the mean over tokens.
 
-The fourth technique, overlong shaping, depends on the run's ``--max-tokens``: add ``overlong:length=N``, or
-``overlong_filter``. The dual clip at 3 is not in the paper, but a default of verl, with which DAPO was run. It changes
-the loss if a ratio exceeds 3 and A < 0. ``dapo:dual=0`` turns it off.
+The fourth technique, overlong shaping, depends on the run's ``--max-tokens``, so it is not included. To use it, add
+``overlong:length=N`` or ``overlong_filter``. The dual clip at 3 is not in the paper, but it is a default of verl, which
+the authors used. It changes the loss if a ratio exceeds 3 and A < 0. ``dapo:dual=0`` turns it off.
 
 Source: DAPO (arXiv 2503.14476), Eq 8.
 

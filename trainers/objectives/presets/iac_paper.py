@@ -1,10 +1,10 @@
-"""IAC as printed in [A]: S+ by the sign of the advantage, and KL to the reference.
+"""IAC as printed in [A]: the sign of the advantage defines S+, and the loss has a KL to the reference.
 
     S+ = samples with A > 0          A~_i = A_i * (G - |S+|)^alpha  on S+          loss + beta * KL(pi || pi_ref)
 
-``iac`` alone defines S+ by the verifier and has no KL. [A] specifies neither beta nor the estimator of the KL; here it
-is ``k2``, which has the gradient of the KL, with verl's beta of 0.001. alpha = 1 is the best value in its Table 5. To
-change the KL, write ``iac_paper+kl:kind=k2,beta=0.01``.
+In ``iac`` alone, the verifier defines S+, and there is no KL. [A] specifies neither beta nor the estimator of the KL.
+Here the estimator is ``k2``, which has the gradient of the KL, and beta is 0.001 as in verl. alpha = 1 is the best
+value in Table 5 of [A]. To change the KL, write ``iac_paper+kl:kind=k2,beta=0.01``.
 
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), Eq 1 and Algorithm 1, lines 11 to 20.
 

@@ -1,1 +1,1 @@
-"""Parts outside the loss: correction, rehearsal, decoding and resampling of rollouts."""
+"""Parts that change the samples or their weights: correction, rehearsal, decoding and resampling."""

@@ -1,17 +1,18 @@
-"""DLC: sample rollouts from the policy minus a memory of its earlier samples.
+"""DLC: samples rollouts from the policy minus a memory network, which is trained on earlier samples.
 
     y_t ~ softmax(f_policy - mu * f_memory)         memory: cross-entropy on the samples, one step after each update
 
-Frequently sampled tokens have a large memory logit and are sampled less. A memory equal to the policy gives
-softmax((1 - mu) * f), a flatter policy.
+Frequently sampled tokens have a large memory logit and are sampled less. If the memory equals the policy, rollouts are
+from softmax((1 - mu) * f), a flatter distribution.
 
-Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.2. Rollouts then come from another
-distribution than the policy's. Without ``importance`` they are treated as the policy's samples, which the benefit in
-[A]'s toy experiments depends on: with exact weights it vanishes. [A]'s full method is ``iac+dlc``.
+Rollouts are from another distribution than the policy's. Without ``importance``, they are treated as samples of the
+policy. The benefit in the toy experiments of [A] depends on that: with exact weights it vanishes.
 
-All tokens of a language model are flattened, including the end token. With mu = .1 and without weights, a chat model of
-135 million parameters stopped ending its responses within 48 steps; ``iac+dlc+importance`` did not
-(``docs/findings.md``).
+DLC flattens the distribution of every token of a language model, including the end token. With mu = .1 and without
+weights, a chat model of 135 million parameters stopped ending its responses within 48 steps. With
+``iac+dlc+importance`` it did not (``docs/findings.md``).
+
+Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 3.2. The full method of [A] is ``iac+dlc``.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from oversharp.trainers.objectives.contract import Decoding, check_range
 
 @dataclass(frozen=True, kw_only=True)
 class Dlc(Decoding):
-    """Sampling against a memory network.
+    """Sampling from the policy minus a memory network.
 
-    ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy) or the folder or
-    hub name of a smaller model with the same tokenizer, which must not contain ``,`` or ``+``.
-    ``learning_rate`` and ``optimizer`` train the memory, at the policy's rate unless given. ``warm_start_steps`` are
-    steps of cross-entropy on the policy's samples before the first rollout.
+    ``mu`` is the weight of the memory, 0 or more. ``memory`` is ``copy`` (a copy of the first policy), or the folder or
+    hub name of a smaller model with the same tokenizer. That name must not contain ``,`` or ``+``. ``learning_rate``
+    and ``optimizer`` are those of the memory. The learning rate defaults to the policy's. ``warm_start_steps`` is the
+    number of steps that train the memory on the policy's samples before the first rollout.
 
     >>> import torch
     >>> f_policy, f_memory = torch.tensor([2.0, 0.0, 0.0]), torch.tensor([4.0, 0.0, 0.0])

@@ -2,11 +2,11 @@
 
     loss += beta * mean over prompts and samples y ~ pi_ref of -log pi(y|x) / |y|
 
-The loss is a mean over tokens, as GRPO's; with a sum over tokens, the same beta would have |y| times the weight. For
-samples of equal length it is KL(pi_ref||pi) per token, plus the entropy of the reference, which is constant. Otherwise
-short samples have more weight than in the KL. It uses samples for every prompt of the batch, including those that
-``greedy_filter`` removes. ``kl`` acts on samples of the *policy*; this loss acts on samples of the reference, and so
-also on modes that the policy no longer samples.
+The loss of a sample is a mean over tokens, as in GRPO. With a sum over tokens, the same beta would have |y| times the
+weight. For samples of equal length, the loss is KL(pi_ref||pi) per token, plus the entropy of the reference, which is
+constant. Otherwise short samples have more weight than in the KL. Every prompt of the batch has such samples, including
+those that ``greedy_filter`` removes. ``kl`` acts on samples of the *policy*. This loss acts on samples of the
+reference, so it also acts on modes that the policy no longer samples.
 
 Source: *The Reasoning Boundary Paradox* [C], Eq 9 (SELF), beta = 1e-4. [C] does not state the number of samples.
 """

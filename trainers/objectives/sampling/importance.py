@@ -1,17 +1,17 @@
-"""Importance weights for rollouts from another distribution than the policy's: an engine that rounds, or DLC.
+"""Importance weights for rollouts that are not samples of the policy, because the engine rounds or because of DLC.
 
     w_t = pi_old(y_t) / behaviour(y_t)                      level=token
     w   = product of w_t over the response                  level=sequence, one weight for all its tokens
 
     mode=truncate: min(w, cap)        mode=mask: w where w <= cap, else 0        mode=exact: w
 
-Exact sequence weights are unbiased, but their variance grows exponentially with length; token weights are biased and
-have a small variance. With DLC, the choice decides the outcome: in the softmax worlds, its benefit vanishes with exact
+Exact sequence weights are unbiased, but their variance grows exponentially with length. Token weights are biased and
+have a small variance. With DLC, the choice matters: in the softmax worlds, the benefit of DLC vanishes with exact
 weights.
 
-Source: truncated weights: Ionides 2008, *Truncated Importance Sampling*; in RL with a second engine: verl's rollout
-correction (``rollout_is``, cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio to +-20; this
-part does not.
+Source: Ionides 2008, *Truncated Importance Sampling*, for truncated weights. For RL with a separate rollout engine:
+verl's rollout correction (``rollout_is``, cap 2) and TRL's ``vllm_importance_sampling_mode``. verl clamps the log-ratio
+to +-20; this part does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oversharp.trainers.objectives.contract import Correction
 
 @dataclass(frozen=True, kw_only=True)
 class Importance(Correction):
-    """``cap`` is above 0; ``mode=exact`` does not use it."""
+    """``cap`` is above 0. ``mode=exact`` does not use it."""
 
     title: ClassVar[str] = "importance correction of rollouts"
     source: ClassVar[str] = "Ionides 2008; verl 0.9 rollout correction"
@@ -44,7 +44,7 @@ class Importance(Correction):
     def importance(
         self, log_ratio_BT: Float[Tensor, "row token"], mask_BT: Bool[Tensor, "row token"]
     ) -> Float[Tensor, "row token"]:
-        """Return the weights, without gradient; 0 outside the response.
+        """Return the weights, which have no gradient. They are 0 outside the response.
 
         >>> log_ratio_BT, mask_BT = torch.tensor([[2.0, 2.0]]).log(), torch.ones(1, 2, dtype=torch.bool)
         >>> Importance(level="sequence", mode="exact").importance(log_ratio_BT, mask_BT)

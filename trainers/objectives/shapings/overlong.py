@@ -1,9 +1,10 @@
-"""DAPO's soft overlong punishment: responses near the maximum length lose reward.
+"""DAPO's soft overlong punishment: lowers the reward of responses near the maximum length.
 
     r~ = r + min(-(|y| - (L - buffer)) / buffer * factor, 0)
 
-The punishment is 0 up to L - buffer tokens, then linear to -factor at L. The shaped rewards of an all-wrong group
-differ, so such a group has a gradient, and calibrations of correct samples must use the verifier's decision, not A > 0.
+The punishment is 0 up to L - buffer tokens, then falls linearly to -factor at L. The shaped rewards of an all-wrong
+group may differ. Then the group has a gradient, and calibrations of correct samples must use the verifier's decision,
+not A > 0.
 
 Source: DAPO (arXiv 2503.14476), section 3.4, Eq 13 (section 4.1: L = 20,480, buffer = 4,096; factor 1).
 """

@@ -1,14 +1,14 @@
-"""CISPO: REINFORCE with a clipped importance weight without gradient.
+"""CISPO: REINFORCE with a clipped importance weight, which has no gradient.
 
     loss_t = -sg[clip(rho_t, 1 - low, 1 + high)] * A * log pi(y_t)          sg: no gradient
 
-PPO's clip removes the gradient of a token whose ratio is outside the bounds. Here only its weight is bounded, and every
-token has a gradient; ``clip_fraction`` in the metrics is the share of bounded weights.
+PPO's clip removes the gradient of a token whose ratio is outside the bounds. Here only the weight of the token is
+clipped, so every token has a gradient. ``clip_fraction`` in the metrics is the share of clipped weights.
 
 Source: MiniMax-M1 (arXiv 2506.13585), section 3.1, Eq 4 and 5, with the mean over tokens, which this part brings. The
-bounds differ between codebases. The paper has no lower bound (``low=1``) and does not print the upper one. TRL clamps
-at ``epsilon_high`` and recommends 5, which is ``high=4``, the default here. verl clamps at 1 - 0.2 and 1 + 0.2:
-``cispo:low=0.2,high=0.2``.
+bounds differ between codebases. The paper has no lower bound (``low=1``) and does not print the upper bound. TRL clamps
+at ``epsilon_high`` and recommends 5, which is ``high=4``, the default here. verl clamps at 1 - 0.2 and 1 + 0.2, which
+is ``cispo:low=0.2,high=0.2``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, Tok
 
 @dataclass(frozen=True, kw_only=True)
 class Cispo(Surrogate):
-    """``low`` and ``high`` bound the weights at 1 - low and 1 + high; ``low=1`` is no lower bound."""
+    """The weights are clipped to 1 - ``low`` and 1 + ``high``. ``low=1`` is no lower bound."""
 
     title: ClassVar[str] = "Clipped IS-weight Policy Optimization"
     source: ClassVar[str] = "arXiv 2506.13585, Eq 4 and 5"

@@ -1,9 +1,9 @@
-"""PPO's clipped surrogate, with separate bounds and the dual clip.
+"""PPO's clipped surrogate, with separate bounds and an optional dual clip.
 
     rho_t = pi(y_t) / pi_old(y_t)       loss_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A)
-    where A < 0, and a dual clip c is given:                   loss_t = min(loss_t, -c A)
+    with a dual clip c, where A < 0:                           loss_t = min(loss_t, -c A)
 
-With one update per batch every rho is 1, nothing is clipped, and the gradient is the plain policy gradient.
+With one update per batch, every rho is 1, so nothing is clipped, and the gradient is the plain policy gradient.
 
 Source: PPO (arXiv 1707.06347), Eq 7; clip-higher: DAPO (arXiv 2503.14476), section 3.1, Eq 10; dual clip: Ye et al.
 (arXiv 1912.09729), Eq 5.
@@ -23,7 +23,7 @@ from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, Tok
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Surrogate):
-    """``low`` and ``high`` bound the ratio at 1 - low and 1 + high; ``dual`` is c, above 1, or 0 for none."""
+    """The ratio is clipped to 1 - ``low`` and 1 + ``high``. ``dual`` is c, above 1, or 0 for no dual clip."""
 
     title: ClassVar[str] = "PPO's clipped surrogate"
     source: ClassVar[str] = "arXiv 1707.06347, Eq 7; 2503.14476, Eq 10; 1912.09729, Eq 5"

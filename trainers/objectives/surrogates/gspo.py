@@ -1,11 +1,11 @@
-"""GSPO: the clipped surrogate with one ratio per sequence, the geometric mean of its token ratios.
+"""GSPO: the clipped surrogate with one ratio per sequence, which is the geometric mean of its token ratios.
 
     s_i = exp(1/|y_i| * sum over tokens of log rho_it)      loss_it = -min(s_it A, clip(s_it, 1 - low, 1 + high) A)
     s_it = sg[s_i] * pi(y_it) / sg[pi(y_it)]                sg: no gradient
 
-s_it has the value of s_i at every token and the gradient of its token, so any aggregation can weight tokens. With
+s_it has the value of s_i at every token, and the gradient of the token, so it works with every aggregation. With
 ``seq_mean_token_mean``, the default, the gradient is that of the paper's sequence-level loss. Clipping removes the
-gradient of a whole sequence. The bounds, from section 5.1 of the paper, are about a thousandth of PPO's.
+gradient of a whole sequence. The default bounds are from section 5.1 of the paper, about a thousandth of PPO's.
 
 Source: *Group Sequence Policy Optimization* (arXiv 2507.18071), section 4.1, Eq 5 and 7; token form: section 4.3,
 Eq 13 and 14. verl caps log s_it at 10; TRL and this part do not.
@@ -25,7 +25,7 @@ from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, Tok
 
 @dataclass(frozen=True, kw_only=True)
 class Gspo(Surrogate):
-    """Sequence-level clipped surrogate. ``low`` and ``high`` bound the ratio at 1 - low and 1 + high."""
+    """Sequence-level clipped surrogate. The ratio is clipped to 1 - ``low`` and 1 + ``high``."""
 
     title: ClassVar[str] = "Group Sequence Policy Optimization"
     source: ClassVar[str] = "arXiv 2507.18071, Eq 5, 7, 13, 14"

@@ -2,8 +2,9 @@
 
     loss_t = -A * log pi(y_t)
 
-With one update per batch its gradient is that of ``clip``. With several updates per batch it is off policy from the
-second on, uncorrected. Its value depends on log-probabilities and is not comparable with that of clipped surrogates.
+With one update per batch, its gradient is that of ``clip``. With several updates per batch, it is off policy from the
+second update on, without correction. The value of the loss is not comparable with that of clipped surrogates, because
+it depends on the log-probabilities.
 
 Source: REINFORCE (Williams 1992, *Machine Learning* 8, 229-256).
 """
@@ -22,7 +23,7 @@ from oversharp.trainers.objectives.contract import Surrogate, SurrogateLoss, Tok
 
 @dataclass(frozen=True, kw_only=True)
 class Reinforce(Surrogate):
-    """Log-probability times advantage."""
+    """Negative log-probability times advantage."""
 
     title: ClassVar[str] = "REINFORCE"
     source: ClassVar[str] = "Williams 1992"
