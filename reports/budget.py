@@ -19,7 +19,7 @@ from oversharp.reports.wording import float_or_none
 
 MEASURE = "change_budget"
 TITLE = "Decomposition of the change"
-#: Scope of the measure, which is a part of the change → label of its bar.
+#: Part of the change (a scope of the measure) → label of its bar.
 NAMES: Mapping[str, str] = MappingProxyType(
     {
         "cut_off": "truncated",

@@ -10,7 +10,7 @@ MINUS = "\N{MINUS SIGN}"
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 NINETY_FIVE = "95\N{NO-BREAK SPACE}%"
 _COUNTED = frozenset({"problems", "samples"})
-_LEAST_P = 0.0001  # smaller p-values are printed as a bound, because they have four decimals
+_LEAST_P = 0.0001  # p-values have four decimals; smaller p-values are printed as a bound
 _TINY, _HUGE = 1e-3, 1e6  # numbers outside this range are printed as powers of ten
 
 

@@ -1,4 +1,4 @@
-"""Candidates to ship: the recommended checkpoint, and the best eligible and the last one of each series (pure)."""
+"""Candidates to ship: the recommended checkpoint, and the best eligible and the last checkpoint of each series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find differences in problems, graders and sampling settings, because such series must not be compared."""
+"""Find differences in problems, graders and sampling settings. Series with such differences are not comparable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oversharp.reports.evidence.source import SeriesSource
 
 #: Settings that may differ between compared series. A seed does not change the sampled distribution.
 _FREE = frozenset({"seed"})
-#: Longer values are shortened in sentences. In characters.
+#: Maximum length of a value in a sentence, in characters. Longer values are shortened.
 _LONGEST = 60
 _SAMPLING = (
     "sampler",

@@ -46,10 +46,10 @@ class SeriesKernels:
         return f"{counts} of the training batches in between"
 
     def last_step(self, series: SeriesSource) -> tuple[str, Prediction] | str:
-        """Predict the last step from the kernel before it; return scope and prediction, or why there is none.
+        """Predict the step to the last checkpoint from the kernel of the checkpoint before it.
 
-        The last step is from the last but one checkpoint to the last. The prediction uses the training batch if it is
-        stored (scope), else the checkpoint's own samples.
+        Returns the scope of the prediction and the prediction, or the reason why there is none. The scope is the
+        training batch if that is stored, else the checkpoint's own samples.
         """
         before, last = last_pair(series)
         if before is None:

@@ -1,4 +1,4 @@
-"""Success rate of every problem at base and last checkpoint, and the choice of problems to show (pure)."""
+"""Success rate of every problem at base and last checkpoint, and the choice of problems to show."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Source:
 
     @cached_property
     def _places(self) -> Mapping[tuple[str, str, int, int | None, str], int]:
-        """Index of the findings that have a value. A report looks up hundreds of findings, so searching is slow."""
+        """Index of the findings that have a value. Without it, the hundreds of look-ups of a report would be slow."""
         columns = self.findings[["measure", "series", "step", "k", "scope", "value"]]
         places: dict[tuple[str, str, int, int | None, str], int] = {}
         for place, row in enumerate(columns.itertuples(index=False)):
@@ -334,7 +334,7 @@ def _series_source(
             "samples per problem": int(audit["n"]),
             "samples per problem of the base": int(audit["n_base"]),
             **(
-                {"fewer samples of decided problems (problems × checkpoints)": int(audit["n_fewer"])}
+                {"problem-checkpoint pairs with fewer samples, because they were decided": int(audit["n_fewer"])}
                 if audit["n_fewer"]
                 else {}
             ),

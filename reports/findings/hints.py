@@ -1,4 +1,7 @@
-"""Hints on how to measure a missing value. A stored reason often ends with one; others have a hint here."""
+"""Hints on how to measure a missing value, as commands.
+
+Some reasons in the store end with a hint, which is split off. Other reasons get a hint here.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _ENDINGS = (
     (r"; audit them with `oversharp audit` to have it", "`oversharp audit` of the checkpoints themselves"),
     (
         r"; `oversharp regrade` grades the same samples by another, as a separate series",
-        "`oversharp regrade STORE --verifier NAME`, NAME being another",
+        "`oversharp regrade STORE --verifier NAME` with another verifier",
     ),
     (
         r"; `oversharp regrade` does that",
@@ -32,7 +35,7 @@ _ENDINGS = (
 _HINTS_BY_PART = (
     ("do not list every accepted response", "audit problems that list every accepted response (their field modes)"),
     ("another tool graded", "`oversharp regrade STORE --verifier math`"),
-    ("graded by one verifier", "`oversharp regrade STORE --verifier NAME`, NAME being another"),
+    ("graded by one verifier", "`oversharp regrade STORE --verifier NAME` with another verifier"),
     ("finish reason", "a dump that has it (`oversharp import --map …,finish_reason=FIELD`), or AUDIT"),
     ("sharpened base is known only up to k =", "AUDIT with a larger --control-n"),
     ("token count", "a dump that has it (`oversharp import --map …,n_tokens=FIELD`), or AUDIT"),

@@ -38,7 +38,7 @@ WIDTH_PT, HEIGHT_PT = 380.0, 256.0
 #: Maximum number of large maps of changes. More maps are drawn small, so that they fit in one row.
 _MOST_LARGE_MAPS = 2
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
-_MARKED_POINTS = 45  # maximum number of points of a line to mark all of them
+_MARKED_POINTS = 45  # lines with more points have only a few markers
 _LONG_MARKERS = 8
 _DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # width of a digit of a tick label, and its distance from the axes
 _MARK_ROW_PT = 14.0  # height of the row above the axes for the label of a mark

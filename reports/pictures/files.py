@@ -18,7 +18,7 @@ from oversharp.reports.pictures.drawing import draw_panel
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Figure, Panel
 
-#: Pixels per unit of a PNG. A picture is about 400 units wide.
+#: Pixels of a PNG per unit of the picture, which is about 400 units wide.
 PIXELS_PER_UNIT = 3
 _MARGIN_PT, _ROW_PT = 10.0, 18.0
 _TITLE_PT, _TEXT_PT = 13.0, 12.0

@@ -73,7 +73,7 @@ def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, othe
 
 
 def _limits(panel: Plane) -> _Limits:
-    """Return axis limits that include all points. The band, and a greedy point far below the others, may be cut."""
+    """Return axis limits that include all points. The band, and a greedy point far below, may be outside."""
     spots = [*(end for _, end, _ in panel.higher_t), *panel.ringed]
     xs = [*(x for line in panel.lines for x in line.x), *(spot.x for spot in spots)]
     ys = [*(y for line in panel.lines for y in line.y), *(spot.y for spot in spots)]

@@ -21,7 +21,8 @@ from oversharp.reports.problems.cases import problem_cases
 from oversharp.reports.problems.table import SHOWN_ROWS, confirm_hint, lost_and_gained_tables, problem_table
 from oversharp.reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
-#: Minimum number of samples in each half of the base's samples, for groups from one half and gains from the other.
+#: Minimum number of samples in each half of the base's samples. With fewer, the base is not split for the figure of
+#: gains, which uses one half for the groups and the other half for the gains.
 LEAST_HALF = 4
 _GROUPS, _LEAST_GROUP = 10, 10
 

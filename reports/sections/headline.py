@@ -21,8 +21,8 @@ from oversharp.reports.sections.verdict_tables import window_text
 from oversharp.reports.wording import WITH_MODES, Change, change_of_probability, known_findings
 
 DEFINITION = (
-    "Over-sharpening, by Definition 2.1 of [A]: on a problem, some correct mode (one distinct way to answer correctly) "
-    "lost probability against the base. Sharpening is moderate where no correct mode did."
+    "Over-sharpening, by Definition 2.1 of [A]: some correct mode of a problem is less probable than under the base. A "
+    "mode is one distinct way to answer. If no correct mode lost probability, sharpening is moderate."
 )
 
 
@@ -195,38 +195,41 @@ def _limits(context: Context) -> tuple[str, ...]:
     verifiers = sorted({name for series in context.series for name in series.graders})
     ks = sorted({max(found) for series in context.series if (found := context.inference_ks(series))})
     limits = [
-        "Other training seeds: each series is one training run.",
-        f"Other kinds of problems: the audit used {problems_of_tasks(source)}.",
-        f"Errors of the grader: {correct_means(verifiers)}.",
+        "Each series is one training run, and other training seeds may give other results.",
+        f"The audit used {problems_of_tasks(source)}, and other kinds of problems may give other results.",
+        f"Errors of the grader are errors of this report: {correct_means(verifiers)}.",
     ]
     if any(_ends(context, series).chosen is not None for series in context.series):
         limits.append(
-            "The fall at a k fixed in advance: each card shows the k with the largest fall, chosen after looking at "
-            "the data. That overstates the fall, and its CI does not account for the choice. The largest k with a CI "
-            "is shown next to it."
+            "A card shows the k with the largest fall, chosen after looking at the data. That overstates the fall, and "
+            "its CI does not account for the choice. The largest k with a CI is shown next to it."
         )
     if ks:
         limits.append(
-            f"Values of k above {numbers.listing(tuple(str(k) for k in ks))}: CIs end at half the number of samples."
+            f"There are no CIs for k above {numbers.listing(tuple(str(k) for k in ks))}, because CIs end at half the "
+            "number of samples."
         )
     limits.append(
-        "Multiple comparisons: each CI is for one k and one checkpoint, so about one CI in twenty misses the true "
-        "value. The verdict and the simultaneous band are corrected for the number of k and checkpoints."
+        "Pointwise CIs are for one k and one checkpoint each, so about one CI in twenty misses the true value. The "
+        "verdict and the simultaneous band are corrected for the number of k and checkpoints."
     )
     if known_findings(source.findings, "problems_over_sharpened", scope=None).empty:
         limits.append(
-            "The probability of single modes, which Definition 2.1 uses: it needs problems that list every accepted "
-            "response."
+            "The probability of single modes, which Definition 2.1 uses, is unknown: it needs problems that list every "
+            "accepted response."
         )
     if unlike := differences_text(context.series):
-        limits.append(f"Effects of training alone: {unlike}. The figures still show these series together.")
+        limits.append(
+            f"Differences between series may have other causes than training: {unlike}. The figures still show these "
+            "series together."
+        )
     elif len({series.settings_id for series in context.series}) > 1 or len({s.n for s in context.series}) > 1:
         limits.append(
-            "Effects of training alone: the series were sampled with different settings "
+            "Differences between series may have other causes than training: they were sampled with different settings "
             "(see Method and reproducibility)."
         )
     if len({series.problem_ids for series in context.series}) > 1:
-        limits.append("Comparisons of series on the same problems: they were audited on different problem sets.")
+        limits.append("The series were audited on different problem sets, so their values are not comparable.")
     return tuple(limits)
 
 

@@ -138,9 +138,9 @@ def _coupling_sentence(context: Context, series: SeriesSource) -> str:
         return ""
     value, low, high = float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])
     if low is not None and low > 0:
-        what = "a gradient step on one correct response raises the other correct ones of its problem"
+        what = "a gradient step on a correct response raises the probability of other correct responses to its problem"
     elif high is not None and high < 0:
-        what = "a gradient step on one correct response lowers the other correct ones of its problem"
+        what = "a gradient step on a correct response lowers the probability of other correct responses to its problem"
     else:
         what = "correct responses to a problem are not significantly coupled"
     before = context.level(series, "kernel_rho_correct", series.base_step)
@@ -189,7 +189,7 @@ def _fall_sentence(context: Context, series: SeriesSource) -> str:
     value, low, high = float(row["value"]), float_or_none(row["low"]), float_or_none(row["high"])
     if low is None or high is None:
         return ""
-    what = "fell more" if high < 0 else "fell less" if low > 0 else "did not change significantly differently"
+    what = "fell more" if high < 0 else "fell less" if low > 0 else "changed neither significantly more nor less"
     return (
         f"In the last step unsampled correct modes {what} where {_ABOVE_ONE} than elsewhere "
         f"(difference {numbers.decimal(value, 2, signed=True)} nats, {numbers.NINETY_FIVE} CI "

@@ -118,7 +118,7 @@ def _overturn(verdict: Verdict, series: SeriesSource) -> str:
 
 
 def _guessing(verdict: Verdict) -> str:
-    """Return how to tell a loss from false accepts."""
+    """Return which results would show that the fall is a loss, not an effect of false accepts."""
     rate = None if verdict.explanation is None else verdict.explanation.guess_rate
     below = "" if rate is None else f" below {share_text(rate)}"
     return (

@@ -64,7 +64,7 @@ def decline_text(began: Estimate) -> str:
     if began.low is None or began.high is None:
         return f"{text}, no upper bound" if began.low is not None else f"{text}, no CI"
     if began.low == began.high:
-        return f"{text}, the same in every resample of the problems; the fit dates a fall that levels off to its start"
+        return f"{text}, the same in every resample of the problems (the fit puts a fall that levels off at its start)"
     return f"{text}, {numbers.NINETY_FIVE} CI {numbers.decimal(began.low, 0)} to {numbers.decimal(began.high, 0)}"
 
 
@@ -148,7 +148,7 @@ def _clear_but_open(verdict: Verdict) -> str:
         return ""
     return (
         f" At {verdict.places_text(below)} the {numbers.NINETY_FIVE} CI is below 0, but the checkpoint is open: a loss "
-        f"also requires a significant test over the population of problems, at level {level:.2g} (its share of the "
+        f"requires two significant tests, one over the population of problems at level {level:.2g} (its share of the "
         "false-alarm rate), and one over these problems only."
     )
 

@@ -379,7 +379,7 @@ def _agreement_sentence(context: Context, series: SeriesSource) -> tuple[str, ..
     sentence = (
         f"Sharpening by agreement, from counts only: at the same pass@{int(row['k'])}, pass@1 of the last checkpoint "
         f"is {numbers.points(abs(value), signed=False)} points{interval} {side} that of the base's answers on which "
-        "several draws agree."
+        "several samples agree."
     )
     return (context.with_series_name(series, sentence),)
 

@@ -151,7 +151,7 @@ def test_graders_and_problem_sets_are_differences(context: Context) -> None:
 @pytest.mark.slow
 def test_series_that_were_not_audited_alike_are_said_so_wherever_they_stand_together(context: Context) -> None:
     page = build_page(differing(context, temperature=0.6))
-    (limit,) = [text for text in page.headline.limits if "Effects of training alone" in text]
+    (limit,) = [text for text in page.headline.limits if "other causes than training" in text]
     assert "the series were audited with different settings: temperature: grpo 1, iac 0.6" in limit
     beside = section(page, "published").lead
     assert any(

@@ -31,7 +31,7 @@ def exact(measure: str, value: float | None, *, scope: str = "all", step: int = 
 
 @pytest.mark.xdist_group("html")
 def test_over_sharpening_is_defined_before_any_number_with_its_source(page: Page, html: str) -> None:
-    assert "some correct mode (one distinct way to answer correctly) lost probability" in page.headline.definition
+    assert "some correct mode of a problem is less probable than under the base" in page.headline.definition
     assert "[A] When Sharpening Becomes Collapse, arXiv 2601.15609" in page.headline.definition
     assert html.index("Over-sharpening, by Definition 2.1") < html.index("pass@1 rose while pass@4 fell")
 

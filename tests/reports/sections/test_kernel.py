@@ -200,9 +200,9 @@ def findings(low: float, high: float, null_low: float = -0.1) -> Callable[[list[
 @pytest.mark.parametrize(
     ("low", "high", "says"),
     [
-        (0.2, 0.6, "A gradient step on one correct response raises the other correct ones of its problem (mean cosine "
-         "of their gradients 0.40 at the last checkpoint, 0.10 at the base)."),
-        (-0.6, -0.2, "A gradient step on one correct response lowers the other correct ones of its problem"),
+        (0.2, 0.6, "A gradient step on a correct response raises the probability of other correct responses to its "
+         "problem (mean cosine of their gradients 0.40 at the last checkpoint, 0.10 at the base)."),
+        (-0.6, -0.2, "A gradient step on a correct response lowers the probability of other correct responses"),
         (-0.2, 0.4, "Correct responses to a problem are not significantly coupled (mean cosine"),
     ],
 )  # fmt: skip
@@ -245,7 +245,7 @@ def test_the_batch_is_described_in_groups_and_draws(section_of: Callable[..., Se
         (-0.5, -0.1, "modes fell more where Z′\xa0>\xa01 than elsewhere (difference −0.30 nats, 95\xa0% CI "
          "−0.50 to −0.10)"),
         (0.1, 0.5, "modes fell less where Z′\xa0>\xa01 than elsewhere (difference +0.30 nats"),
-        (-0.2, 0.4, "modes did not change significantly differently where Z′\xa0>\xa01 than elsewhere"),
+        (-0.2, 0.4, "modes changed neither significantly more nor less where Z′\xa0>\xa01 than elsewhere"),
     ],
 )  # fmt: skip
 def test_the_fall_of_modes_follows_its_interval(

@@ -176,7 +176,7 @@ def test_an_import_is_compared_with_the_answers_that_agree(context: Context) -> 
     said, unknown = (sharpening_figure(one, one.series[0]).notes for one in (known, recorded))
     assert said[0].endswith(
         "at the same pass@2, pass@1 of the last checkpoint is 2.0 points (95\xa0% CI −7.0 to +3.0) below that "
-        "of the base's answers on which several draws agree."
+        "of the base's answers on which several samples agree."
     )
     assert said[1:] == unknown
     assert unknown == (HOW_OF_SAMPLES,)
