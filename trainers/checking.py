@@ -188,7 +188,7 @@ def rounding_note(config: TrainConfig) -> str | None:
         if config.correction == "none":
             return "--correction none has no effect: only rollouts of bfloat16 runs are weighted"
         return None
-    cause = "vLLM rounds differently" if config.engine == "vllm" else "the own decoder samples in float32"
+    cause = "vLLM rounds differently" if config.engine == "vllm" else "the built-in decoder samples in float32"
     why = f"{cause} (sampler_logp_gap_mean in metrics.jsonl is the size of the difference)"
     if config.correction == "none":
         return f"--correction none: rollouts are treated as samples of the trainer's policy, although {why}"
@@ -224,10 +224,10 @@ def validation_note(config: TrainConfig) -> str | None:
 def _needs_correction(config: TrainConfig, objective: Objective) -> bool:
     """Return whether rollouts need importance weights: sampler and trainer round differently, and no part corrects it.
 
-    vLLM's kernels round differently from the trainer, in bfloat16 much more than in float32. The own decoder samples in
-    float32. Its log-probabilities differed by .05 to .09 nats per token from those of a bfloat16 trainer, in a model of
-    135 million weights; this is several times the difference of vLLM. With a memory network, rollouts are from another
-    distribution by design, so they are not corrected.
+    vLLM's kernels round differently from the trainer, in bfloat16 much more than in float32. The built-in decoder
+    samples in float32. Its log-probabilities differed by .05 to .09 nats per token from those of a bfloat16 trainer, in
+    a model of 135 million weights; this is several times the difference of vLLM. With a memory network, rollouts are
+    from another distribution by design, so they are not corrected.
     """
     is_handled = objective.correction is not None or objective.decoding is not None
     return config.precision == "bfloat16" and not is_handled

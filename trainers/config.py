@@ -128,8 +128,8 @@ class TrainConfig(GraderConfig):
         Rollout engine: own (a compact decoder for any transformers model) or vllm (in this process; weights are
         synced in place and verified after every update).
     correction
-        Importance weights for rollouts of bfloat16 runs, because vLLM and the own decoder round differently from the
-        trainer. auto: use them unless the algorithm contains importance, or dlc, which samples from a different
+        Importance weights for rollouts of bfloat16 runs, because vLLM and the built-in decoder round differently from
+        the trainer. auto: use them unless the algorithm contains importance, or dlc, which samples from a different
         distribution by design. none: no weights.
     lora_rank
         Rank of LoRA adapters on all linear layers, which are trained instead of the weights. 0: no adapters.
@@ -137,7 +137,7 @@ class TrainConfig(GraderConfig):
         LoRA alpha: the adapters' output is multiplied by alpha / rank. Default: twice the rank.
     precision
         Precision of forward and backward passes: float32, or bfloat16 autocast with float32 master weights. vLLM
-        samples in the same precision, on CPU and GPU. The own decoder always samples in float32.
+        samples in the same precision, on CPU and GPU. The built-in decoder always samples in float32.
     gradient_checkpointing
         Recompute activations in the backward pass. Needs less memory and about one third more time.
     compile

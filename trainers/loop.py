@@ -251,7 +251,7 @@ def save_step(
 def measure_engine(
     config: TrainConfig, policy: LoadedModel, memory_network: MemoryNetwork | None, first: Path, *, longest_prompt: int
 ) -> EngineFootprint | None:
-    """Return the memory that the rollout engine of the run needs; None for the own decoder."""
+    """Return the memory that the rollout engine of the run needs; None for the built-in decoder."""
     if config.engine == "own":
         return None
     from oversharp.trainers.rollouts.vllm_plan import engine_footprint

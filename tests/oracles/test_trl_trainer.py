@@ -77,5 +77,5 @@ def test_an_exponent_of_0_trains_the_very_weights_of_trl(model_path: Path, tmp_p
 
 @pytest.mark.usefixtures("trl")
 def test_a_verifier_that_is_no_reward_function_is_named(model_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="verdict_from 'right': unknown reward function; there are is_right"):
+    with pytest.raises(ConfigError, match="verdict_from 'right': unknown reward function; choose from is_right"):
         trained(model_path, tmp_path, Seen(), "iac", verdict_from="right")

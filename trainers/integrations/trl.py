@@ -159,5 +159,5 @@ class CalibratedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return self._sum_rewards() > self.args.correct_above
         if verdict_from not in self.reward_func_names:
             known = ", ".join(self.reward_func_names)
-            raise ConfigError(f"verdict_from {verdict_from!r}: unknown reward function; there are {known}")
+            raise ConfigError(f"verdict_from {verdict_from!r}: unknown reward function; choose from {known}")
         return self._reward_NF[:, self.reward_func_names.index(verdict_from)] > self.args.correct_above

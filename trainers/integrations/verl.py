@@ -229,7 +229,7 @@ def _settings(kind: Kind, config: AlgorithmConfig | None) -> IacSettings:
     known = {field.name for field in fields(IacSettings)}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise ConfigError(f"algorithm.iac.{unknown[0]}: unknown setting; there are {' and '.join(sorted(known))}")
+        raise ConfigError(f"algorithm.iac.{unknown[0]}: unknown setting; choose from {', '.join(sorted(known))}")
     return IacSettings(**{name: float(given[name]) for name in given})
 
 

@@ -45,8 +45,8 @@ class Footprint:
 
     For its backward pass, a forward pass keeps ``per_pass`` bytes (copies of the weights in the precision of the matrix
     products), and for each row of s tokens ``per_token`` · s + ``per_pair`` · s² bytes. ``cache_per_token`` is the size
-    of one token's keys and values in all layers. With ``fixed_cache``, the own decoder has permanent buffers for them.
-    ``logits_per_chunk`` logits are computed at a time; None: all at once.
+    of one token's keys and values in all layers. With ``fixed_cache``, the built-in decoder has permanent buffers for
+    them. ``logits_per_chunk`` logits are computed at a time; None: all at once.
     """
 
     parameters: int
@@ -69,7 +69,7 @@ class Footprint:
         return 16.0 * logits if self.logits_per_chunk is None else 12.0 * min(logits, self.logits_per_chunk)
 
     def decoder_bytes(self, rows: int, tokens: int) -> float:
-        """Return the bytes that the own decoder needs for this many rows: KV cache, logits and probabilities."""
+        """Return the bytes that the built-in decoder needs for this many rows: KV cache, logits and probabilities."""
         return rows * (tokens * self.cache_per_token + 16.0 * self.vocabulary_size)
 
 

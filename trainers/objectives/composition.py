@@ -159,7 +159,7 @@ def _has_effect(part: Part, objective: Objective, rewards: GroupedRewards) -> bo
     others = _with_other_settings(objective.estimator)
     is_brought = any(name_of(part) in other.brings.split("+") for other in objective.calibrations)
     if not others or (is_brought and part == type(part)()):
-        return True  # the part has no settings, or another part brings it
+        return True  # no setting can be tested, or a calibration brings the estimator
     return any(not _is_proportional(credit, replace(objective, estimator=other).credit(rewards)) for other in others)
 
 

@@ -180,7 +180,7 @@ class Aggregation(Part):
     ) -> Float[Tensor, "row token"]:
         """Return the weights of all tokens of the batch. The total loss is the sum of weight times token loss.
 
-        They are computed once for the whole batch, so that the number of responses per pass does not change the loss.
+        The weights are computed once for the whole batch, so the number of responses per pass does not change the loss.
         """
 
 

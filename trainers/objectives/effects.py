@@ -48,7 +48,7 @@ def find_void_parts(objective: Objective, expression: str, *, prompts: int, grou
             size = f"--batch-prompts {prompts}, --group-size {group_size} and responses of at most {longest} tokens"
             messages.append(f"{name_of(part)} has no effect with {size}; remove it, or change these or its settings")
     written = settings_as_written(expression)
-    of_rollouts = (objective.rehearsal, objective.decoding, objective.resampling)  # they do not change the loss
+    of_rollouts = (objective.rehearsal, objective.decoding, objective.resampling)  # parts that do not change the loss
     for part in objective.parts:
         if part in switched_off or any(part is of_rollout for of_rollout in of_rollouts):
             continue

@@ -1,1 +1,1 @@
-"""Sample rollouts with the own decoder or vLLM, optionally with the memory network of DLC."""
+"""Sample rollouts with the built-in decoder or vLLM, optionally with the memory network of DLC."""

@@ -239,7 +239,7 @@ class FixedDecoder:
         return output.logits[:, -1].float()
 
     def _record(self, width: int) -> torch.cuda.CUDAGraph:
-        # libraries initialize in the first pass, so it must not be recorded; the next pass repeats its writes
+        # do not record the first pass, in which libraries initialize; the next pass repeats its writes
         warm_up = torch.cuda.Stream()
         warm_up.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm_up):
@@ -287,7 +287,7 @@ def generate(
     ends_V = torch.zeros(logits[0].shape[1], dtype=torch.bool, device=device)
     ends_V[list(end_ids)] = True
     slots = Slots(n_rows=n_rows, n_vocabulary=logits[0].shape[1], shared=decoders[0].shares_prefixes)
-    row_R = torch.arange(n_rows, device=device)  # unfinished rows; slot_R is the slot of each row
+    row_R = torch.arange(n_rows, device=device)  # row_R: unfinished rows; slot_R: slot of each of these
     slot_R = torch.arange(n_prompts, device=device).repeat_interleave(n_rows // n_prompts)
     for t in range(max_tokens):
         draw = draw_tokens(logits, distribution, uniform_BT[row_R, t], slot_R)

@@ -338,10 +338,10 @@ def _pair_arguments(policy: LoadedModel, memory_network: MemoryNetwork | None) -
 
 
 def _start_engine(plan: EnginePlan, pair_arguments: dict[str, Any], *, cache_bytes: int) -> Any:
-    """Start vLLM. Environment variables are set before, because vLLM reads them on import; existing values are kept."""
+    """Start vLLM. First set the environment variables that vLLM reads on import, but keep existing values."""
     variables = engine_environment(None, plan.settings, {}) | {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     for name, setting in variables.items():
-        if name.startswith("VLLM_"):  # others are for vLLM in a separate process
+        if name.startswith("VLLM_"):  # the other variables are for a separate process
             os.environ.setdefault(name, setting)
     arguments = plan.arguments() | pair_arguments | {"max_logprobs": EXTRA_COLUMNS, "use_tqdm_on_load": False}
     arguments |= {"kv_cache_memory_bytes": cache_bytes}

@@ -139,7 +139,7 @@ def test_other_estimators_and_single_output_sessions_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        ("iac", {"alhpa": 0.5}, r"algorithm\.iac\.alhpa: unknown setting; there are alpha and correct_above"),
+        ("iac", {"alhpa": 0.5}, r"algorithm\.iac\.alhpa: unknown setting; choose from alpha, correct_above"),
         ("iac", {"alpha": -1}, "must be 0 or more"),
         ("grpo_n", {"alpha": 0.5}, r"algorithm\.iac\.alpha: grpo_n has no settings"),
     ],

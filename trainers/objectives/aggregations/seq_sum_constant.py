@@ -38,7 +38,7 @@ class SeqSumConstant(Aggregation):
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """Return 1 / (N L) for each token of the N samples that count.
+        """Return 1 / (N L) for each token of the N samples in the divisor.
 
         >>> import torch
         >>> mask_BT = torch.tensor([[True, True], [True, False]])

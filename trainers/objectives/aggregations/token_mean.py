@@ -18,7 +18,7 @@ from oversharp.trainers.objectives.contract import Aggregation
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMean(Aggregation):
-    """All tokens of the samples that count have the same weight."""
+    """All tokens of the samples in the divisor have the same weight."""
 
     title: ClassVar[str] = "mean over tokens"
     source: ClassVar[str] = "arXiv 2503.14476, Eq 12"
@@ -26,7 +26,7 @@ class TokenMean(Aggregation):
     def token_weights(
         self, mask_BT: Bool[Tensor, "row token"], counted_B: Bool[Tensor, " row"], *, max_tokens: int
     ) -> Float[Tensor, "row token"]:
-        """Return 1 / (number of tokens) for each token of the samples that count.
+        """Return 1 / (number of tokens) for each token of the samples in the divisor.
 
         >>> import torch
         >>> mask_BT = torch.tensor([[True, True], [True, False], [True, True]])

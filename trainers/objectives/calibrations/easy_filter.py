@@ -1,6 +1,6 @@
 """Easy-query filter: removes the prompts of the batch with the highest success rates.
 
-    remove the floor(share * P) prompts with the largest share of correct samples; on ties, the first
+    remove the floor(share * P) prompts with the largest share of correct samples (of equal ones, the first)
 
 Source: *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), Table 5 and Appendix I: "discards the easiest 25 % of
 training queries according to their empirical success rate". [A] does not say when the rate is measured. Here it is

@@ -6,7 +6,7 @@ L is constant (the run's maximum response length), so tokens of short and long r
 
 Source: *Understanding R1-Zero-Like Training* (arXiv 2503.20783), section 3.2. Codebases use the name for the centring
 only (verl: ``norm_adv_by_std_in_grpo=False``), for the constant divisor only (TRL: ``loss_type="dr_grpo"``), or for
-both. This part has both, as the paper: it brings ``seq_sum_constant`` unless the expression has another aggregation.
+both. This part has both, as in the paper: it brings ``seq_sum_constant`` unless the expression has another aggregation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Importance weights for rollouts that are not samples of the policy, because the engine rounds or because of DLC.
+"""Importance weights for rollouts that are not samples of the policy, because of rounding or DLC.
 
     w_t = pi_old(y_t) / behaviour(y_t)                      level=token
     w   = product of w_t over the response                  level=sequence, one weight for all its tokens

@@ -2,9 +2,9 @@
 
     loss_t = -A * log pi(y_t)
 
-With one update per batch, its gradient is that of ``clip``. With several updates per batch, it is off policy from the
-second update on, without correction. The value of the loss is not comparable with that of clipped surrogates, because
-it depends on the log-probabilities.
+With one update per batch, its gradient equals that of ``clip``. With several updates per batch, it is off policy from
+the second update on, without correction. The value of the loss is not comparable with that of clipped surrogates,
+because it depends on the log-probabilities.
 
 Source: REINFORCE (Williams 1992, *Machine Learning* 8, 229-256).
 """
