@@ -36,8 +36,8 @@ from oversharp.reports.records import Table, Tile
 
 #: Headings of plain English, and of tables whose first column names settings.
 PLAIN = {"", "benchmark", "how much", "id", "in", "of", "path", "runs", "setting", "table", "title", "value", "what"}
-PLAIN |= {"method", "series or model", "what else, or why not", "answer", "part", "next", "task", "accepted by"}
-PLAIN |= {"best between"}
+PLAIN |= {"method", "series or model", "answer", "part", "next", "task", "accepted by"}
+PLAIN |= {"best between", "amount", "explanation", "other explanation, or why not claimed"}
 
 
 of_imports = pytest.mark.xdist_group("imported_store")  # they share what takes seconds to make

@@ -30,10 +30,10 @@ def test_a_figure_is_drawn_once_and_its_twin_says_whose_points_it_has() -> None:
     ]
     (first, second) = without_twins(sections)
     assert [type(block) for block in first.blocks] == [Figure, Constant]
-    assert "1 minus the points of «Lost»" in first.blocks[1].text  # type: ignore[union-attr]
+    assert "1 minus those of «Lost»" in first.blocks[1].text  # type: ignore[union-attr]
     folded, last = second.blocks
     assert isinstance(folded, Folded)
     assert [type(block) for block in folded.blocks] == [Constant, Figure]
-    assert "the points of «Lost»" in folded.blocks[0].text  # type: ignore[union-attr]
+    assert "The values are those of «Lost»" in folded.blocks[0].text  # type: ignore[union-attr]
     assert folded.blocks[0].table == forgotten.table  # type: ignore[union-attr]
     assert last == other
