@@ -20,7 +20,7 @@ from jaxtyping import Int
 
 from oversharp.diagnostics.statistics.entropy import plug_in_entropy, simpson_index
 
-#: Number of steps in the mean at the start, and in the mean at the end.
+#: Number of first steps to average, and number of last steps to average.
 WINDOW_STEPS = 20
 #: Warn if the last mean is below FALLEN_TO times the first mean; for entropy also if it is above RISEN_TO times it.
 FALLEN_TO, RISEN_TO = 0.5, 2.0

@@ -185,7 +185,7 @@ class Aggregation(Part):
 
 
 class Penalty(Part):
-    """Adds a loss to every token of every counted sample, whatever its advantage."""
+    """Adds a loss to every token of every counted sample, regardless of its advantage."""
 
     @abstractmethod
     def token_penalty(self, tokens: TokenLogps) -> Float[Tensor, "row token"]:

@@ -20,7 +20,7 @@ from oversharp.trainers.objectives.contract import Aggregation
 
 @dataclass(frozen=True, kw_only=True)
 class SeqMeanTokenMean(Aggregation):
-    """Every sample has the same weight, whatever its length."""
+    """Every sample has the same weight, regardless of its length."""
 
     title: ClassVar[str] = "mean over samples of the mean over tokens"
     source: ClassVar[str] = "arXiv 2402.03300, Eq 3"

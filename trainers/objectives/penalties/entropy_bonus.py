@@ -3,7 +3,7 @@
     loss_t = -coefficient * H(pi(.|x, y_<t))        H over the full vocabulary, in nats, at the sampling temperature
 
 The gradient is that of the entropy at the sampled prefixes. As usual, it ignores that the policy also determines which
-prefixes are sampled. The bonus applies to every sample in the divisor, whatever its advantage.
+prefixes are sampled. The bonus applies to every sample in the divisor, regardless of its advantage.
 
 Source: A3C (arXiv 1602.01783), section 4; in RLVR e.g. [B] (arXiv 2510.04028), appendix C.2, with coefficient 1e-4.
 """
