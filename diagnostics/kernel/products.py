@@ -25,9 +25,9 @@ _COLUMNS_PER_SUM = 1 << 11
 _LEAST_STRIPE = 16
 #: Bytes of gradients that are computed at a time on a CPU. They must stay in the CPU cache until they are multiplied.
 _GRADIENT_BYTES = 1 << 22
-#: Overhead of one product of two tokens in the tokens method, in multiplications.
+#: Overhead per product of two tokens in the tokens method, in multiplications.
 _MULTIPLICATIONS_PER_PASS = 60
-#: Overhead of one number of a gradient in the materialised method, in multiplications.
+#: Overhead per gradient element in the materialised method, in multiplications.
 _MULTIPLICATIONS_PER_NUMBER = 30
 
 

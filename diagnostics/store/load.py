@@ -235,9 +235,9 @@ def declared_looks(store: Store, series: str) -> DeclaredLooks | None:
 
 
 def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
-    """Return the number of the look at the checkpoints of ``steps``; the next one if it is new.
+    """Return the number of the interim look that covers the checkpoints of ``steps``, from 1.
 
-    Looks are the same if they have the same checkpoints, samples and problems. More samples make a new look.
+    A look with other checkpoints, samples or problems than all earlier ones gets the next number.
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
     compared = store.frame(COMPARED, series=series, steps=list(steps))

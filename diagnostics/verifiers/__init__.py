@@ -2,7 +2,7 @@
 
 Other packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments that
 returns an object with the methods of ``oversharp.diagnostics.verifiers.contract.Verifier`` (and ``close()`` if it has
-worker processes). A function in the user's file can be a verifier too: ``named_verifier``.
+worker processes). A function in a user's file can also be a verifier; see ``named_verifier``.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ COSINE_OPACITY, CHANGE_OPACITY = (0.14, 0.32, 0.52, 0.74, 1.0), (0.08, 0.18, 0.2
 ABOVE: Colour = "c1"
 BELOW: Colour = "c2"
 _HEAD_PT, _KEY_PT = 24.0, 12.0
-_SIDE_PT, _LEFT_PT = 316.0, 52.0  # side of the map of cosines, and the space left of it
-_STRIP_PT = 7.0  # width of the marks of correct responses, next to rows and columns
+_SIDE_PT, _LEFT_PT = 316.0, 52.0  # side length of the cosine map, and its left margin
+_STRIP_PT = 7.0  # width of the strips that mark correct responses
 _MOST_LABELS = 20
 #: Map of changes: maximum height of a row, maximum height of all rows, and width including the row names.
 _ROW_PT, _ALL_ROWS_PT, _MAP_PT = 24.0, 288.0, 366.0

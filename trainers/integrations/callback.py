@@ -124,10 +124,8 @@ def _with_base(config: AuditConfig, model: Any, run_dir: Path) -> AuditConfig:
         name = getattr(getattr(model, "config", None), "_name_or_path", "")
     located = locate_model(name) if name else None
     if located is None:
-        raise ConfigError(
-            f"base: the trainer's model was loaded from {name or 'no directory'}, which does not exist here; pass "
-            "base=DIR, or save the model there first"
-        )
+        origin = f"loaded from {name}, which does not exist here" if name else "not loaded from a directory"
+        raise ConfigError(f"base: the trainer's model was {origin}; save it to a directory and pass base=DIR")
     if located.absolute().is_relative_to(run_dir.absolute()):
         raise ConfigError(f"base: the trainer's model is {located}, a checkpoint of the same run; pass base=DIR")
     return replace(config, base=located)

@@ -271,7 +271,7 @@ def _expand_preset(name: str, preset: Preset, settings: Mapping[str, str]) -> di
         owners = [term.name for term in written if key in _field_types(_load(term.name))]
         if len(owners) != 1:
             problem = f"{' and '.join(owners)} both have" if owners else f"none of its parts {preset.expression} has"
-            raise ConfigError(f"algorithm {name}: {problem} a setting {key!r}; list its parts instead")
+            raise ConfigError(f"algorithm {name}: {problem} a setting {key!r}; list the parts instead of {name}")
         taken[owners[0]][key] = value
     return {part: _build(part, _load(part), given) for part, given in taken.items()}
 

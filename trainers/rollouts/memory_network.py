@@ -1,4 +1,7 @@
-"""The memory network of DLC. It is trained on the policy's samples, and its logits are subtracted in sampling."""
+"""Memory network of the DLC calibration.
+
+It is trained on the policy's samples. Its logits are subtracted from the policy's during sampling.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def run_parts(run: Path) -> tuple[RunPart, ...]:
         return ()
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise TrainingError(
-            f"{path}: not the environments of a run ({error}); restore it, or move it away to continue without it"
+            f"{path}: cannot be read as the recorded environments ({error}); restore the file, or delete it to continue"
         ) from error
 
 

@@ -277,9 +277,9 @@ def _first_metric(fields: Mapping[str, Any]) -> str | None:
 
 
 def _claim(fields: Mapping[str, Any], metric: str, texts: Sequence[str | None]) -> ToolScore | None:
-    """Return the metric's score, and how many of the first responses it covers; None if unknown.
+    """Return the metric's score and n, where the score covers the first n responses.
 
-    None also for a filter that selects one of all responses, such as a majority vote.
+    None if n is unknown, or if a filter selects one response from all (such as a majority vote).
     """
     name, kept = metric or _first_metric(fields) or "", fields.get("filtered_resps")
     value, passed = finite(fields.get(name)), _PASS.search(name)

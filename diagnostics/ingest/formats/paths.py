@@ -12,7 +12,7 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.fields import BadField
 
-#: Path component for each element of a list; each element is a sample.
+#: Path component that matches every element of a list. Each element is a sample.
 EACH = "[]"
 _BRACKETS = re.compile(r"\[(-?\d*)\]")
 _INDEX = re.compile(r"-?\d{1,9}", re.ASCII)

@@ -171,26 +171,27 @@ def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray,
 def perplexity_base_samples_flow(
     panel: tuple[PanelScores, dict[str, Bool[np.ndarray, " problem"]] | str],
 ) -> Results:
-    """Perplexity by flow: that of correct base samples on improved and declined problems.
+    """Perplexity of correct base samples, on problems that improved and on problems that declined.
 
     Meaning: the problems are split once by Δr, the success rate at the last checkpoint minus that of the base. Scope
     ``improved`` contains problems with Δr > 0, ``declined`` those with Δr < 0. Problems with Δr = 0 are in neither.
     Every checkpoint scores the correct panel responses of these problems. The value is exp of the mean negative
     log-probability per token, averaged within a problem, then over problems. If the value at the base is lower in
     ``improved`` than in ``declined``, training improves problems whose correct solutions the base already found likely.
-    The values at later checkpoints show how these solutions developed.
+    The values at later checkpoints show whether these solutions became more or less likely.
     Unit: perplexity, at least 1. n counts problems with a correct panel response. There is no interval, because a mean
     of exponentials depends on a few responses.
     Limits: the split depends on the outcome. Sampling noise puts some unchanged problems in either scope (regression to
-    the mean), so a gap that opens after the base is no separate evidence. Both success rates use the same number of
+    the mean), so a gap that opens after the base is not independent evidence. Both success rates use the same number of
     samples; with more samples of the base, rare successes would look like declines. A problem with a rate near 1 can
     only decline, and one near 0 can only improve. A problem without a correct panel response is in neither scope.
     Source: [C] (The Reasoning Boundary Paradox), Fig 4 rightmost, Eq 6 and 7, appendix H. This is our interpretation.
     The caption refers to the likelihood of correct solutions under the base, the text to the PPL of the checkpoint over
-    training steps. Here both are shown: the first is the value at the base, the second is the line. D↑ and D↓ come from
-    one comparison of the base with the trained policy. Appendix H uses only the 64 (AIME: 3) problems that changed most
-    on each side. Here all problems that changed count, as in Eq 7. The paper does not state whether its responses are
-    sampled from the base. Its claim is about such responses, so these are used here.
+    training steps. Both are reported: the value at the base, and the curve over checkpoints. The paper's D↑ and D↓
+    (here ``improved`` and ``declined``) come from one comparison of the base with the trained policy. Appendix H uses
+    only the 64 (AIME: 3) problems that changed most on each side. Here
+    all problems that changed count, as in Eq 7. The paper does not state whether its responses are sampled from the
+    base. Its claim is about such responses, so these are used here.
 
     >>> from math import log
     >>> from oversharp.diagnostics.measures.examples import combine_views, tiny_evidence

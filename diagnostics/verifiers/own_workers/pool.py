@@ -71,9 +71,9 @@ class GraderPool:
             return loaded
 
     def map(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome[Reward]]:
-        """Return the outcome of each call, in order. A call is the function's arguments by name.
+        """Return the outcome of each call, in order. Each call is a dict of keyword arguments for the function.
 
-        Raises ``VerifierError`` if the file can no longer be loaded.
+        Raises ``VerifierError`` if the verifier file can no longer be loaded.
         """
         with self._lock:
             try:
@@ -175,7 +175,7 @@ class _Round:
         self._pool, self._calls = pool, calls
         self._outcomes: dict[int, Outcome[Reward]] = {}
         self._queue = deque(range(len(calls)))
-        #: Calls that were running when a worker ended that had answered other calls. Each is retried as the first call
+        #: Calls in flight when a worker exited after it had answered other calls. Each is retried as the first call
         #: of a new worker.
         self._alone: deque[int] = deque()
         self._n_deaths: Counter[int] = Counter()

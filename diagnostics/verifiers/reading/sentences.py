@@ -356,10 +356,10 @@ def _first_after_subject(clause: str, runs: list[tuple[int, int]]) -> int:
 
 
 def goes_on(rest: str, after: str) -> bool:
-    """Return whether a response reconsiders its answer, or continues after it and is unfinished.
+    """Return whether a response revises its answer, or continues after it and is cut off.
 
-    ``rest`` follows the answer's sentence on its line; ``after`` follows that line. A response whose last line is short
-    is finished even without a full stop: "Confidence: 90%".
+    ``rest`` is the text after the answer's sentence on the same line; ``after`` is all text below that line. A response
+    whose last line is short is finished even without a full stop: "Confidence: 90%".
 
     >>> goes_on(" But maybe it is", ""), goes_on(" This is what was asked.", ""), goes_on("", "Confidence: 90%")
     (True, False, False)

@@ -138,7 +138,9 @@ def test_the_training_continues_if_the_audit_fails(
 
 def test_a_missing_base_is_an_error(tmp_path: Path) -> None:
     trainer = make_trainer(build_model(seed=0), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"base: the trainer's model was loaded from .*; pass base=DIR"):
+    with pytest.raises(
+        ConfigError, match=r"base: the trainer's model was .*; save it to a directory and pass base=DIR"
+    ):
         OversharpCallback(trainer, **SMALL)
 
 

@@ -66,7 +66,8 @@ def test_every_part_of_a_run_keeps_its_environment(tmp_path: Path) -> None:
 def test_invalid_environments_are_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / "environment.json").write_text(content)
     with pytest.raises(
-        TrainingError, match=r"environment\.json: not the environments of a run .*; restore it, or move"
+        TrainingError,
+        match=r"environment\.json: cannot be read as the recorded environments .*; restore the file, or",
     ):
         run_parts(tmp_path)
 

@@ -3,7 +3,8 @@
     A_i = r_i
 
 With rewards 0 and 1, only correct samples have a gradient, and each step raises the probability of sampled correct
-responses. In the softmax worlds of [A], this estimator collapses first. Groups of equal rewards have a gradient.
+responses. In the softmax policies that [A] simulates, it collapses earlier than
+the other estimators. A group whose responses are all correct still has a gradient.
 
 Source: REINFORCE (Williams 1992); *When Sharpening Becomes Collapse* [A] (arXiv 2601.15609), section 2.4.
 """

@@ -49,10 +49,10 @@ _FIRST_GRADER_ONLY = "the sharpened base has grades of the first verifier only"
 
 @dataclass(frozen=True, kw_only=True)
 class _SharpenedBase:
-    """The base at each point of sharpness, known up to ``k``.
+    """pass@k of the base at each level of sharpening, for k up to ``k``.
 
-    The points after the first have either samples (``gradings``) or success rates (``rate_SP``). ``why`` is the reason
-    if the sharpened base is unknown.
+    The first level is the unsharpened base. The others have either samples (``gradings``) or success rates
+    (``rate_SP``). ``why`` is the reason if no sharpened base is available.
     """
 
     sharpness_S: np.ndarray

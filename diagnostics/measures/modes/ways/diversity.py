@@ -57,7 +57,7 @@ def _effective(ways: WayRows, level: str) -> Result:
     counts = count_labels(ways.evidence, ways.select_level(level), "way", least=2)
     if not counts.n_problems:
         return NO_PAIR
-    return effective_number(counts) or "no two correct samples of a problem use the same way; draw more samples"
+    return effective_number(counts) or "no two correct samples of any problem are solved in the same way; draw more"
 
 
 def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
