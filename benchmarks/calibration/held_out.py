@@ -30,7 +30,7 @@ from benchmarks.calibration.series import BAR, interval
 from benchmarks.speed.results import RESULTS, circumstances
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.statistics.keys import inference_ks
-from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.counts import window_size
 
 SEED = 77
 #: Series per random generator. The generator is seeded by their position in the cell.

@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float, Int
 
 from benchmarks.calibration.held_out_cells import Cell
 from benchmarks.calibration.held_out_laws import Course
-from oversharp.diagnostics.verdict import decide
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.decide import SEED, step_claims
 from oversharp.diagnostics.verdict.record import Rates, StepClaim
-from oversharp.diagnostics.verdict.rule import MARGIN
+from oversharp.diagnostics.verdict.rule import MARGIN, label_of
+from oversharp.diagnostics.verdict.table import run_tests, seen_counts
 
 #: Number of problems for the true pass@k of a distribution, and the error that it leaves.
 LARGE, OPEN = 20_000, 0.0005
@@ -144,19 +144,18 @@ def said_of(counts: SeriesCounts) -> Said:
 
     The other parts would take twice as long. A test compares both.
     """
-    if decide.why_none(counts, counts.trained) is not None:
+    if counts.why_untested is not None:
         return Said(label="no_verdict", window=[], ks=(), steps=())
-    n_window = window_size(len(counts.trained))
-    rng = np.random.default_rng(decide.SEED).spawn(5)[0]
-    seen, ruling = decide._ruled(counts, counts.trained, counts.trained[-n_window:], rng)
-    label = decide._label(ruling, counts, seen, counts.trained[-n_window:])
+    rule_rng, *_, claim_rng, _ = np.random.default_rng(SEED).spawn(5)
+    table = run_tests(seen_counts(counts), rng=rule_rng, claim_rng=claim_rng)
+    label = label_of(table)
     if label == "selected":
         return Said(label="no_verdict", window=[], ks=(), steps=())
     return Said(
         label=label,
-        window=list(range(len(counts.trained)))[-n_window:],
-        ks=tuple(seen.ks),
-        steps=decide._step_claims(counts.trained, ruling, decide._too_few(counts)),
+        window=list(range(len(counts.trained)))[-table.n_window :],
+        ks=table.ks,
+        steps=step_claims(counts, table),
     )
 
 

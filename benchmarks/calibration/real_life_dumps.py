@@ -15,10 +15,10 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from benchmarks.calibration.real_life_series import Outcome, Rates, logit_normal, of_counts
+from benchmarks.calibration.series import rule
 from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
-from oversharp.diagnostics.verdict.rule import rule
 
 #: Frequencies of the wrong answers among wrong responses.
 _WRONG = np.arange(1, 21.0) ** -1.5 / (np.arange(1, 21.0) ** -1.5).sum()
@@ -165,7 +165,7 @@ def no_draws_of_their_own(
             return DetectionOutcome(label="inconclusive", detected=True)
         base_P, *late = (checkpoints[step].right_PN.sum(axis=1) for step in kept)
         seen = of_counts(base_P, late, n_base=2 * n, n=n)
-        return DetectionOutcome(label=rule(seen, rng=rng).label, detected=bool(left_out))
+        return DetectionOutcome(label=rule(seen, rng=rng)[0], detected=bool(left_out))
 
     return draw
 

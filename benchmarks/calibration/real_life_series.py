@@ -10,13 +10,15 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit, logit
 
 from benchmarks.calibration.planted import draw_problems, mass_at
+from benchmarks.calibration.series import rule
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.claims import error_of_fall, size_given_label
+from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verdict.explanations import Unread
-from oversharp.diagnostics.verdict.power import window_size
 from oversharp.diagnostics.verdict.record import POSITIVE
-from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Ruling, SeenCounts, rule, spent_share
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, LossTable, spent_share
+from oversharp.diagnostics.verdict.table import SeenCounts
 
 Rates = Float[np.ndarray, " problem"]
 #: Assumed rate of false accepts.
@@ -56,10 +58,10 @@ def of_counts(base_P: Int[np.ndarray, " problem"], late: Sequence[np.ndarray], *
     )  # fmt: skip
 
 
-def ruled(seen: SeenCounts, rng: np.random.Generator) -> tuple[Ruling, Outcome]:
-    ruling = rule(seen, rng=rng)
-    lost = tuple(position for position, step in enumerate(ruling.steps) if step.lost)
-    return ruling, Outcome(label=ruling.label, lost=lost)
+def ruled(seen: SeenCounts, rng: np.random.Generator) -> tuple[LossTable, Outcome]:
+    label, table = rule(seen, rng=rng)
+    lost = tuple(position for position, row in enumerate(table.checkpoints) if row.fell)
+    return table, Outcome(label=label, lost=lost)
 
 
 def logit_normal(n_problems: int, rng: np.random.Generator) -> Rates:
@@ -181,11 +183,11 @@ def killed(
         gone_P = _gone(rate_P, points, rng)
         late = [np.where(gone_P, 0.0, rate_P) if t in at else rate_P for t in range(n_checkpoints)]
         seen = replace(evidence(rate_P, late, n, rng), guess_share=ASSUMED_GUESSES)
-        ruling, outcome = ruled(seen, rng)
-        if not sizes:
+        table, outcome = ruled(seen, rng)
+        if not sizes or outcome.label not in POSITIVE:
             return outcome
-        of_these = ruling.p_population > KEY_LEVEL
-        return replace(outcome, sizes=_sizes(seen, ruling, gone_P.mean() if of_these else points / 100))
+        of_these = table.window.p_population > KEY_LEVEL
+        return replace(outcome, sizes=_sizes(seen, table, gone_P.mean() if of_these else points / 100))
 
     return draw
 
@@ -196,14 +198,12 @@ def _gone(rate_P: Rates, points: float, rng: np.random.Generator) -> Bool[np.nda
     return within_P & (rng.random(len(rate_P)) < points / 100 * len(rate_P) / max(1, within_P.sum()))
 
 
-def _sizes(seen: SeenCounts, ruling: Ruling, true: float) -> tuple[float, float, float] | None:
-    if ruling.label not in POSITIVE:
-        return None
+def _sizes(seen: SeenCounts, table: LossTable, true: float) -> tuple[float, float, float] | None:
     change_K = mean_changes(seen.window, seen.ks).mean(axis=0)
     worst = int(change_K.argmin())
     if change_K[worst] >= 0:
         return None
-    error = error_of_fall(seen, ruling, seen.ks[worst])
+    error = error_of_fall(seen, table, seen.ks[worst])
     given = size_given_label(float(change_K[worst]), error)
     return float(true), -float(change_K[worst]), -given
 

@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, logit
 
-from benchmarks.calibration.series import interval
+from benchmarks.calibration.series import interval, rule
 from benchmarks.speed.results import circumstances, write
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.selection import find_selection
 from oversharp.diagnostics.verdict.headings import HEADINGS
-from oversharp.diagnostics.verdict.rule import SeenCounts, rule
+from oversharp.diagnostics.verdict.table import SeenCounts
 
 PAGE = Path(__file__).parents[1] / "results" / "selection.md"
 SEED, N_STEPS, N_WINDOW, LARGEST_POOL = 11, 6, 2, 400_000
@@ -101,9 +101,9 @@ def measure(world: str, kept: str, change: str, n: int, n_problems: int, series:
     before, after = Counter[str](), Counter[str]()
     for rng in np.random.default_rng([SEED, seed]).spawn(series):
         seen, first_correct_P, first_wrong_P = draw_series(world, kept, change, n, n_problems, rng)
-        before[rule(seen, rng=np.random.default_rng(0)).label] += 1
+        before[rule(seen, rng=np.random.default_rng(0))[0]] += 1
         tested = replace(seen, selection=find_selection(seen.total, first_correct_P, first_wrong_P))
-        after[rule(tested, rng=np.random.default_rng(0)).label] += 1
+        after[rule(tested, rng=np.random.default_rng(0))[0]] += 1
     return Row(
         world=world,
         filter=kept,
@@ -155,7 +155,7 @@ def guess_rows(series: int) -> Iterator[GuessRow]:
             ks = inference_ks(128)
             for allowed, share in (("0.5 %", 0.005), ("0.11 %", 0.0011), ("0 %", 0.0)):
                 seen = SeenCounts(total=total, window=window, steps=steps, ks=ks, step_ks=ks, guess_share=share)
-                label = rule(seen, rng=np.random.default_rng(0)).label
+                label = rule(seen, rng=np.random.default_rng(0))[0]
                 lost[allowed] += HEADINGS[label] == "coverage_lost"
         yield GuessRow(name=name, series=series, lost=lost)
 

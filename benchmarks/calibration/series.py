@@ -23,8 +23,10 @@ from benchmarks.calibration.planted import (
     mean_pass_at_k,
 )
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.record import POSITIVE
-from oversharp.diagnostics.verdict.rule import KEY_LEVEL, Label, Ruling, SeenCounts, rule
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, LossTable, label_of
+from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")
@@ -33,7 +35,7 @@ SIMULATED: tuple[Kind, ...] = (*STRICT_NULLS, "churn", *ALTERNATIVES)
 BAR = 0.05
 N_CHECKPOINTS, WINDOW = 9, 3
 
-Judge = Callable[..., Ruling]
+Judge = Callable[..., tuple[Label, LossTable]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +132,12 @@ def _truth(cell: Cell, problems: PlantedProblems) -> tuple[float, float]:
     )
 
 
+def rule(seen: SeenCounts, *, rng: np.random.Generator) -> tuple[Label, LossTable]:
+    """Label counts by the shipped rule, from the tests that decide it."""
+    table = run_tests(seen, rng=rng)
+    return label_of(table), table
+
+
 def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge = rule) -> Row:
     """Label ``series`` series by ``judge``, starting at number ``first``."""
     start = time.process_time()
@@ -144,11 +152,11 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
             total=drawn.total, window=drawn.window, steps=drawn.window, ks=ks, step_ks=ks,
             minority=drawn.minority, minority_ks=ks,
         )  # fmt: skip
-        ruling = judge(seen, rng=rng)
-        labels[ruling.label] += 1
-        exact += ruling.p_exact <= KEY_LEVEL
-        population += ruling.p_population <= KEY_LEVEL
-        minority += ruling.modes_collapsed
+        label, table = judge(seen, rng=rng)
+        labels[label] += 1
+        exact += table.window.p_exact <= KEY_LEVEL
+        population += table.window.p_population <= KEY_LEVEL
+        minority += table.modes is not None and table.modes.fell
         changes.append((drawn.change, drawn.minority_change))
     change, minority_change = np.mean(changes, axis=0)
     return Row(

@@ -15,7 +15,8 @@ from benchmarks.calibration.series import (
     Row,
     interval,
 )
-from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL, Label
+from oversharp.diagnostics.verdict.headings import Label
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL
 
 NAMES: dict[Kind, str] = {
     "no_change": "no change",

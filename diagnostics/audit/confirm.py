@@ -40,7 +40,7 @@ from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, sho
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import choose_series, is_recorded, stored_key, stored_problems, stored_settings
 from oversharp.diagnostics.store.missing import find_ungraded_drawn, missing_samples
-from oversharp.diagnostics.verdict.power import window_size
+from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verifiers import Verifiers, named_verifier
 
 _COUNTS = """

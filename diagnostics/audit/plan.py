@@ -17,9 +17,9 @@ from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import choose_series, stored_key
 from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
-from oversharp.diagnostics.verdict.counts import GuessRate
+from oversharp.diagnostics.verdict.counts import GuessRate, window_size
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
-from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, window_size
+from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed
 
 #: Number of simulated audits in which false accepts are tested as an explanation of the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102

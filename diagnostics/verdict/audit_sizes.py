@@ -10,8 +10,9 @@ from jaxtyping import Int
 
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verdict.losses import Law, Loss
-from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power, window_size
+from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power
 from oversharp.diagnostics.verdict.record import Remedy
 
 #: Sizes of problem sets as multiples of the set's own size, up to ``MOST_PROBLEMS`` problems.

@@ -1,15 +1,13 @@
-"""Claims of a verdict: null hypothesis, p value, size, and other explanations."""
+"""Claims of a verdict: null hypothesis, p value, size, and other explanations. Sizes of a fall."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Bool, Float
 
-from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
-from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, mean_changes
-from oversharp.diagnostics.statistics.pass_at_k import within_problem_variance_table
+from oversharp.diagnostics.statistics.keys import PairedCounts, mean_changes
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
 from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.explanations import CAUSES
 from oversharp.diagnostics.verdict.record import Claim, Estimate
@@ -19,81 +17,117 @@ from oversharp.diagnostics.verdict.rule import (
     MARGIN_CONFIDENCE,
     MINORITY_LEVEL,
     STEP_LEVEL,
-    Ruling,
-    SeenCounts,
+    LossTable,
 )
+from oversharp.diagnostics.verdict.table import SeenCounts
 
 HERE, LIKE_THESE = "these problems", "problems like these"
 #: Names of the claims that sentences use.
 FELL_HERE, FELL, A_CHECKPOINT = "pass@k fell here", "pass@k fell", "a checkpoint lost"
 #: Claims whose size is not a change of pass@k but a share of problems, or a bound.
 SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
+#: Reason for no conclusion from correlated samples.
+DEPENDENT = "the samples of a problem are not independent"
+_FEW_UNITS = "fewer than two problems or clusters"
+#: Draws of the base's remaining hits if every problem loses the same share.
+_THINNINGS = 20
 
 
-def claims_of(seen: SeenCounts, ruling: Ruling, size: Estimate, *, rng: np.random.Generator) -> Iterator[Claim]:
-    """Yield all claims, those that decide the label first.
-
-    ``size`` is the largest fall over k, as a change.
-    """
-    otherwise = _otherwise(seen, ruling)
-    here = Estimate(value=size.value, low=None, high=None)
-    tests = (
-        (FELL_HERE, "the mean pass@k of these problems fell at no k", HERE, ruling.p_exact, here),
-        (
-            FELL,
-            "over problems like these, pass@k fell at no k",
-            LIKE_THESE,
-            ruling.p_population,
-            size,
-        ),
-    )
-    for name, null, scope, p, by in tests:
-        yield _claim(name, null, scope, KEY_LEVEL * seen.spent, p, by, otherwise)
+def claims_of(table: LossTable) -> Iterator[Claim]:
+    """Yield all claims, those that decide the label first."""
+    window, otherwise = table.window, _otherwise(table)
+    key_level = KEY_LEVEL * table.spent
     yield _claim(
+        table,
+        FELL_HERE,
+        "the mean pass@k of these problems fell at no k",
+        level=key_level,
+        p=window.p_exact,
+        size=Estimate(value=window.change, low=None, high=None),
+        otherwise=otherwise,
+    )
+    yield _claim(
+        table,
+        FELL,
+        "over problems like these, pass@k fell at no k",
+        LIKE_THESE,
+        level=key_level,
+        p=window.p_population,
+        size=Estimate(value=window.change, low=window.low, high=window.high),
+        otherwise=otherwise,
+    )
+    yield _claim(
+        table,
         "minority modes lost",
         "correct responses outside each problem's dominant mode became rarer at no k",
-        HERE,
-        MINORITY_LEVEL * seen.spent,
-        ruling.p_minority,
-        None,
-        otherwise,
-        why="no problem shows a second correct mode",
+        level=MINORITY_LEVEL * table.spent,
+        p=None if table.modes is None else table.modes.p_exact,
+        otherwise=otherwise,
+        untested="no problem shows a second correct mode",
     )
     yield _claim(
+        table,
         A_CHECKPOINT,
         "no single checkpoint's pass@k is below the base's at any k",
         LIKE_THESE,
-        STEP_LEVEL * seen.spent,
-        min((step.p for step in ruling.steps), default=None),
-        None,
-        _otherwise(seen, ruling, of_checkpoints=True),
-        why="fewer than two problems or clusters",
+        level=STEP_LEVEL * table.spent,
+        p=min((row.p_population for row in table.checkpoints if row.p_population is not None), default=None),
+        otherwise=_otherwise(table, of_checkpoints=True),
+        untested=_FEW_UNITS,
     )
-    lost_P = lost_problems(seen.total, KEY_LEVEL * seen.spent)
     yield _claim(
+        table,
         SOME_LOST,
         "no problem's success rate fell",
-        HERE,
-        KEY_LEVEL * seen.spent,
-        float(_p_of_problems(seen.total).min()),
-        Estimate(value=float(lost_P.mean()), low=None, high=None),
-        otherwise,
+        level=key_level,
+        p=table.p_problem,
+        size=Estimate(value=table.share_lost, low=None, high=None),
+        otherwise=otherwise,
     )
-    yield _tail(seen, otherwise, rng)
-    yield _no_loss(seen, ruling)
+    yield _claim(
+        table,
+        "pass@k fell in the tail",
+        f"the mean pass@k of these problems fell at no k above {table.ks[-1]}",
+        level=key_level,
+        p=table.p_tail,
+        otherwise=otherwise,
+        untested="no k above those of the verdict is within half of the pooled samples",
+    )
+    least = window.least_change
+    yield _claim(
+        table,
+        NO_FALL,
+        f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
+        LIKE_THESE,
+        level=round(1 - MARGIN_CONFIDENCE, 12),  # 1 - 0.95 is not exactly 0.05
+        p=table.p_no_loss,
+        size=None if least is None else Estimate(value=None, low=least, high=None),
+        untested=_FEW_UNITS,
+    )
 
 
 def _claim(
+    table: LossTable,
     name: str,
     null: str,
-    scope: str,
+    scope: str = HERE,
+    *,
     level: float,
     p: float | None,
-    size: Estimate | None,
-    otherwise: tuple[str, ...],
-    why: str | None = None,
+    size: Estimate | None = None,
+    otherwise: tuple[str, ...] = (),
+    untested: str | None = None,
 ) -> Claim:
-    holds = p is not None and p <= level
+    """Return a claim; it holds unless its scope allows no inference.
+
+    ``untested`` is the reason without a p value. A fall on the population needs the exact test of these problems too.
+    """
+    why = table.few if scope == LIKE_THESE else None
+    why = why if table.dependence is None else DEPENDENT
+    is_significant = table.window.kept if name == NO_FALL else p is not None and p <= level
+    if why is None and name == FELL and is_significant and not table.window.fell:
+        why = "these very problems do not show it"
+    holds = p is not None and is_significant and why is None
     return Claim(
         name=name,
         null=null,
@@ -103,86 +137,35 @@ def _claim(
         p=p,
         size=size,
         otherwise=otherwise if holds else (),
-        why=why if p is None else None,
+        why=untested if p is None else why,
     )
 
 
-def _tail(seen: SeenCounts, otherwise: tuple[str, ...], rng: np.random.Generator) -> Claim:
-    """Return the claim about k above those of the verdict.
-
-    Pooled checkpoints have enough samples for k up to half of theirs; single ones do not.
-    """
-    ks, k = [], 2 * seen.ks[-1]
-    while 2 * k <= min(seen.total.n_base, seen.total.n_late):
-        ks.append(k)
-        k *= 2
-    p = exact_key(seen.total, ks=ks, rng=rng) if ks else None
-    return _claim(
-        "pass@k fell in the tail",
-        f"the mean pass@k of these problems fell at no k above {seen.ks[-1]}",
-        HERE,
-        KEY_LEVEL * seen.spent,
-        p,
-        None,
-        otherwise,
-        why="no k above those of the verdict is within half of the pooled samples",
-    )
-
-
-def _no_loss(seen: SeenCounts, ruling: Ruling) -> Claim:
-    holds = ruling.least_change is not None and ruling.least_change > -MARGIN
-    return Claim(
-        name=NO_FALL,
-        null=f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
-        scope=LIKE_THESE,
-        level=round(1 - MARGIN_CONFIDENCE, 12),  # 1 - 0.95 is not exactly 0.05
-        holds=holds,
-        p=ruling.p_no_loss,
-        size=None if ruling.least_change is None else Estimate(value=None, low=ruling.least_change, high=None),
-        why=None if ruling.least_change is not None else "fewer than two problems or clusters",
-    )
-
-
-def _otherwise(seen: SeenCounts, ruling: Ruling, *, of_checkpoints: bool = False) -> tuple[str, ...]:
+def _otherwise(table: LossTable, *, of_checkpoints: bool = False) -> tuple[str, ...]:
     """Return the causes that these data leave open, for the window or for single checkpoints.
 
     Those of checkpoints count for the window too, unless it fell and nothing explains that.
     """
-    causes = {step.cause for step in ruling.steps}
+    causes = {row.cause for row in table.checkpoints}
     if not of_checkpoints:
-        causes = {ruling.cause, ruling.modes_cause} | (set() if ruling.fell and ruling.cause is None else causes)
+        pooled = {row.cause for row in (table.window, table.modes) if row is not None}
+        causes = pooled if table.window.is_unexplained else pooled | causes
     open_causes = []
     if "guessing" in causes:
         open_causes.append(CAUSES["guessing"])
     if causes & {"format", "unread"}:
         open_causes.append("samples that were cut off, not parsed or out of the grader's time")
-    if seen.unread_of_window is None:
+    if not table.knows_unread:
         open_causes.append("cut-off samples: nobody knows how they ended")
     return tuple(open_causes)
 
 
-def lost_problems(counts: PairedCounts, level: float) -> Bool[np.ndarray, " problem"]:
-    """Return whether the success rate of each problem fell significantly.
-
-    One-sided Fisher's exact test of each, with Holm's correction over all of them.
-
-    >>> counts = PairedCounts(base_P=np.array([40, 3]), late_P=np.array([0, 2]), n_base=64, n_late=64)
-    >>> lost_problems(counts, 0.05).tolist()
-    [True, False]
-    """
-    return np.asarray(_p_of_problems(counts) <= level)
-
-
-def _p_of_problems(counts: PairedCounts) -> Float[np.ndarray, " problem"]:
-    return holm(fisher_fell(counts.base_P, counts.n_base, counts.late_P, counts.n_late))
-
-
-def error_of_fall(seen: SeenCounts, ruling: Ruling, k: int) -> float:
+def error_of_fall(seen: SeenCounts, table: LossTable, k: int) -> float:
     """Return the standard error of the change of pass@k that decided the loss, a probability.
 
     Over problems if the population key is significant; else over the samples of these problems.
     """
-    if ruling.p_population <= KEY_LEVEL * seen.spent:
+    if table.window.is_of_population:
         change_G = by_cluster(mean_changes(seen.window, [k]), seen.cluster_P)[:, 0]
         return float(np.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G))
     variance = sum(
@@ -206,3 +189,22 @@ def size_given_label(change: float, error: float) -> float:
     (-0.099, -0.0431)
     """
     return change / (1.0 + (error / change) ** 2) if change else 0.0
+
+
+def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator) -> float | None:
+    """Return the part of the fall of pass@k from losing the same share of hits on every problem.
+
+    That share is the fall of pass@1. The base's hits are thinned by it (mean over some draws), and the resulting loss
+    of pass@k does not come from forgetting single problems. None where pass@1 or pass@k did not fall, and at k = 1,
+    where any loss has the same effect.
+    """
+    if k == 1:
+        return None
+    rate_base, rate_late = counts.base_P.mean() / counts.n_base, counts.late_P.mean() / counts.n_late
+    fall = -float(counts.changes([k]).mean())
+    if rate_late >= rate_base or fall <= 0:
+        return None
+    thinned_DP = rng.binomial(counts.base_P, rate_late / rate_base, size=(_THINNINGS, counts.n_problems))
+    table_C = pass_at_k_table(counts.n_base, [k])[:, 0]
+    even = float(table_C[counts.base_P].mean() - table_C[thinned_DP].mean())
+    return float(np.clip(even / fall, 0.0, 1.0))

@@ -1,20 +1,25 @@
-"""Counts of every checkpoint, how they were obtained, and the rule's input made from them."""
+"""Counts of every checkpoint, and how they were obtained: the input of a verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
-from oversharp.diagnostics.statistics.selection import ProblemFilter, find_selection
-from oversharp.diagnostics.verdict.explanations import Unread
-from oversharp.diagnostics.verdict.record import Rates
-from oversharp.diagnostics.verdict.rule import SeenCounts, spent_share
+from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.statistics.units import too_few_to_generalise
+from oversharp.diagnostics.verdict.record import LeftOut, Rates
 
+#: Below this number of solved problems there is no inference on their population.
+FEW_PROBLEMS = 30
+#: Smallest number of problems that the base must have solved: below it there is nothing to lose.
+LEAST_SOLVED = 5
+#: Limit of an audit with one response per problem.
+NEEDS_SAMPLES = "pass@k for k > 1 needs samples: draw 8 or more of each problem"
 #: Share of wrong responses that a grader may accept if it is unknown: short answers can be correct by luck.
 ASSUMED_GUESS_RATE = 0.005
 
@@ -150,107 +155,86 @@ class SeriesCounts:
     selected_by: Literal["base", "none"] | None = None
     excluded: str | None = None
 
+    @property
+    def compared(self) -> tuple[CheckpointCounts, ...]:
+        """Checkpoints after the base that can be compared."""
+        return tuple(one for one in self.trained if one.why is None)
 
-def seen_counts(
-    counts: SeriesCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
-) -> SeenCounts:
-    """Return the rule's input: the base, and the comparable checkpoints with the window last."""
-    base = counts.base
-    n_least = min(one.n for one in window)
-    minority = _minority(counts, window)
-    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
-    total = PairedCounts(
-        base_P=base.correct_P,
-        late_P=_summed(one.correct_P for one in window),
-        n_base=base.n,
-        n_late=sum(one.n for one in window),
-    )
-    return SeenCounts(
-        total=total,
-        window=pairs[-len(window) :],
-        steps=pairs,
-        step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
-        ks=inference_ks(min(base.n, n_least)),
-        minority=minority,
-        minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
-        minority_unread=_minority_unread(counts, window),
-        unread=[_unread(base, [one]) for one in compared],
-        **_lenient(base, compared, window),
-        selection=_selection(counts, total),
-        guess_share=counts.guess_rate.share,
-        cluster_P=counts.cluster_P,
-        spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
-    )
+    @property
+    def window(self) -> tuple[CheckpointCounts, ...]:
+        """The last third of the comparable checkpoints, at least one; empty without any."""
+        return self.compared[-window_size(len(self.compared)) :]
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The checkpoints that cannot be compared.
+
+        First those that were not read, then the base and the others in step order.
+        """
+        known = {
+            one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
+            for one in (self.base, *self.trained)
+            if one.why is not None
+        }
+        unread = {name: LeftOut(checkpoint=name, step=None, why=why) for name, why in self.skipped.items()}
+        return tuple({**unread, **known}.values())
+
+    @property
+    def is_end_unknown(self) -> bool:
+        """Whether a checkpoint was left out in or after the window, by its step or the number in its label."""
+
+        def step_of(left: LeftOut) -> int | None:
+            numbers = re.findall(r"\d+", left.checkpoint)
+            return left.step if left.step is not None else int(numbers[-1]) if numbers else None
+
+        steps = [step_of(left) for left in self.left_out]
+        return any(step is None or step >= self.window[0].step for step in steps)
+
+    @property
+    def n_within_reach(self) -> int:
+        """Number of problems that the base solved; for the others no sample can show whether they were lost."""
+        return int((self.base.correct_P > 0).sum())
+
+    @property
+    def why_few(self) -> str | None:
+        """Why there is no inference on the population of the problems; None if there is."""
+        if self.n_within_reach < FEW_PROBLEMS:
+            return f"fewer than {FEW_PROBLEMS} problems were solved by the base"
+        return too_few_to_generalise(self.cluster_P)
+
+    @property
+    def why_untested(self) -> str | None:
+        """Why there is no verdict, before any test; None where there may be one."""
+        base = self.base
+        if not len(base.correct_P):
+            return "the audit has no problems"
+        if base.why is not None:
+            return f"the base {base.checkpoint} cannot be compared with ({base.why})"
+        if self.compared and self.is_greedy:
+            return f"there is one greedy response per problem and checkpoint, and {NEEDS_SAMPLES}"
+        if self.compared:
+            return self.why_ungraded or self._why_nothing_to_lose
+        left_out = [f"{one.checkpoint} ({one.why})" for one in self.left_out]
+        if not left_out:
+            return "the series has no checkpoint after the base"
+        return f"no checkpoint after the base can be compared: {'; '.join(left_out)}"
+
+    @property
+    def _why_nothing_to_lose(self) -> str | None:
+        n_problems, n_solved = len(self.base.correct_P), self.n_within_reach
+        if n_solved >= min(LEAST_SOLVED, n_problems):
+            return None
+        solved = f"{'was' if n_solved < 2 else 'were'} ever solved by the base"
+        return (
+            f"{n_solved or 'none'} of these {plural(n_problems, 'problem')} {solved}, and what is out of reach cannot "
+            "be lost: take easier problems or more samples, or look at what the grader reads"
+        )
 
 
-def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | None:
-    """Return the filter by which the base's samples may have chosen the problems, unless the user says otherwise."""
-    if counts.selected_by == "none":
-        return None
-    found = find_selection(total, counts.base.first_correct_P, counts.base.first_wrong_P)
-    if counts.selected_by != "base":
-        return found
-    weight_C = np.ones(total.n_base + 1) if found is None else found.weight_C
-    return ProblemFilter(weight_C=weight_C, p=0.0)
+def window_size(n_checkpoints: int) -> int:
+    """Return how many late checkpoints are pooled: a third of the trained ones, at least one.
 
-
-def _lenient(
-    base: CheckpointCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
-) -> dict[str, Any]:
-    """Return the counts of the lenient reader; empty unless every checkpoint has them."""
-    if base.lenient_P is None or any(one.lenient_P is None for one in compared):
-        return {}
-    late = [one.lenient_P for one in window if one.lenient_P is not None]
-    return {
-        "lenient": PairedCounts(
-            base_P=base.lenient_P, late_P=_summed(late), n_base=base.n, n_late=sum(one.n for one in window)
-        ),
-        "lenient_steps": [
-            PairedCounts(base_P=base.lenient_P, late_P=one.lenient_P, n_base=base.n, n_late=one.n)
-            for one in compared
-            if one.lenient_P is not None
-        ],
-    }
-
-
-def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    late = [one.unread_P for one in window if one.unread_P is not None]
-    if base.unread_P is None or len(late) < len(window):
-        return None
-    return Unread(base_P=base.unread_P, late_P=_summed(late))
-
-
-def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    """Return the unparsed samples that belong to the counts of minority modes.
-
-    Of the base only the second half counts, and half of the unparsed samples with it. Samples that the lenient reader
-    alone accepts have an unknown mode and count as unparsed.
+    >>> window_size(1), window_size(8), window_size(9)
+    (1, 3, 3)
     """
-    unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
-    if unread is None:
-        return None
-    misread = [one.lenient_P - one.correct_P for one in (counts.base, *window) if one.lenient_P is not None]
-    if len(misread) == 1 + len(window):
-        base_P = np.minimum(unread.base_P + misread[0], counts.base.n - counts.base.correct_P)
-        most_P = _summed(one.n - one.correct_P for one in window)
-        unread = Unread(base_P=base_P, late_P=np.minimum(unread.late_P + _summed(misread[1:]), most_P))
-    return Unread(base_P=unread.base_P[shown_P] // 2, late_P=unread.late_P[shown_P])
-
-
-def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
-    """Return correct samples outside the dominant mode: of half of the base's, and of the window.
-
-    The base's first half shows which mode dominates, so only the second half counts.
-
-    None if there are none, as with graders for which all correct answers are one mode: then there is no test.
-    """
-    shown_P = counts.shows_modes_P
-    base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]
-    if not (base_P.any() or late_P.any()):
-        return None
-    n_base = counts.base.n - counts.base.n // 2
-    return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=sum(one.n for one in window))
-
-
-def _summed(counts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.sum(list(counts), axis=0)
+    return max(1, round(n_checkpoints / 3))

@@ -42,7 +42,7 @@ CAUSES: Mapping[Cause, str] = {
 }
 
 #: Draws times level for a p value that is only compared with the level, at least.
-_SHOWN_DRAWS_PER_LEVEL = 3
+_COMPARED_DRAWS_PER_LEVEL = 3
 #: Another explanation of a fall is kept unless the data reject it at this level.
 EXPLAINED_LEVEL = 0.01
 #: Draws times level for the test of false accepts, at least.
@@ -63,8 +63,6 @@ _SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
 _RARE = 10.0
 #: With more expected false accepts in k samples, these alone solve nearly every problem.
 _MOST_GUESSES_AT_K = 3.0
-#: Draws of the base's remaining hits if every problem loses the same share.
-_THINNINGS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +96,19 @@ class Fall:
     def worst_k(self) -> int:
         """The k at which mean pass@k fell most."""
         return self.ks[int(self.counts.changes(self.ks).sum(axis=0).argmin())]
+
+
+def fall_p(
+    counts: PairedCounts, *, ks: Sequence[int], level: float, rng: np.random.Generator, is_compared_only: bool = False
+) -> float:
+    """Return the p value of "the mean pass@k of these problems fell at none of ``ks``", fine enough for ``level``.
+
+    ``is_compared_only``: the p value is only compared with the level, and fewer draws are enough.
+    """
+    draws = draws_for(level)
+    if is_compared_only:
+        draws = min(draws, max(EXACT_DRAWS, int(_COMPARED_DRAWS_PER_LEVEL / level)))
+    return exact_key(counts, ks=ks, rng=rng, draws=draws)
 
 
 def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.random.Generator) -> Cause | None:
@@ -215,8 +226,7 @@ def _shows(fall: Fall, counts: PairedCounts, rng: np.random.Generator) -> bool:
     """
     most = max(1, min(counts.n_base, counts.n_late) // 2)
     ks = sorted({min(k, most) for k in fall.ks})
-    draws = min(draws_for(fall.level), max(EXACT_DRAWS, int(_SHOWN_DRAWS_PER_LEVEL / fall.level)))
-    return exact_key(counts, ks=ks, rng=rng, draws=draws) <= fall.level
+    return fall_p(counts, ks=ks, level=fall.level, rng=rng, is_compared_only=True) <= fall.level
 
 
 def guessing_p(
@@ -429,22 +439,3 @@ def share_explained(counts: PairedCounts, read: PairedCounts, *, k: int) -> floa
     if fall <= 0 or not read.n_problems or min(read.n_base, read.n_late) < k:
         return None
     return float(np.clip(1.0 + float(read.changes([k]).sum()) / fall, 0.0, 1.0))
-
-
-def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator) -> float | None:
-    """Return the part of the fall of pass@k from losing the same share of hits on every problem.
-
-    That share is the fall of pass@1. The base's hits are thinned by it (mean over some draws), and the resulting loss
-    of pass@k does not come from forgetting single problems. None where pass@1 or pass@k did not fall, and at k = 1,
-    where any loss has the same effect.
-    """
-    if k == 1:
-        return None
-    rate_base, rate_late = counts.base_P.mean() / counts.n_base, counts.late_P.mean() / counts.n_late
-    fall = -float(counts.changes([k]).mean())
-    if rate_late >= rate_base or fall <= 0:
-        return None
-    thinned_DP = rng.binomial(counts.base_P, rate_late / rate_base, size=(_THINNINGS, counts.n_problems))
-    table_C = pass_at_k_table(counts.n_base, [k])[:, 0]
-    even = float(table_C[counts.base_P].mean() - table_C[thinned_DP].mean())
-    return float(np.clip(even / fall, 0.0, 1.0))

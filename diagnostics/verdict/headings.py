@@ -6,8 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from oversharp.diagnostics.verdict.rule import Label
-
+#: over_sharpened       both keys: on these problems and on the population they were sampled from
+#: over_sharpened_here  the exact key alone: on these problems
+#: degraded             a key, but pass@1 fell significantly too: the model got worse, not only narrower
+#: format               a loss, but unparsed samples explain most of it, and parsed ones do not show it
+#: guessing             a loss, but false accepts at the base would explain it
+#: mode_collapse        pass@k is kept, correct responses outside the dominant mode are lost
+#: selected             the base's samples chose the problems, and no loss shows in spite of that: no conclusion
+#: lost_at_steps        none of these in the window as a whole, but a loss at single checkpoints of it
+#: no_loss              pass@k fell by no more than ``rule.MARGIN`` at any k
+Label = Literal[
+    "over_sharpened",
+    "over_sharpened_here",
+    "degraded",
+    "format",
+    "guessing",
+    "mode_collapse",
+    "selected",
+    "lost_at_steps",
+    "no_loss",
+    "inconclusive",
+]
 #: A label of the rule; ``no_verdict``: nothing could be compared, or the base's samples chose the problems.
 VerdictLabel = Label | Literal["no_verdict"]
 #: coverage_lost  pass@k, or correct answers outside the dominant mode, fell, and nothing else explains it

@@ -18,6 +18,7 @@ from scipy.special import betaln
 from scipy.stats import beta as beta_distribution
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
+from oversharp.diagnostics.verdict.counts import FEW_PROBLEMS
 from oversharp.diagnostics.verdict.explanations import guessing_p
 from oversharp.diagnostics.verdict.losses import (
     ConcentratedLoss,
@@ -28,7 +29,6 @@ from oversharp.diagnostics.verdict.losses import (
     pass_at_k,
 )
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
-from oversharp.diagnostics.verdict.words.caveats import FEW_PROBLEMS
 
 #: Quantiles of each posterior, for expectations.
 _QUANTILES = 32
@@ -171,15 +171,6 @@ class Power:
         half = z * math.sqrt(self.share * (1 - self.share) / self.runs + z * z / (4 * self.runs**2))
         scale = 1 + z * z / self.runs
         return (centre - half) / scale, (centre + half) / scale
-
-
-def window_size(n_checkpoints: int) -> int:
-    """Return how many late checkpoints are pooled: a third of the trained ones, at least one.
-
-    >>> window_size(1), window_size(8), window_size(9)
-    (1, 3, 3)
-    """
-    return max(1, round(n_checkpoints / 3))
 
 
 def power(

@@ -1,54 +1,18 @@
-"""Rule that maps counts to a label. It was fixed before it was applied to any series.
+"""Rule that maps the table of tests to a label, and the levels. Pure, without randomness.
 
-``benchmarks/calibration/rule.py`` simulates how often it raises false alarms and what it misses; its results are
-committed.
+The rule was fixed before it was applied to any series. ``benchmarks/calibration/rule.py`` simulates how often it raises
+false alarms and what it misses; its results are committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from jaxtyping import Int
-from scipy.stats import t as student_t
-
-from oversharp.diagnostics.statistics.confirmation import fisher_fell
-from oversharp.diagnostics.statistics.keys import (
-    POPULATION_DRAWS,
-    PairedCounts,
-    draws_for,
-    exact_key,
-    mean_changes,
-    population_key,
-)
-from oversharp.diagnostics.statistics.selection import ProblemFilter
-from oversharp.diagnostics.statistics.units import by_cluster
-from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of
-from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
-
-#: over_sharpened       both keys: on these problems and on the population they were sampled from
-#: over_sharpened_here  the exact key alone: on these problems
-#: degraded             a key, but pass@1 fell significantly too: the model got worse, not only narrower
-#: format               a loss, but unparsed samples explain most of it, and parsed ones do not show it
-#: guessing             a loss, but false accepts at the base would explain it
-#: mode_collapse        pass@k is kept, correct responses outside the dominant mode are lost
-#: selected             the base's samples chose the problems, and no loss shows in spite of that: no conclusion
-#: lost_at_steps        none of these in the window as a whole, but a loss at single checkpoints of it
-#: no_loss              pass@k fell by no more than ``MARGIN`` at any k
-Label = Literal[
-    "over_sharpened",
-    "over_sharpened_here",
-    "degraded",
-    "format",
-    "guessing",
-    "mode_collapse",
-    "selected",
-    "lost_at_steps",
-    "no_loss",
-    "inconclusive",
-]
+from oversharp.diagnostics.statistics.units import Interval
+from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.headings import Label
 
 #: Levels of both keys, of the minority channel, and of single checkpoints. Together they raise a false alarm in less
 #: than 4.5 % of series without a loss: far enough below 5 % for a simulation to show it.
@@ -57,129 +21,6 @@ KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL = 0.03, 0.005, 0.005
 SELECTED_LEVEL = 0.001
 #: A fall of pass@k that is too small to matter, in probability, and the required confidence that it is no larger.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeenCounts:
-    """Input of the rule.
-
-    Attributes:
-        total: Correct samples, those of the late checkpoints pooled.
-        window: The same checkpoints one by one, for the size of the fall of pass@k.
-        steps: All checkpoints, the last of them the window, tested at ``step_ks``.
-        minority: Correct samples, pooled too, outside the mode that dominated an independent half of the base's
-            samples.
-        minority_unread: The unparsed samples that belong to ``minority``; None if unknown.
-        unread: For each of ``steps``, the samples that count as wrong because of their form; empty, or None, if
-            unknown.
-        lenient: ``total`` by the lenient reader; None without one.
-        lenient_steps: ``steps`` by the lenient reader; empty without one.
-        selection: A filter that all problems pass by the base's samples; None if they pass none.
-        guess_share: Share of wrong responses that may be accepted.
-        cluster_P: Cluster of each problem.
-        spent: Part of all levels that this look may use; 1 for a verdict that is read once, on one run.
-    """
-
-    total: PairedCounts
-    window: Sequence[PairedCounts]
-    steps: Sequence[PairedCounts]
-    ks: Sequence[int]
-    step_ks: Sequence[int]
-    minority: PairedCounts | None = None
-    minority_ks: Sequence[int] = ()
-    minority_unread: Unread | None = None
-    unread: Sequence[Unread | None] = ()
-    lenient: PairedCounts | None = None
-    lenient_steps: Sequence[PairedCounts] = ()
-    selection: ProblemFilter | None = None
-    guess_share: float = 0.0
-    cluster_P: Int[np.ndarray, " problem"] | None = None
-    spent: float = 1.0
-
-    @property
-    def unread_of_window(self) -> Unread | None:
-        """Unparsed samples of the window together; None if unknown for one of its checkpoints."""
-        known = [one for one in self.unread[-len(self.window) :] if one is not None]
-        if not self.unread or len(known) < len(self.window):
-            return None
-        return Unread(base_P=known[0].base_P, late_P=np.sum([one.late_P for one in known], axis=0))
-
-    def fall_of_window(self) -> Fall:
-        """Return the input of the keys, with their level."""
-        return Fall(
-            counts=self.total,
-            ks=self.ks,
-            unread=self.unread_of_window,
-            level=KEY_LEVEL * self.spent,
-            lenient=self.lenient,
-            selection=self.selection,
-        )
-
-    def fall_of_modes(self) -> Fall | None:
-        """Return the input of the minority channel; None where no problem shows its modes."""
-        if self.minority is None or not self.minority.n_problems or not self.minority_ks:
-            return None
-        level = MINORITY_LEVEL * self.spent
-        return Fall(counts=self.minority, ks=self.minority_ks, unread=self.minority_unread, level=level)
-
-    def fall_of_step(self, t: int, of: int = 1) -> Fall:
-        """Return checkpoint ``t``, one of ``of`` that share the level of single checkpoints."""
-        unread = self.unread[t] if self.unread else None
-        lenient = self.lenient_steps[t] if self.lenient_steps else None
-        return Fall(
-            counts=self.steps[t],
-            ks=self.step_ks,
-            unread=unread,
-            level=STEP_LEVEL * self.spent / of,
-            lenient=lenient,
-            selection=self.selection,
-        )
-
-    def read_leniently(self) -> SeenCounts | None:
-        """Return the same samples by the lenient reader; None without one.
-
-        Their modes are unknown.
-        """
-        if self.lenient is None:
-            return None
-        return replace(
-            self,
-            total=self.lenient,
-            window=self.lenient_steps[-len(self.window) :],
-            steps=self.lenient_steps,
-            minority=None,
-            minority_unread=None,
-            unread=(),  # the lenient reader parses every sample
-            lenient=None,
-            lenient_steps=(),
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ruling:
-    """The label and the results behind it.
-
-    ``p_minority`` is None where no problem shows its modes. ``cause`` is another explanation for the fall of the
-    window, ``modes_cause`` for lost modes; those of single checkpoints are in ``steps``, which is empty where single
-    checkpoints cannot be tested. ``fell``: pass@k of the window fell, by the keys. ``modes_collapsed``: minority modes
-    were lost.
-    """
-
-    label: Label
-    p_exact: float
-    p_population: float
-    p_minority: float | None
-    #: Smallest one-sided lower bound of the change of pass@k over k; None for a single problem.
-    least_change: float | None
-    #: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
-    p_no_loss: float | None = None
-    #: One-sided upper bound of the change of pass@1; None for a single problem.
-    first_most: float | None = None
-    fell: bool = False
-    modes_collapsed: bool = False
-    cause: Cause | None = None
-    modes_cause: Cause | None = None
-    steps: tuple[StepRuling, ...] = ()
 
 
 def spent_share(*, number: int, declared: int | None, runs: int) -> float:
@@ -199,146 +40,151 @@ def spent_share(*, number: int, declared: int | None, runs: int) -> float:
     return 1.0 / (number * (number + 1) * runs)
 
 
-def rule(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
-    """Return the label of a series from its counts.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossRow:
+    """Tests of the window, of its modes, or of one checkpoint.
 
-    Raises ``ValueError`` without a problem or for a k above the number of samples.
-
-    >>> half = np.full(200, 128)
-    >>> same = PairedCounts(base_P=half, late_P=half, n_base=256, n_late=256)
-    >>> seen = SeenCounts(total=same, window=[same], steps=[same], ks=[1, 8, 64], step_ks=[1, 8, 64])
-    >>> rule(seen, rng=np.random.default_rng(0)).label
-    'no_loss'
+    Attributes:
+        which: What is tested. Modes: correct samples outside each problem's dominant mode.
+        level: Level of the tests.
+        fell: Whether pass@k, or that of other modes, fell significantly; of the window, by the exact key alone.
+        k: Where the change of pass@k is lowest; for a checkpoint, relative to its standard error.
+        change: Change of pass@k there, a probability, with its 95 % interval from ``low`` to ``high``. A window's
+            interval is for this k alone, a checkpoint's for all checkpoints and k together; None if unknown.
+        place: Position of a checkpoint among the compared ones; None for the window and its modes.
+        p_exact: p value for these problems; None for a checkpoint, where it is only compared with a level.
+        p_population: p value for the population of the problems; of a checkpoint, adjusted for all checkpoints.
+        cause: Another explanation of the fall; None without one, or if it was not tested.
+        least_change: Smallest one-sided lower bound of the change over k; None for a checkpoint or a single problem.
+        kept: Whether pass@k fell by less than ``MARGIN`` at every k.
     """
-    if seen.total.n_problems == 0:
-        raise ValueError("a verdict needs at least one problem")
-    key_level = KEY_LEVEL * seen.spent
-    p_exact = exact_key(seen.total, ks=seen.ks, rng=rng, draws=draws_for(key_level))
-    # if the first key is not significant, the second is only reported, and the usual number of draws is enough
-    draws = max(POPULATION_DRAWS, draws_for(key_level)) if p_exact <= key_level else POPULATION_DRAWS
-    p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
-    modes, p_minority = seen.fall_of_modes(), None
-    if modes is not None:
-        p_minority = exact_key(modes.counts, ks=modes.ks, rng=rng, draws=draws_for(modes.level))
-    least_change, first_most, p_no_loss = _bounds(seen)
-    found = Ruling(
-        label="inconclusive",
-        p_exact=p_exact,
-        p_population=p_population,
-        p_minority=p_minority,
-        least_change=least_change,
-        p_no_loss=p_no_loss,
-        first_most=first_most,
-        fell=p_exact <= key_level,
-        modes_collapsed=modes is not None and (p_minority or 0.0) <= modes.level,
-        steps=rule_steps(
-            seen.steps,
-            ks=seen.step_ks,
-            level=STEP_LEVEL * seen.spent,
-            exact_level=KEY_LEVEL,
-            margin=MARGIN,
-            rng=rng,
-            cluster_P=seen.cluster_P,
-        ),
-    )
-    found = _with_causes(found, seen, rng)
-    return replace(found, label=_label(found, seen))
+
+    which: Literal["window", "modes", "checkpoint"]
+    level: float
+    fell: bool
+    k: int
+    change: float
+    place: int | None = None
+    low: float | None = None
+    high: float | None = None
+    p_exact: float | None = None
+    p_population: float | None = None
+    cause: Cause | None = None
+    least_change: float | None = None
+    kept: bool = False
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether it fell, and nothing else explains that."""
+        return self.fell and self.cause is None
+
+    @property
+    def is_of_population(self) -> bool:
+        """Whether the test for the population is significant."""
+        return self.p_population is not None and self.p_population <= self.level
 
 
-def _with_causes(found: Ruling, seen: SeenCounts, rng: np.random.Generator) -> Ruling:
-    """Return the ruling with other explanations of the findings that decide its label.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossTable:
+    """All tests of a series.
 
-    These are the window and, unless its fall is unexplained, modes and checkpoints. Checkpoints before the window
-    matter only where it shows no fall.
+    Attributes:
+        modes: None where no problem shows its modes.
+        checkpoints: All compared ones, the ``n_window`` of the window last; empty where single ones cannot be tested.
+        ks: The k of the window's tests.
+        spent: Part of all levels that this look may use.
+        intervals: Mean change of pass@k over the window at each of ``ks``, with its 95 % interval.
+        pass_at_1_fell: Whether pass@1 of the window fell over problems.
+        p_no_loss: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
+        p_selection: p value of "the base's samples did not choose the problems"; None where they pass no filter.
+        p_problem: Smallest p value of single problems, by Holm's correction.
+        share_lost: Share of the problems that were each lost significantly.
+        share_by_lost: Their part of the largest fall of pass@k; None without a fall.
+        p_tail: p value of a fall at k above ``ks``; None where the pooled samples allow none, or if it was not tested.
+        knows_unread: Whether the unparsed samples of the whole window are known.
+        few: Why there is no inference on the population of the problems; None if there is.
+        dependence: How samples of a problem are correlated; None where they may be independent draws.
+        is_end_unknown: A late checkpoint was left out.
     """
-    if found.fell:
-        found = replace(found, cause=_cause(seen.fall_of_window(), seen, rng))
-    modes = seen.fall_of_modes() if found.modes_collapsed and not _is_unexplained(found) else None
-    found = replace(found, modes_cause=None if modes is None else _cause(modes, seen, rng))
-    return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t >= _first_asked(found, seen)})
+
+    window: LossRow
+    modes: LossRow | None
+    checkpoints: tuple[LossRow, ...]
+    n_window: int
+    ks: tuple[int, ...]
+    spent: float
+    intervals: tuple[Interval, ...]
+    pass_at_1_fell: bool
+    p_no_loss: float | None
+    p_selection: float | None
+    p_problem: float
+    share_lost: float
+    share_by_lost: float | None
+    p_tail: float | None
+    knows_unread: bool
+    few: str | None
+    dependence: str | None
+    is_end_unknown: bool
+
+    @property
+    def late_falls(self) -> list[LossRow]:
+        """Checkpoints of the window that fell."""
+        return [row for row in self.checkpoints[-self.n_window :] if row.fell]
+
+    @property
+    def pooled_falls(self) -> list[LossRow]:
+        """Of the window and its modes, those that fell."""
+        return [row for row in (self.window, self.modes) if row is not None and row.fell]
 
 
-def with_causes_of_all(found: Ruling, seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
-    """Return the ruling with explanations for the lost checkpoints that do not decide its label."""
-    return _with_causes_of(found, seen, rng, {t for t in _lost(found) if t < _first_asked(found, seen)})
+def label_of(table: LossTable) -> Label:
+    """Return the first label whose condition is met."""
+    pooled = [row.cause for row in table.pooled_falls]
+    single = [row.cause for row in table.late_falls]
+    explained = _first_explanation([*pooled, *single])
+    # on the population of few problems, single checkpoints have no result, and neither have explanations of their loss
+    printed = explained if table.few is None else _first_explanation(pooled)
 
-
-def _with_causes_of(found: Ruling, seen: SeenCounts, rng: np.random.Generator, lost: Collection[int]) -> Ruling:
-    steps = tuple(
-        replace(step, cause=_cause(seen.fall_of_step(t, len(lost)), seen, rng, len(lost))) if t in lost else step
-        for t, step in enumerate(found.steps)
-    )
-    return replace(found, steps=steps)
-
-
-def _cause(fall: Fall, seen: SeenCounts, rng: np.random.Generator, of: int = 1) -> Cause | None:
-    return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
-
-
-def _is_unexplained(found: Ruling) -> bool:
-    return found.fell and found.cause is None
-
-
-def _lost(found: Ruling) -> list[int]:
-    return [t for t, step in enumerate(found.steps) if step.lost]
-
-
-def _first_asked(found: Ruling, seen: SeenCounts) -> int:
-    """Return the first checkpoint whose other explanations decide the label."""
-    if not found.fell:
-        return 0
-    return len(found.steps) if found.cause is None else len(found.steps) - len(seen.window)
-
-
-def _label(found: Ruling, seen: SeenCounts) -> Label:
-    """Return the first label that fits.
-
-    Unexplained falls of window, modes and checkpoints come first, then falls with another explanation.
-    """
-    if _is_unexplained(found):
-        if _pass_at_1_fell(found, seen):
+    # nothing is concluded from correlated samples
+    if table.dependence is not None:
+        return "inconclusive"
+    # pass@k of the window fell, and nothing else explains it
+    if table.window.is_unexplained:
+        if table.pass_at_1_fell or table.ks == (1,):
             return "degraded"
-        return "over_sharpened" if found.p_population <= KEY_LEVEL * seen.spent else "over_sharpened_here"
-    if found.modes_collapsed and found.modes_cause is None:
+        return "over_sharpened" if table.window.is_of_population and table.few is None else "over_sharpened_here"
+    # other modes than the dominant ones were lost
+    if table.modes is not None and table.modes.is_unexplained:
         return "mode_collapse"
-    steps = [step.cause for step in found.steps[-len(seen.window) :] if step.lost]
-    if None in steps:
-        return "lost_at_steps"
-    causes = [found.cause if found.fell else None, found.modes_cause, *steps]
-    explained = next((one for one in ("format", "guessing") if one in causes), None)
-    is_chosen = seen.selection is not None and seen.selection.p <= SELECTED_LEVEL
-    # a fall with another explanation showed in spite of the selection
-    if "selection" in causes or (is_chosen and explained is None):
+    # a single checkpoint of the window fell
+    if None in single:
+        return "lost_at_steps" if table.few is None else printed or "inconclusive"
+    # the base's samples chose the problems; a fall with another explanation showed in spite of that
+    is_chosen = table.p_selection is not None and table.p_selection <= SELECTED_LEVEL
+    if "selection" in (*pooled, *single) or (is_chosen and explained is None):
         return "selected"
+    # something else explains a fall
     if explained is not None:
-        return explained  # type: ignore[return-value]
-    return "no_loss" if found.least_change is not None and found.least_change > -MARGIN else "inconclusive"
+        return printed or "inconclusive"
+    # no fall by the margin or more, in the population and up to the end of the run
+    if table.window.kept and table.few is None and not table.is_end_unknown:
+        return "no_loss"
+    return "inconclusive"
 
 
-def _pass_at_1_fell(found: Ruling, seen: SeenCounts) -> bool:
-    """Return whether pass@1 fell over problems.
-
-    A single problem gives no inference about others: it is tested by Fisher's exact test.
-    """
-    if found.first_most is not None:
-        return found.first_most < 0
-    total = seen.total
-    if total.n_problems > 1:
-        return False
-    return bool(fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)[0] <= 1 - MARGIN_CONFIDENCE)
+def _first_explanation(causes: Sequence[Cause | None]) -> Literal["format", "guessing"] | None:
+    return "format" if "format" in causes else "guessing" if "guessing" in causes else None
 
 
-def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:
-    """Return one-sided bounds of changes: the smallest lower one over k, the upper one of pass@1.
-
-    The third value is the largest p value over k of a fall by ``MARGIN`` or more.
-    """
-    change_GK = by_cluster(mean_changes(seen.window, seen.ks), seen.cluster_P)
-    n_units = len(change_GK)
-    if n_units < 2:
-        return None, None, None
-    mean_K = change_GK.mean(axis=0)
-    error_K = np.sqrt((n_units - 1) * change_GK.var(axis=0, ddof=1) + 1.0) / n_units
-    reach_K = student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error_K
-    p_K = student_t.sf((mean_K + MARGIN) / error_K, n_units - 1)
-    return float((mean_K - reach_K).min()), float(mean_K[0] + reach_K[0]), float(p_K.max())
+def row_of_label(table: LossTable, label: Label) -> LossRow | None:
+    """Return the fall that the label is about, of several checkpoints the largest; None without a fall."""
+    match label:
+        case "mode_collapse":
+            return table.modes
+        case "lost_at_steps" | "format" | "guessing":
+            cause = None if label == "lost_at_steps" else label
+            pooled = [] if cause is None else [row for row in table.pooled_falls if row.cause == cause]
+            single = [row for row in table.late_falls if row.cause == cause]
+            return pooled[0] if pooled else min(single, key=lambda row: row.change)
+        case _:
+            return next(iter(table.pooled_falls), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +26,13 @@ from benchmarks.calibration.series import (
     draw_series,
     interval,
     joined,
+    rule,
     simulate,
 )
 from benchmarks.calibration.table import tables
-from oversharp.diagnostics.verdict.rule import Ruling, SeenCounts, rule
+from oversharp.diagnostics.verdict.headings import Label
+from oversharp.diagnostics.verdict.rule import LossTable
+from oversharp.diagnostics.verdict.table import SeenCounts
 
 SERIES = 200
 
@@ -62,23 +66,25 @@ def test_modes_lost_while_success_rises_are_called_a_collapse() -> None:
     assert row.labels["mode_collapse"] >= 15
 
 
-def relabelled(ruling: Ruling, *, positive: bool) -> Ruling:
-    return replace(ruling, label="over_sharpened_here") if positive else ruling
+def relabelled(
+    seen: SeenCounts, rng: np.random.Generator, is_loss: Callable[[LossTable], bool]
+) -> tuple[Label, LossTable]:
+    label, table = rule(seen, rng=rng)
+    return "over_sharpened_here" if is_loss(table) else label, table
 
 
-def lenient(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
+def lenient(seen: SeenCounts, *, rng: np.random.Generator) -> tuple[Label, LossTable]:
     """Rejects at .3 instead of .03."""
-    ruling = rule(seen, rng=rng)
-    return relabelled(ruling, positive=ruling.p_exact <= 0.3)
+    return relabelled(seen, rng, lambda table: table.window.p_exact <= 0.3)
 
 
-def naive(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
+def naive(seen: SeenCounts, *, rng: np.random.Generator) -> tuple[Label, LossTable]:
     """Calls it a loss where any point estimate lies below the base."""
     fell = bool((seen.total.changes(seen.ks).mean(axis=0) < 0).any())
-    return relabelled(rule(seen, rng=rng), positive=fell)
+    return relabelled(seen, rng, lambda _: fell)
 
 
-def short_of_samples(seen: SeenCounts, *, rng: np.random.Generator) -> Ruling:
+def short_of_samples(seen: SeenCounts, *, rng: np.random.Generator) -> tuple[Label, LossTable]:
     """Forgets what one of the window's three checkpoints solved, but not its samples."""
     return rule(replace(seen, total=replace(seen.total, late_P=2 * seen.total.late_P // 3)), rng=rng)
 

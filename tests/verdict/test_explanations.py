@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
+from oversharp.diagnostics.verdict.claims import share_of_even_loss
 from oversharp.diagnostics.verdict.explanations import (
     Fall,
     Unread,
@@ -13,7 +14,6 @@ from oversharp.diagnostics.verdict.explanations import (
     guessing_p,
     read_alone,
     share_explained,
-    share_of_even_loss,
     taken_for_correct,
 )
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, DiffuseLoss
-from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, power, window_size
-from oversharp.diagnostics.verdict.rule import KEY_LEVEL, SeenCounts, rule
+from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, power
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, label_of
+from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
 
 
 def _wide_rates(n_problems: int, rng: np.random.Generator) -> np.ndarray:
@@ -139,11 +141,11 @@ def test_what_is_promised_is_what_the_rule_itself_says(law: int):
     promised = power(rates, loss, design, wanted=0.5, runs=200, known_to=0.0, rng=np.random.default_rng(1))
     rng = np.random.default_rng(2)
     said = [_ruled(rates, loss, design, rng) for _ in range(50)]
-    both = [one.p_exact <= KEY_LEVEL and one.p_population <= KEY_LEVEL for one in said]
+    both = [one.window.p_exact <= KEY_LEVEL and one.window.p_population <= KEY_LEVEL for one in said]
     assert 0.25 < promised.share < 0.85  # else both would agree by being certain
     assert np.mean(both) == pytest.approx(promised.share, abs=0.18)
     share = guessed(rates, loss, design, guess_share=0.005, runs=40, rng=rng)
-    told = [one.label == "guessing" for one, held in zip(said, both, strict=True) if held]
+    told = [label_of(one) == "guessing" for one, held in zip(said, both, strict=True) if held]
     assert share == pytest.approx(np.mean(told), abs=0.2)
 
 
@@ -157,7 +159,7 @@ def _ruled(rates, loss, design, rng):
         n_late=design.n_late,
     )
     ks = inference_ks(design.n)
-    return rule(
+    return run_tests(
         SeenCounts(total=counts, window=[counts], steps=[counts], ks=ks, step_ks=(1,), guess_share=0.005), rng=rng
     )
 

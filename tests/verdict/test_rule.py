@@ -4,7 +4,8 @@ from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
 from oversharp.diagnostics.verdict.explanations import Unread
-from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, SeenCounts, rule, spent_share
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, label_of, spent_share
+from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
 
 KS = [1, 4, 16, 64]
 
@@ -13,12 +14,12 @@ def paired(base, late, n_base=256, n_late=256):
     return PairedCounts(base_P=np.asarray(base), late_P=np.asarray(late), n_base=n_base, n_late=n_late)
 
 
-def ruled(total, minority=None, minority_ks=KS, ks=KS, window=None, **more):
+def _table(total, minority=None, minority_ks=KS, ks=KS, window=None, **more):
     window = [total] if window is None else window
     seen = SeenCounts(
         total=total, window=window, steps=window, ks=ks, step_ks=ks, minority=minority, minority_ks=minority_ks, **more
     )
-    return rule(seen, rng=np.random.default_rng(0))
+    return run_tests(seen, rng=np.random.default_rng(0))
 
 
 SAME = paired(np.full(200, 128), np.full(200, 128))
@@ -32,32 +33,32 @@ MINORITY_KEPT = paired(np.full(50, 30), np.full(50, 30))
 
 
 def test_both_keys_make_over_sharpened():
-    ruling = ruled(LOST)
-    assert ruling.label == "over_sharpened"
-    assert max(ruling.p_exact, ruling.p_population) <= KEY_LEVEL
-    assert ruling.least_change < -0.3
-    assert (ruling.p_minority, ruling.modes_collapsed) == (None, False)
+    table = _table(LOST)
+    assert label_of(table) == "over_sharpened"
+    assert max(table.window.p_exact, table.window.p_population) <= KEY_LEVEL
+    assert table.window.least_change < -0.3
+    assert table.modes is None
 
 
 def test_the_exact_key_alone_speaks_of_these_problems():
-    ruling = ruled(LOST_HERE)
-    assert ruling.p_exact <= KEY_LEVEL < ruling.p_population
-    assert ruling.label == "over_sharpened_here"
+    table = _table(LOST_HERE)
+    assert table.window.p_exact <= KEY_LEVEL < table.window.p_population
+    assert label_of(table) == "over_sharpened_here"
 
 
 def test_a_small_change_on_many_problems_is_no_loss():
-    ruling = ruled(SAME, MINORITY_KEPT)
-    assert ruling.label == "no_loss"
+    table = _table(SAME, MINORITY_KEPT)
+    assert label_of(table) == "no_loss"
     # all differences 0, so the floor alone: t₁₉₉ / 200 below 0
-    assert ruling.least_change == pytest.approx(-student_t.ppf(0.95, 199) / 200)
-    assert ruled(SAME).label == ruled(GAINED).label == "no_loss"
+    assert table.window.least_change == pytest.approx(-student_t.ppf(0.95, 199) / 200)
+    assert label_of(_table(SAME)) == label_of(_table(GAINED)) == "no_loss"
 
 
 def test_too_few_problems_settle_nothing():
-    ruling = ruled(NOISY, MINORITY_KEPT)
-    assert ruling.label == "inconclusive"
-    assert ruling.p_exact > KEY_LEVEL
-    assert ruling.least_change < -0.02
+    table = _table(NOISY, MINORITY_KEPT)
+    assert label_of(table) == "inconclusive"
+    assert table.window.p_exact > KEY_LEVEL
+    assert table.window.least_change < -0.02
 
 
 @pytest.mark.slow
@@ -72,19 +73,19 @@ def test_too_few_problems_settle_nothing():
     ],
 )
 def test_lost_minority_modes_are_a_collapse_and_still_told_where_a_loss_of_pass_at_k_outranks_them(total, label):
-    ruling = ruled(total, MINORITY_LOST)
-    assert ruling.label == label
-    assert ruling.p_minority <= MINORITY_LEVEL
-    assert ruling.modes_collapsed
+    table = _table(total, MINORITY_LOST)
+    assert label_of(table) == label
+    assert table.modes.p_exact <= MINORITY_LEVEL
+    assert table.modes.fell
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_significant_and_small_is_still_a_loss():
     # One point on 3,000 problems: within the margin, beyond doubt.
     small = paired(np.full(3000, 128), np.full(3000, 125))
-    ruling = ruled(small, ks=[1])
-    assert ruling.least_change > -0.02
-    assert ruling.label == "degraded"  # it is pass@1 that fell
+    table = _table(small, ks=[1])
+    assert table.window.least_change > -0.02
+    assert label_of(table) == "degraded"  # it is pass@1 that fell
 
 
 def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together():
@@ -92,7 +93,7 @@ def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together
     base, odd = np.full(100, 20), np.arange(100) % 2 == 1
     pooled = paired(base, np.full(100, 20), n_late=512)
     halves, same = [paired(base, np.where(side, 20, 0)) for side in (odd, ~odd)], [paired(base, base)]
-    fell, held = (ruled(pooled, window=window, ks=[64]).least_change for window in (halves, same))
+    fell, held = (_table(pooled, window=window, ks=[64]).window.least_change for window in (halves, same))
     assert pooled.changes([64]).mean() > -0.1
     assert fell < -0.4
     assert held == pytest.approx(-0.02, abs=0.02)
@@ -100,24 +101,24 @@ def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together
 
 def test_what_shows_no_modes_has_no_minority_channel():
     nothing = paired(np.array([], dtype=int), np.array([], dtype=int))
-    assert ruled(SAME, nothing).p_minority is None
-    assert ruled(SAME, MINORITY_LOST, minority_ks=[]).p_minority is None
+    assert _table(SAME, nothing).modes is None
+    assert _table(SAME, MINORITY_LOST, minority_ks=[]).modes is None
 
 
 def test_one_problem_is_spoken_of_alone():
-    lost = ruled(paired([128], [0]))
-    assert (lost.label, lost.p_population, lost.least_change) == ("degraded", 1.0, None)
-    assert ruled(paired([128], [128])).label == "inconclusive"
+    lost = _table(paired([128], [0]))
+    assert (label_of(lost), lost.window.p_population, lost.window.least_change) == ("degraded", 1.0, None)
+    assert label_of(_table(paired([128], [128]))) == "inconclusive"
 
 
 def test_no_problem_is_refused():
     with pytest.raises(ValueError, match="at least one problem"):
-        ruled(paired(np.array([], dtype=int), np.array([], dtype=int)))
+        _table(paired(np.array([], dtype=int), np.array([], dtype=int)))
 
 
 def test_more_attempts_than_samples_are_refused():
     with pytest.raises(ValueError, match="k <= n"):
-        ruled(SAME, ks=[512])
+        _table(SAME, ks=[512])
 
 
 NEVER = np.zeros(100, dtype=np.int64)
@@ -136,13 +137,13 @@ KILLED = paired(np.where(np.arange(100) < 20, 200, 400), np.where(np.arange(100)
     ],
 )
 def test_a_fall_that_accepted_guesses_explain_is_called_so_and_another_is_not(counts, share, label):
-    assert ruled(counts, ks=[1, 16, 256], guess_share=share).label == label
+    assert label_of(_table(counts, ks=[1, 16, 256], guess_share=share)) == label
 
 
 @pytest.mark.slow
 def test_lost_modes_that_accepted_guesses_explain_are_called_so():
-    assert ruled(SAME, GUESSED, [1, 16, 256], guess_share=0.005).label == "guessing"
-    assert ruled(SAME, GUESSED, [1, 16, 256]).label == "mode_collapse"
+    assert label_of(_table(SAME, GUESSED, [1, 16, 256], guess_share=0.005)) == "guessing"
+    assert label_of(_table(SAME, GUESSED, [1, 16, 256])) == "mode_collapse"
 
 
 @pytest.mark.slow
@@ -152,30 +153,30 @@ def test_a_fall_among_unread_samples_alone_is_one_of_format(n_unread, label):
     falls_P = np.arange(100) % 5 == 0
     counts = paired(np.full(100, 40), np.where(falls_P, 3, 80))
     unread = Unread(base_P=NEVER, late_P=np.where(falls_P, n_unread, 0))
-    assert ruled(counts, unread=[unread]).label == label
+    assert label_of(_table(counts, unread=[unread])) == label
 
 
 def test_a_fall_of_pass_at_1_with_the_rest_is_degraded():
-    assert ruled(paired(np.full(200, 60), np.full(200, 20))).label == "degraded"
-    assert ruled(LOST).label == "over_sharpened"
+    assert label_of(_table(paired(np.full(200, 60), np.full(200, 20)))) == "degraded"
+    assert label_of(_table(LOST)) == "over_sharpened"
 
 
 def test_a_loss_at_the_last_checkpoint_alone_is_told_though_the_window_hides_it():
     base, killed = np.full(300, 38), np.where(np.arange(300) < 12, 0, 42)
     kept, last = paired(base, base), paired(base, killed)
     total = paired(base, 2 * base + killed, n_late=768)
-    ruling = ruled(total, window=[kept, kept, last])
-    assert [step.lost for step in ruling.steps] == [False, False, True]
-    assert [step.kept for step in ruling.steps] == [True, True, False]
-    assert ruling.label == "lost_at_steps"
+    table = _table(total, window=[kept, kept, last])
+    assert [row.fell for row in table.checkpoints] == [False, False, True]
+    assert [row.kept for row in table.checkpoints] == [True, True, False]
+    assert label_of(table) == "lost_at_steps"
 
 
 def test_related_problems_count_as_clusters():
     # every problem of two clusters in ten loses: certain for twelve problems of their own, not for two clusters
     cluster_P = np.arange(60) // 6
     lost = paired(np.full(60, 30), np.where(cluster_P < 2, 0, 40))
-    assert ruled(lost).p_population <= KEY_LEVEL < ruled(lost, cluster_P=cluster_P).p_population
-    assert ruled(lost, cluster_P=np.arange(60)).p_population == ruled(lost).p_population
+    assert _table(lost).window.p_population <= KEY_LEVEL < _table(lost, cluster_P=cluster_P).window.p_population
+    assert _table(lost, cluster_P=np.arange(60)).window.p_population == _table(lost).window.p_population
 
 
 @pytest.mark.slow
@@ -185,5 +186,5 @@ def test_each_look_spends_its_share():
     assert spent_share(number=5, declared=4, runs=2) == 1 / 60
     rng = np.random.default_rng(7)
     almost = paired(rng.binomial(256, 0.05, 60), rng.binomial(256, 0.043, 60))
-    assert ruled(almost).label == "over_sharpened"
-    assert ruled(almost, spent=0.05).label == "inconclusive"
+    assert label_of(_table(almost)) == "over_sharpened"
+    assert label_of(_table(almost, spent=0.05)) == "inconclusive"

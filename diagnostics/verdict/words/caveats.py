@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
@@ -10,17 +9,16 @@ import numpy as np
 
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
-from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.counts import FEW_PROBLEMS as FEW_PROBLEMS
+from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
-from oversharp.diagnostics.verdict.record import LeftOut, LenientReading, Rates, Verdict
+from oversharp.diagnostics.verdict.record import LenientReading, Rates, Verdict
 from oversharp.diagnostics.verdict.rule import spent_share
 from oversharp.diagnostics.verdict.words.numbers import points_text
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, share_text
 
-#: A verdict warns below these numbers of problems, and of samples per problem and checkpoint.
-FEW_PROBLEMS, FEW_SAMPLES = 30, 256
-#: Limit of an audit with one response per problem.
-NEEDS_SAMPLES = "pass@k for k > 1 needs samples: draw 8 or more of each problem"
+#: A verdict warns below this number of samples per problem and checkpoint.
+FEW_SAMPLES = 256
 #: A rise of a rate of unparsed samples (probability) that is reported.
 NOTABLE_RISE = 0.01
 #: A fall of this rate that may hide a loss that matters.
@@ -38,8 +36,16 @@ _MISTAKEN = (
 _MOST_UNREAD = 0.5
 
 
-def caveats_of(verdict: Verdict, counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
+def caveats_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     """Yield what may mislead in this series, from its data."""
+    window = counts.window
+    if verdict.label == "no_verdict":
+        yield from warnings_of(verdict, counts)
+        if not _is_selected(verdict):
+            yield from filter(None, [counts.excluded])
+            # if nothing is compared, the sentence already contains the reasons
+            yield from _of_left_out(verdict) if counts.compared else ()
+        return
     if counts.is_repaired:
         yield (
             "A repaired series: steps are hundredths of the way from the base to a checkpoint, and the label is about "
@@ -64,7 +70,7 @@ def caveats_of(verdict: Verdict, counts: SeriesCounts, window: Sequence[Checkpoi
         )
     yield from _of_size(verdict)
     yield from _of_guessing(verdict)
-    yield from warnings_of(counts, verdict.lenient, verdict.label)
+    yield from warnings_of(verdict, counts)
     yield from _of_related_remedy(verdict, counts)
     if verdict.p_minority is None:
         yield "No problem shows a second correct mode: mode collapse could not be seen."
@@ -75,7 +81,7 @@ def caveats_of(verdict: Verdict, counts: SeriesCounts, window: Sequence[Checkpoi
         )
     if counts.excluded is not None:
         yield counts.excluded
-    yield from (f"Left out: {one.checkpoint} ({one.why})." for one in left_out_of(counts))
+    yield from _of_left_out(verdict)
     if len(counts.tasks) > 1:
         yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."
 
@@ -109,16 +115,32 @@ def _of_guessing(verdict: Verdict) -> Iterator[str]:
     )
 
 
-def warnings_of(counts: SeriesCounts, lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
+def warnings_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     """Yield the caveats about the origin of problems and samples, which weaken the verdict."""
     yield from counts.grading
-    yield from _of_style(lenient, label)
-    yield from unread_of(counts)
+    if verdict.label == "no_verdict" and not _is_selected(verdict):
+        yield from _of_unread(counts)
+        yield from _of_misread_base(counts)
+        yield from _of_equal_weights(counts)
+        return
+    yield from _of_style(verdict.lenient, verdict.label)
+    yield from _of_unread(counts)
     yield from _of_one_response(counts)
-    yield from equal_weights_of(counts)
+    yield from _of_equal_weights(counts)
     yield from _of_relations(counts)
     yield from _of_order(counts)
     yield from _of_looks(counts)
+    if _is_selected(verdict):
+        yield from filter(None, [counts.excluded])
+
+
+def _is_selected(verdict: Verdict) -> bool:
+    """Return whether there is no verdict because the base's samples chose the problems."""
+    return verdict.label == "no_verdict" and verdict.selection_p is not None
+
+
+def _of_left_out(verdict: Verdict) -> Iterator[str]:
+    yield from (f"Left out: {one.checkpoint} ({one.why})." for one in verdict.left_out)
 
 
 #: A change of the share of samples that the lenient reader alone accepts beyond which both readings are always printed.
@@ -140,7 +162,7 @@ def _of_style(lenient: LenientReading | None, label: VerdictLabel) -> Iterator[s
     )
 
 
-def misread_base_of(counts: SeriesCounts) -> Iterator[str]:
+def _of_misread_base(counts: SeriesCounts) -> Iterator[str]:
     """Yield a warning if the grader may not parse the answers of a base that solved little."""
     base = counts.base
     if base.lenient_P is None or not len(base.correct_P):
@@ -153,7 +175,7 @@ def misread_base_of(counts: SeriesCounts) -> Iterator[str]:
         )
 
 
-def unread_of(counts: SeriesCounts) -> Iterator[str]:
+def _of_unread(counts: SeriesCounts) -> Iterator[str]:
     """Yield checkpoints with mostly unparsed samples, and ones with mostly truncated samples."""
     rates = [one.rates for one in (counts.base, *counts.trained) if one.rates is not None]
     for rate_of, what, hint in _UNREAD:
@@ -191,7 +213,7 @@ def _of_one_response(counts: SeriesCounts) -> Iterator[str]:
         yield f"One response per problem and checkpoint: {NEEDS_SAMPLES}."
 
 
-def equal_weights_of(counts: SeriesCounts) -> Iterator[str]:
+def _of_equal_weights(counts: SeriesCounts) -> Iterator[str]:
     """Yield checkpoints that have the weights of an earlier one.
 
     Their id is that of the earlier one, with their step added.
@@ -300,31 +322,3 @@ def _of_improved_parsing(base: CheckpointCounts, window: Sequence[CheckpointCoun
             "the base may have solved more than was counted, and a loss may hide behind answers that are now read. "
             "Grade again with a verifier that reads the base's form too (oversharp regrade) to see."
         )
-
-
-def late_left_out(counts: SeriesCounts, first_late_step: int) -> tuple[LeftOut, ...]:
-    """Return the checkpoints that were left out at or after ``first_late_step``.
-
-    Their step is recorded, or the number in their label. Without them the end of the run is unknown.
-    """
-
-    def step_of(left: LeftOut) -> int | None:
-        numbers = re.findall(r"\d+", left.checkpoint)
-        return left.step if left.step is not None else int(numbers[-1]) if numbers else None
-
-    known = [(step_of(left), left) for left in left_out_of(counts)]
-    return tuple(left for step, left in known if step is None or step >= first_late_step)
-
-
-def left_out_of(counts: SeriesCounts) -> tuple[LeftOut, ...]:
-    """Return the checkpoints that cannot be compared.
-
-    First those that were not read, then the base and the others in step order.
-    """
-    known = {
-        one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
-        for one in (counts.base, *counts.trained)
-        if one.why is not None
-    }
-    unread = {name: LeftOut(checkpoint=name, step=None, why=why) for name, why in counts.skipped.items()}
-    return tuple({**unread, **known}.values())

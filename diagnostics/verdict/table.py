@@ -1,0 +1,422 @@
+"""All tests of a series, from its counts: one row for the window, its modes and each checkpoint.
+
+Every test is made once, in a fixed order, so that equal counts draw equal random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import t as student_t
+
+from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import (
+    POPULATION_DRAWS,
+    PairedCounts,
+    draws_for,
+    exact_key,
+    inference_ks,
+    mean_changes,
+    population_key,
+)
+from oversharp.diagnostics.statistics.selection import ProblemFilter, find_selection
+from oversharp.diagnostics.statistics.units import by_cluster
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
+from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of, fall_p
+from oversharp.diagnostics.verdict.rule import (
+    KEY_LEVEL,
+    MARGIN,
+    MARGIN_CONFIDENCE,
+    MINORITY_LEVEL,
+    STEP_LEVEL,
+    LossRow,
+    LossTable,
+    spent_share,
+)
+from oversharp.diagnostics.verdict.steps import rule_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenCounts:
+    """Counts as they are tested.
+
+    Attributes:
+        total: Correct samples, those of the late checkpoints pooled.
+        window: The same checkpoints one by one, for the size of the fall of pass@k.
+        steps: All checkpoints, the last of them the window, tested at ``step_ks``.
+        minority: Correct samples, pooled too, outside the mode that dominated an independent half of the base's
+            samples.
+        minority_unread: The unparsed samples that belong to ``minority``; None if unknown.
+        unread: For each of ``steps``, the samples that count as wrong because of their form; empty, or None, if
+            unknown.
+        lenient: ``total`` by the lenient reader; None without one.
+        lenient_steps: ``steps`` by the lenient reader; empty without one.
+        selection: A filter that all problems pass by the base's samples; None if they pass none.
+        guess_share: Share of wrong responses that may be accepted.
+        cluster_P: Cluster of each problem.
+        spent: Part of all levels that this look may use; 1 for a verdict that is read once, on one run.
+        few: Why there is no inference on the population of the problems; None if there is.
+        dependence: How samples of a problem are correlated; None where they may be independent draws.
+        is_end_unknown: A late checkpoint was left out.
+    """
+
+    total: PairedCounts
+    window: Sequence[PairedCounts]
+    steps: Sequence[PairedCounts]
+    ks: Sequence[int]
+    step_ks: Sequence[int]
+    minority: PairedCounts | None = None
+    minority_ks: Sequence[int] = ()
+    minority_unread: Unread | None = None
+    unread: Sequence[Unread | None] = ()
+    lenient: PairedCounts | None = None
+    lenient_steps: Sequence[PairedCounts] = ()
+    selection: ProblemFilter | None = None
+    guess_share: float = 0.0
+    cluster_P: Int[np.ndarray, " problem"] | None = None
+    spent: float = 1.0
+    few: str | None = None
+    dependence: str | None = None
+    is_end_unknown: bool = False
+
+    def mean_changes(self) -> Float[np.ndarray, "unit k"]:
+        """Return the mean change of pass@k over the window, of each problem or cluster."""
+        return by_cluster(mean_changes(self.window, self.ks), self.cluster_P)
+
+    @property
+    def unread_of_window(self) -> Unread | None:
+        """Unparsed samples of the window together; None if unknown for one of its checkpoints."""
+        known = [one for one in self.unread[-len(self.window) :] if one is not None]
+        if not self.unread or len(known) < len(self.window):
+            return None
+        return Unread(base_P=known[0].base_P, late_P=np.sum([one.late_P for one in known], axis=0))
+
+    def fall_of_window(self) -> Fall:
+        """Return the input of the keys, with their level."""
+        return Fall(
+            counts=self.total,
+            ks=self.ks,
+            unread=self.unread_of_window,
+            level=KEY_LEVEL * self.spent,
+            lenient=self.lenient,
+            selection=self.selection,
+        )
+
+    def fall_of_modes(self) -> Fall | None:
+        """Return the input of the minority channel; None where no problem shows its modes."""
+        if self.minority is None or not self.minority.n_problems or not self.minority_ks:
+            return None
+        level = MINORITY_LEVEL * self.spent
+        return Fall(counts=self.minority, ks=self.minority_ks, unread=self.minority_unread, level=level)
+
+    def fall_of_step(self, t: int, of: int = 1) -> Fall:
+        """Return checkpoint ``t``, one of ``of`` that share the level of single checkpoints."""
+        return Fall(
+            counts=self.steps[t],
+            ks=self.step_ks,
+            unread=self.unread[t] if self.unread else None,
+            level=STEP_LEVEL * self.spent / of,
+            lenient=self.lenient_steps[t] if self.lenient_steps else None,
+            selection=self.selection,
+        )
+
+    def fall_of(self, row: LossRow) -> Fall:
+        """Return the input of the tests of a row."""
+        modes = self.fall_of_modes() if row.which == "modes" else None
+        return modes or (self.fall_of_window() if row.place is None else self.fall_of_step(row.place))
+
+    def read_leniently(self) -> SeenCounts | None:
+        """Return the same samples by the lenient reader; None without one.
+
+        Their modes are unknown.
+        """
+        if self.lenient is None:
+            return None
+        return replace(
+            self,
+            total=self.lenient,
+            window=self.lenient_steps[-len(self.window) :],
+            steps=self.lenient_steps,
+            minority=None,
+            minority_unread=None,
+            unread=(),  # the lenient reader parses every sample
+            lenient=None,
+            lenient_steps=(),
+        )
+
+
+def seen_counts(counts: SeriesCounts) -> SeenCounts:
+    """Return the counts as they are tested: the base, and the comparable checkpoints with the window last."""
+    base, compared, window = counts.base, counts.compared, counts.window
+    n_least = min(one.n for one in window)
+    minority = _minority(counts, window)
+    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
+    total = PairedCounts(
+        base_P=base.correct_P,
+        late_P=_summed(one.correct_P for one in window),
+        n_base=base.n,
+        n_late=sum(one.n for one in window),
+    )
+    return SeenCounts(
+        total=total,
+        window=pairs[-len(window) :],
+        steps=pairs,
+        step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
+        ks=inference_ks(min(base.n, n_least)),
+        minority=minority,
+        minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
+        minority_unread=_minority_unread(counts, window),
+        unread=[_unread(base, [one]) for one in compared],
+        **_lenient(base, compared, window),
+        selection=_selection(counts, total),
+        guess_share=counts.guess_rate.share,
+        cluster_P=counts.cluster_P,
+        spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
+        few=counts.why_few,
+        dependence=counts.dependence,
+        is_end_unknown=counts.is_end_unknown,
+    )
+
+
+def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | None:
+    """Return the filter by which the base's samples may have chosen the problems, unless the user says otherwise."""
+    if counts.selected_by == "none":
+        return None
+    found = find_selection(total, counts.base.first_correct_P, counts.base.first_wrong_P)
+    if counts.selected_by != "base":
+        return found
+    weight_C = np.ones(total.n_base + 1) if found is None else found.weight_C
+    return ProblemFilter(weight_C=weight_C, p=0.0)
+
+
+def _lenient(
+    base: CheckpointCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
+) -> dict[str, Any]:
+    """Return the counts of the lenient reader; empty unless every checkpoint has them."""
+    if base.lenient_P is None or any(one.lenient_P is None for one in compared):
+        return {}
+    late = [one.lenient_P for one in window if one.lenient_P is not None]
+    return {
+        "lenient": PairedCounts(
+            base_P=base.lenient_P, late_P=_summed(late), n_base=base.n, n_late=sum(one.n for one in window)
+        ),
+        "lenient_steps": [
+            PairedCounts(base_P=base.lenient_P, late_P=one.lenient_P, n_base=base.n, n_late=one.n)
+            for one in compared
+            if one.lenient_P is not None
+        ],
+    }
+
+
+def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
+    late = [one.unread_P for one in window if one.unread_P is not None]
+    if base.unread_P is None or len(late) < len(window):
+        return None
+    return Unread(base_P=base.unread_P, late_P=_summed(late))
+
+
+def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
+    """Return the unparsed samples that belong to the counts of minority modes.
+
+    Of the base only the second half counts, and half of the unparsed samples with it. Samples that the lenient reader
+    alone accepts have an unknown mode and count as unparsed.
+    """
+    unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
+    if unread is None:
+        return None
+    misread = [one.lenient_P - one.correct_P for one in (counts.base, *window) if one.lenient_P is not None]
+    if len(misread) == 1 + len(window):
+        base_P = np.minimum(unread.base_P + misread[0], counts.base.n - counts.base.correct_P)
+        most_P = _summed(one.n - one.correct_P for one in window)
+        unread = Unread(base_P=base_P, late_P=np.minimum(unread.late_P + _summed(misread[1:]), most_P))
+    return Unread(base_P=unread.base_P[shown_P] // 2, late_P=unread.late_P[shown_P])
+
+
+def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
+    """Return correct samples outside the dominant mode: of half of the base's, and of the window.
+
+    The base's first half shows which mode dominates, so only the second half counts.
+
+    None if there are none, as with graders for which all correct answers are one mode: then there is no test.
+    """
+    shown_P = counts.shows_modes_P
+    base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]
+    if not (base_P.any() or late_P.any()):
+        return None
+    n_base = counts.base.n - counts.base.n // 2
+    return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=sum(one.n for one in window))
+
+
+def _summed(counts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.sum(list(counts), axis=0)
+
+
+def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.random.Generator | None = None) -> LossTable:
+    """Return all tests of a series.
+
+    Without ``claim_rng``, only those that decide the label: no tail, and no explanation of a checkpoint's fall that has
+    no effect.
+
+    Raises ``ValueError`` without a problem or for a k above the number of samples.
+
+    >>> half = np.full(200, 128)
+    >>> same = PairedCounts(base_P=half, late_P=half, n_base=256, n_late=256)
+    >>> seen = SeenCounts(total=same, window=[same], steps=[same], ks=[1, 8, 64], step_ks=[1, 8, 64])
+    >>> table = run_tests(seen, rng=np.random.default_rng(0))
+    >>> table.window.fell, table.window.kept
+    (False, True)
+    """
+    if seen.total.n_problems == 0:
+        raise ValueError("a verdict needs at least one problem")
+    of_window, of_modes = seen.fall_of_window(), seen.fall_of_modes()
+    p_exact = fall_p(of_window.counts, ks=of_window.ks, level=of_window.level, rng=rng)
+    fell = p_exact <= of_window.level
+    # if the first key is not significant, the second is only reported, and the usual number of draws is enough
+    draws = max(POPULATION_DRAWS, draws_for(of_window.level)) if fell else POPULATION_DRAWS
+    p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
+    p_modes = 1.0
+    if of_modes is not None:
+        p_modes = fall_p(of_modes.counts, ks=of_modes.ks, level=of_modes.level, rng=rng)
+    singles = rule_steps(
+        seen.steps,
+        ks=seen.step_ks,
+        level=STEP_LEVEL * seen.spent,
+        exact_level=KEY_LEVEL,
+        margin=MARGIN,
+        rng=rng,
+        cluster_P=seen.cluster_P,
+    )
+    # other explanations of the falls that decide the label: an unexplained fall of the window decides it alone, and
+    # checkpoints before the window matter only where it shows no fall
+    cause = _cause(of_window, seen, rng) if fell else None
+    is_decided = fell and cause is None
+    modes_cause = None
+    if of_modes is not None and p_modes <= of_modes.level and not is_decided:
+        modes_cause = _cause(of_modes, seen, rng)
+    first = 0 if not fell else len(singles) if is_decided else len(singles) - len(seen.window)
+    lost = [t for t, single in enumerate(singles) if single.lost]
+    causes = _causes_of_steps(seen, [t for t in lost if t >= first], rng)
+    if claim_rng is not None:
+        causes |= _causes_of_steps(seen, [t for t in lost if t < first], rng)
+    least_change, first_most, p_no_loss = _bounds(seen)
+    intervals = tuple(share_interval(change_G, bounds=(-1.0, 1.0)) for change_G in seen.mean_changes().T)
+    worst = min(range(len(intervals)), key=lambda i: intervals[i].mean)
+    p_P = holm(fisher_fell(seen.total.base_P, seen.total.n_base, seen.total.late_P, seen.total.n_late))
+    lost_P = p_P <= of_window.level
+    return LossTable(
+        window=LossRow(
+            which="window",
+            level=of_window.level,
+            fell=fell,
+            p_exact=p_exact,
+            p_population=p_population,
+            cause=cause,
+            k=seen.ks[worst],
+            change=intervals[worst].mean,
+            low=intervals[worst].low,
+            high=intervals[worst].high,
+            least_change=least_change,
+            kept=least_change is not None and least_change > -MARGIN,
+        ),
+        modes=None if of_modes is None else _modes_row(of_modes, p_modes, modes_cause),
+        checkpoints=tuple(
+            LossRow(
+                which="checkpoint",
+                level=STEP_LEVEL * seen.spent,
+                fell=single.lost,
+                place=t,
+                p_population=single.p,
+                cause=causes.get(t),
+                k=single.k,
+                change=single.change,
+                low=single.low,
+                high=single.high,
+                kept=single.kept,
+            )
+            for t, single in enumerate(singles)
+        ),
+        n_window=len(seen.window),
+        ks=tuple(seen.ks),
+        spent=seen.spent,
+        intervals=intervals,
+        pass_at_1_fell=_pass_at_1_fell(seen, first_most),
+        p_no_loss=p_no_loss,
+        p_selection=None if seen.selection is None else seen.selection.p,
+        p_problem=float(p_P.min()),
+        share_lost=float(lost_P.mean()),
+        share_by_lost=_share_by_lost(seen, lost_P, seen.ks[worst]),
+        p_tail=None if claim_rng is None else _p_of_tail(seen, claim_rng),
+        knows_unread=seen.unread_of_window is not None,
+        few=seen.few,
+        dependence=seen.dependence,
+        is_end_unknown=seen.is_end_unknown,
+    )
+
+
+def _modes_row(fall: Fall, p: float, cause: Cause | None) -> LossRow:
+    change = float(fall.counts.changes([fall.worst_k]).mean())
+    return LossRow(
+        which="modes", level=fall.level, fell=p <= fall.level, k=fall.worst_k, change=change, p_exact=p, cause=cause
+    )
+
+
+def _causes_of_steps(seen: SeenCounts, lost: Sequence[int], rng: np.random.Generator) -> dict[int, Cause | None]:
+    """Return other explanations of the falls of single checkpoints, which share the levels."""
+    return {t: _cause(seen.fall_of_step(t, len(lost)), seen, rng, len(lost)) for t in lost}
+
+
+def _cause(fall: Fall, seen: SeenCounts, rng: np.random.Generator, of: int = 1) -> Cause | None:
+    return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
+
+
+def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:
+    """Return one-sided bounds of changes: the smallest lower one over k, the upper one of pass@1.
+
+    The third value is the largest p value over k of a fall by ``MARGIN`` or more.
+    """
+    change_GK = seen.mean_changes()
+    n_units = len(change_GK)
+    if n_units < 2:
+        return None, None, None
+    mean_K = change_GK.mean(axis=0)
+    error_K = np.sqrt((n_units - 1) * change_GK.var(axis=0, ddof=1) + 1.0) / n_units
+    reach_K = student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error_K
+    p_K = student_t.sf((mean_K + MARGIN) / error_K, n_units - 1)
+    return float((mean_K - reach_K).min()), float(mean_K[0] + reach_K[0]), float(p_K.max())
+
+
+def _pass_at_1_fell(seen: SeenCounts, first_most: float | None) -> bool:
+    """Return whether pass@1 fell over problems, by the upper bound ``first_most`` of its change.
+
+    A single problem gives no inference about others: it is tested by Fisher's exact test.
+    """
+    if first_most is not None:
+        return first_most < 0
+    total = seen.total
+    if total.n_problems > 1:
+        return False
+    return bool(fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)[0] <= 1 - MARGIN_CONFIDENCE)
+
+
+def _share_by_lost(seen: SeenCounts, lost_P: Bool[np.ndarray, " problem"], k: int) -> float | None:
+    """Return the part of the fall of pass@``k`` by problems that were each lost significantly; None without a fall."""
+    change_P = mean_changes(seen.window, [k])[:, 0]
+    fall = -float(change_P.sum())
+    return float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0)) if fall > 0 else None
+
+
+def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:
+    """Return the p value of a fall of the pooled samples at k above the others; None without such a k.
+
+    Pooled checkpoints have enough samples for k up to half of theirs; single ones do not.
+    """
+    ks, k = [], 2 * seen.ks[-1]
+    while 2 * k <= min(seen.total.n_base, seen.total.n_late):
+        ks.append(k)
+        k *= 2
+    return exact_key(seen.total, ks=ks, rng=rng) if ks else None
