@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,111 +27,72 @@ HERE, LIKE_THESE = "these problems", "problems like these"
 FELL_HERE, FELL, A_CHECKPOINT = "pass@k fell here", "pass@k fell", "a checkpoint lost"
 #: Claims whose size is not a change of pass@k but a share of problems, or a bound.
 SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
+_MODES_LOST, _TAIL = "minority modes lost", "pass@k fell in the tail"
+_FEW_UNITS = "fewer than two problems or clusters"
 #: Reason for no conclusion from correlated samples.
 DEPENDENT = "the samples of a problem are not independent"
-_FEW_UNITS = "fewer than two problems or clusters"
+#: Of each claim: its scope, its null hypothesis, and why it has no p value where it has none.
+_CLAIMS: Mapping[str, tuple[str, str, str | None]] = {
+    FELL_HERE: (HERE, "the mean pass@k of these problems fell at no k", None),
+    FELL: (LIKE_THESE, "over problems like these, pass@k fell at no k", None),
+    _MODES_LOST: (
+        HERE,
+        "correct responses outside each problem's dominant mode became rarer at no k",
+        "no problem shows a second correct mode",
+    ),
+    A_CHECKPOINT: (LIKE_THESE, "no single checkpoint's pass@k is below the base's at any k", _FEW_UNITS),
+    SOME_LOST: (HERE, "no problem's success rate fell", None),
+    _TAIL: (
+        HERE,
+        "the mean pass@k of these problems fell at no k above {k}",
+        "no k above those of the verdict is within half of the pooled samples",
+    ),
+    NO_FALL: (
+        LIKE_THESE,
+        f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
+        _FEW_UNITS,
+    ),
+}
 #: Draws of the base's remaining hits if every problem loses the same share.
 _THINNINGS = 20
 
 
 def claims_of(table: LossTable) -> Iterator[Claim]:
     """Yield all claims, those that decide the label first."""
-    window, otherwise = table.window, _otherwise(table)
+    window, modes, sizes, otherwise = table.window, table.modes, table.sizes, _otherwise(table)
     key_level = KEY_LEVEL * table.spent
-    yield _claim(
-        table,
-        FELL_HERE,
-        "the mean pass@k of these problems fell at no k",
-        level=key_level,
-        p=window.p_exact,
-        size=Estimate(value=window.change, low=None, high=None),
-        otherwise=otherwise,
-    )
-    yield _claim(
-        table,
-        FELL,
-        "over problems like these, pass@k fell at no k",
-        LIKE_THESE,
-        level=key_level,
-        p=window.p_population,
-        size=Estimate(value=window.change, low=window.low, high=window.high),
-        otherwise=otherwise,
-    )
-    yield _claim(
-        table,
-        "minority modes lost",
-        "correct responses outside each problem's dominant mode became rarer at no k",
-        level=MINORITY_LEVEL * table.spent,
-        p=None if table.modes is None else table.modes.p_exact,
-        otherwise=otherwise,
-        untested="no problem shows a second correct mode",
-    )
-    yield _claim(
-        table,
-        A_CHECKPOINT,
-        "no single checkpoint's pass@k is below the base's at any k",
-        LIKE_THESE,
-        level=STEP_LEVEL * table.spent,
-        p=min((row.p_population for row in table.checkpoints if row.p_population is not None), default=None),
-        otherwise=_otherwise(table, of_checkpoints=True),
-        untested=_FEW_UNITS,
-    )
-    yield _claim(
-        table,
-        SOME_LOST,
-        "no problem's success rate fell",
-        level=key_level,
-        p=table.p_problem,
-        size=Estimate(value=table.share_lost, low=None, high=None),
-        otherwise=otherwise,
-    )
-    yield _claim(
-        table,
-        "pass@k fell in the tail",
-        f"the mean pass@k of these problems fell at no k above {table.ks[-1]}",
-        level=key_level,
-        p=table.p_tail,
-        otherwise=otherwise,
-        untested="no k above those of the verdict is within half of the pooled samples",
-    )
-    least = window.least_change
-    yield _claim(
-        table,
-        NO_FALL,
-        f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
-        LIKE_THESE,
-        level=round(1 - MARGIN_CONFIDENCE, 12),  # 1 - 0.95 is not exactly 0.05
-        p=table.p_no_loss,
-        size=None if least is None else Estimate(value=None, low=least, high=None),
-        untested=_FEW_UNITS,
-    )
+    size = Estimate(value=window.change, low=window.low, high=window.high)
+    yield _claim(table, FELL_HERE, key_level, window.p_exact, replace(size, low=None, high=None), otherwise)
+    yield _claim(table, FELL, key_level, window.p_population, size, otherwise)
+    p_modes = None if modes is None else modes.p_exact
+    yield _claim(table, _MODES_LOST, MINORITY_LEVEL * table.spent, p_modes, None, otherwise)
+    p = min((row.p_population for row in table.checkpoints if row.p_population is not None), default=None)
+    yield _claim(table, A_CHECKPOINT, STEP_LEVEL * table.spent, p, None, _otherwise(table, of_checkpoints=True))
+    share = Estimate(value=sizes.share_lost, low=None, high=None)
+    yield _claim(table, SOME_LOST, key_level, sizes.p_problem, share, otherwise)
+    yield _claim(table, _TAIL, key_level, table.p_tail, None, otherwise)
+    least = None if sizes.least_change is None else Estimate(value=None, low=sizes.least_change, high=None)
+    # 1 - 0.95 is not exactly 0.05
+    yield _claim(table, NO_FALL, round(1 - MARGIN_CONFIDENCE, 12), sizes.p_no_loss, least)
 
 
 def _claim(
-    table: LossTable,
-    name: str,
-    null: str,
-    scope: str = HERE,
-    *,
-    level: float,
-    p: float | None,
-    size: Estimate | None = None,
-    otherwise: tuple[str, ...] = (),
-    untested: str | None = None,
+    table: LossTable, name: str, level: float, p: float | None, size: Estimate | None, otherwise: tuple[str, ...] = ()
 ) -> Claim:
-    """Return a claim; it holds unless its scope allows no inference.
+    """Return a claim; it holds if it is significant, unless its scope allows no inference.
 
-    ``untested`` is the reason without a p value. A fall on the population needs the exact test of these problems too.
+    A fall on the population needs the exact test of these problems too.
     """
-    why = table.few if scope == LIKE_THESE else None
-    why = why if table.dependence is None else DEPENDENT
+    scope, null, untested = _CLAIMS[name]
+    why = table.limits.few if scope == LIKE_THESE else None
+    why = why if table.limits.dependence is None else DEPENDENT
     is_significant = table.window.kept if name == NO_FALL else p is not None and p <= level
     if why is None and name == FELL and is_significant and not table.window.fell:
         why = "these very problems do not show it"
     holds = p is not None and is_significant and why is None
     return Claim(
         name=name,
-        null=null,
+        null=null.format(k=table.ks[-1]),
         scope=scope,
         level=level,
         holds=holds,

@@ -15,7 +15,7 @@ import numpy as np
 from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
 from oversharp.diagnostics.statistics.crossing import crossing
-from oversharp.diagnostics.statistics.keys import PairedCounts
+from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.onset import onset
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import by_cluster
@@ -30,7 +30,6 @@ from oversharp.diagnostics.verdict.claims import (
 from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, SeriesCounts
 from oversharp.diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
-    Fall,
     guess_rate_that_explains,
     is_misread,
     read_alone,
@@ -57,7 +56,7 @@ from oversharp.diagnostics.verdict.shipping.words import NOT_READ
 from oversharp.diagnostics.verdict.steps import Accuracy, accuracy_of
 from oversharp.diagnostics.verdict.table import SeenCounts, run_tests, seen_counts
 from oversharp.diagnostics.verdict.words.caveats import caveats_of, warnings_of
-from oversharp.diagnostics.verdict.words.sentence import largest_fall, sentence_of
+from oversharp.diagnostics.verdict.words.sentence import sentence_of
 
 #: Seed of all randomness of a verdict.
 SEED = 20_260_229
@@ -76,20 +75,32 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
     The window is the last third of the comparable checkpoints, at least one, with their samples summed. k goes up to
     half of the samples of one checkpoint: pooling increases the power, not the range of k.
     """
+    record = _record(counts)
+    return replace(
+        record,
+        sentence=sentence_of(record),
+        caveats=tuple(caveats_of(record, counts)),
+        warnings=tuple(warnings_of(record, counts)),
+        shipping=recommend([judged_series(counts, record)]),
+    )
+
+
+def _record(counts: SeriesCounts) -> Verdict:
+    """Return the verdict without its words: counts → tests → label → the estimates that the label calls for."""
     facts = _facts(counts)
     if counts.why_untested is not None:
-        return _in_words(Verdict(label="no_verdict", why=counts.why_untested, **facts), counts)
+        return Verdict(label="no_verdict", why=counts.why_untested, **facts)
     rule_rng, decline_rng, remedy_rng, claim_rng, sharpening_rng = np.random.default_rng(SEED).spawn(5)
     seen = seen_counts(counts)
     table = run_tests(seen, rng=rule_rng, claim_rng=claim_rng)
     label = label_of(table)
     if label == "selected":
         why = _why_selected(counts, table)
-        return _in_words(Verdict(label="no_verdict", why=why, selection_p=table.p_selection, **facts), counts)
+        return Verdict(label="no_verdict", why=why, selection_p=table.p_selection, **facts)
     changes = _changes(seen, table)
     star = crossing(seen.mean_changes(), seen.ks)
     detected_by, began = _decline(counts, seen, label, changes, decline_rng)
-    verdict = Verdict(
+    return Verdict(
         label=label,
         p_exact=table.window.p_exact,
         p_population=table.window.p_population,
@@ -100,7 +111,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         window=tuple(one.step for one in counts.window),
         k_most=table.ks[-1],
         changes=changes,
-        least_change=table.window.least_change,
+        least_change=table.sizes.least_change,
         size_given_label=_size_given_label(seen, table, label),
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
         claims=tuple(claims_of(table)),
@@ -110,22 +121,10 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
         sharpening=None if counts.dependence else sharpening_of(counts, counts.window, sharpening_rng),
         detected_by=detected_by,
         decline_began=began,
-        remedy=_remedy(counts, seen, label, remedy_rng),
-        share_by_lost_problems=table.share_by_lost,
+        remedy=_remedy(counts, label, remedy_rng),
+        share_by_lost_problems=table.sizes.share_by_lost,
         selection_p=table.p_selection,
         **facts,
-    )
-    return _in_words(verdict, counts)
-
-
-def _in_words(verdict: Verdict, counts: SeriesCounts) -> Verdict:
-    """Complete the record with what its other fields call for: sentences, and the checkpoint to ship."""
-    return replace(
-        verdict,
-        sentence=sentence_of(verdict),
-        caveats=tuple(caveats_of(verdict, counts)),
-        warnings=tuple(warnings_of(verdict, counts)),
-        shipping=recommend([judged_series(counts, verdict)]),
     )
 
 
@@ -203,7 +202,7 @@ def _changes(seen: SeenCounts, table: LossTable) -> tuple[ChangeAtK, ...]:
         ChangeAtK(
             k=k, base=before, late=before + interval.mean, change=interval.mean, low=interval.low, high=interval.high
         )
-        for k, before, interval in zip(table.ks, base_K, table.intervals, strict=True)
+        for k, before, interval in zip(table.ks, base_K, table.sizes.intervals, strict=True)
     )
 
 
@@ -212,7 +211,7 @@ def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]
 
     Neither lost nor kept where there is no inference on it. Empty without tests of single checkpoints.
     """
-    is_tested = table.few is None and table.dependence is None
+    is_tested = table.limits.few is None and table.limits.dependence is None
     columns = ("k", "change", "low", "high", "cause")
     return tuple(
         StepClaim(
@@ -229,7 +228,7 @@ def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]
 def _size_given_label(seen: SeenCounts, table: LossTable, label: Label) -> float | None:
     """Return the likely size of a fall that was called a loss; None for any other."""
     window = table.window
-    if table.few is not None or label not in POSITIVE or not window.fell or window.change >= 0:
+    if table.limits.few is not None or label not in POSITIVE or not window.fell or window.change >= 0:
         return None
     return size_given_label(window.change, error_of_fall(seen, table, window.k))
 
@@ -239,10 +238,13 @@ def _explanation(
 ) -> Explanation | None:
     """Return how far other explanations go for the fall that the label is about; None without one."""
     row = row_of_label(table, label)
-    if row is None or table.dependence is not None:
+    if row is None or table.limits.dependence is not None:
         return None
-    fall = seen.fall_of(row)
-    unread, unread_most = _format_parts(fall, table.window.k if row is table.window else fall.worst_k, rng)
+    fall, unread, unread_most = seen.fall_of(row), None, None
+    if fall.unread is not None and fall.unread.rise(fall.counts) > 0:
+        k = table.window.k if row is table.window else fall.worst_k
+        unread = share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=k)
+        unread_most = share_explained(fall.counts, taken_for_correct(fall.counts, fall.unread), k=k)
     return Explanation(
         guess_rate=guess_rate_that_explains(fall.counts, ks=fall.ks, level=EXPLAINED_LEVEL, rng=rng),
         guess_rate_allowed=counts.guess_rate.share,
@@ -251,20 +253,6 @@ def _explanation(
         format_most=unread_most,
         even_loss=share_of_even_loss(seen.total, k=table.window.k, rng=rng) if label == "degraded" else None,
         step=None if row.place is None else counts.compared[row.place].step,
-    )
-
-
-def _format_parts(fall: Fall, k: int, rng: np.random.Generator) -> tuple[float | None, float | None]:
-    """Return the parts of the fall of pass@k that unparsed samples explain.
-
-    The first part assumes that they are correct as often as parsed ones, the second that all are. None where their
-    share did not rise.
-    """
-    if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
-        return None, None
-    return (
-        share_explained(fall.counts, read_alone(fall.counts, fall.unread, rng=rng), k=k),
-        share_explained(fall.counts, taken_for_correct(fall.counts, fall.unread), k=k),
     )
 
 
@@ -279,12 +267,15 @@ def _lenient_reading(seen: SeenCounts, label: Label) -> LenientReading | None:
         return None
     # a separate generator: the lenient reading must not change the verdict
     rng = np.random.default_rng(SEED)
-    of_window = seen.fall_of_window()
-    base, late = _mean_pass_at_k(leniently.total, of_window.worst_k)
-    strict_base, strict_late = _mean_pass_at_k(seen.total, of_window.worst_k)
+    of_window, k = seen.fall_of_window(), seen.fall_of_window().worst_k
+    strict_base, strict_late, base, late = (
+        float(pass_at_k_table(n, [k])[correct_P, 0].mean())
+        for total in (seen.total, leniently.total)
+        for n, correct_P in ((total.n_base, total.base_P), (total.n_late, total.late_P))
+    )
     lenient_label = label_of(run_tests(leniently, rng=rng))
     return LenientReading(
-        k=of_window.worst_k,
+        k=k,
         base=base,
         late=late,
         strict_base=strict_base,
@@ -293,13 +284,6 @@ def _lenient_reading(seen: SeenCounts, label: Label) -> LenientReading | None:
         label="no_verdict" if lenient_label == "selected" else lenient_label,
         explains=label == "format" and is_misread(of_window, rng),
     )
-
-
-def _mean_pass_at_k(counts: PairedCounts, k: int) -> tuple[float, float]:
-    """Return pass@k on average over problems, at the base and late."""
-    base_P = pass_at_k_table(counts.n_base, [k])[counts.base_P, 0]
-    late_P = pass_at_k_table(counts.n_late, [k])[counts.late_P, 0]
-    return float(base_P.mean()), float(late_P.mean())
 
 
 def _decline(
@@ -316,30 +300,31 @@ def _decline(
     steps_T = [one.step for one in counts.compared]
     band_rng, onset_rng = rng.spawn(2)
     alarm = simultaneous_band(change_TPK, rng=band_rng).alarm
-    fall = largest_fall(tuple(change for change in changes if change.k in set(ks)))
+    worst = min((change for change in changes if change.k in ks), key=lambda change: change.change)
     began = None
-    if fall is not None:
-        began = onset(change_TPK[:, :, ks.index(fall.k)], steps_T, counts.base.step, rng=onset_rng)
+    if worst.change < 0:
+        began = onset(change_TPK[:, :, ks.index(worst.k)], steps_T, counts.base.step, rng=onset_rng)
     return (
         None if alarm is None else steps_T[alarm],
         None if began is None else Estimate(value=began.step, low=began.low, high=began.high),
     )
 
 
-def _remedy(counts: SeriesCounts, seen: SeenCounts, label: Label, rng: np.random.Generator) -> Remedy | None:
+def _remedy(counts: SeriesCounts, label: Label, rng: np.random.Generator) -> Remedy | None:
     """Return the audit that would settle an inconclusive verdict.
 
     Its size depends on the correlation within clusters, which the base's samples do not show: None with clusters.
     """
     if label != "inconclusive" or counts.cluster_P is not None or counts.dependence is not None:
         return None
+    n = min(one.n for one in counts.window)
     return settle(
         counts.base.correct_P,
         counts.base.n,
-        n=min(one.n for one in counts.window),
+        n=n,
         drop=SETTLED_DROP,
         tokens_per_sample=counts.tokens_per_sample,
         n_checkpoints=len(counts.compared),
         rng=rng,
-        k=seen.ks[-1],
+        k=inference_ks(min(counts.base.n, n))[-1],
     )

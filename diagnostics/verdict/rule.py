@@ -55,8 +55,7 @@ class LossRow:
         p_exact: p value for these problems; None for a checkpoint, where it is only compared with a level.
         p_population: p value for the population of the problems; of a checkpoint, adjusted for all checkpoints.
         cause: Another explanation of the fall; None without one, or if it was not tested.
-        least_change: Smallest one-sided lower bound of the change over k; None for a checkpoint or a single problem.
-        kept: Whether pass@k fell by less than ``MARGIN`` at every k.
+        kept: Whether pass@k fell by less than ``MARGIN`` at every k, by the one-sided lower bounds of the change.
     """
 
     which: Literal["window", "modes", "checkpoint"]
@@ -70,7 +69,6 @@ class LossRow:
     p_exact: float | None = None
     p_population: float | None = None
     cause: Cause | None = None
-    least_change: float | None = None
     kept: bool = False
 
     @property
@@ -85,6 +83,44 @@ class LossRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WindowSizes:
+    """Sizes of the window's changes of pass@k, over problems or clusters.
+
+    Attributes:
+        intervals: Mean change at each k, with its 95 % interval; the lowest is number ``worst``.
+        least_change: Smallest one-sided lower bound over k; None for a single problem.
+        p_no_loss: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
+        pass_at_1_fell: Whether pass@1 fell significantly.
+        p_problem: Smallest p value of single problems, by Holm's correction.
+        share_lost: Share of the problems that were each lost significantly.
+        share_by_lost: Their part of the largest fall of pass@k; None without a fall.
+    """
+
+    intervals: tuple[Interval, ...]
+    worst: int
+    least_change: float | None
+    p_no_loss: float | None
+    pass_at_1_fell: bool
+    p_problem: float
+    share_lost: float
+    share_by_lost: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What limits the conclusions from a series, whatever its tests show.
+
+    ``few``: why there is no inference on the population of the problems; None if there is. ``dependence``: how samples
+    of a problem are correlated; None where they may be independent draws. ``is_end_unknown``: a late checkpoint was
+    left out.
+    """
+
+    few: str | None = None
+    dependence: str | None = None
+    is_end_unknown: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LossTable:
     """All tests of a series.
 
@@ -93,18 +129,10 @@ class LossTable:
         checkpoints: All compared ones, the ``n_window`` of the window last; empty where single ones cannot be tested.
         ks: The k of the window's tests.
         spent: Part of all levels that this look may use.
-        intervals: Mean change of pass@k over the window at each of ``ks``, with its 95 % interval.
-        pass_at_1_fell: Whether pass@1 of the window fell over problems.
-        p_no_loss: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
         p_selection: p value of "the base's samples did not choose the problems"; None where they pass no filter.
-        p_problem: Smallest p value of single problems, by Holm's correction.
-        share_lost: Share of the problems that were each lost significantly.
-        share_by_lost: Their part of the largest fall of pass@k; None without a fall.
         p_tail: p value of a fall at k above ``ks``; None where the pooled samples allow none, or if it was not tested.
         knows_unread: Whether the unparsed samples of the whole window are known.
-        few: Why there is no inference on the population of the problems; None if there is.
-        dependence: How samples of a problem are correlated; None where they may be independent draws.
-        is_end_unknown: A late checkpoint was left out.
+        limits: What limits the conclusions, whatever the tests show.
     """
 
     window: LossRow
@@ -113,18 +141,11 @@ class LossTable:
     n_window: int
     ks: tuple[int, ...]
     spent: float
-    intervals: tuple[Interval, ...]
-    pass_at_1_fell: bool
-    p_no_loss: float | None
+    sizes: WindowSizes
     p_selection: float | None
-    p_problem: float
-    share_lost: float
-    share_by_lost: float | None
     p_tail: float | None
     knows_unread: bool
-    few: str | None
-    dependence: str | None
-    is_end_unknown: bool
+    limits: Limits
 
     @property
     def late_falls(self) -> list[LossRow]:
@@ -139,26 +160,27 @@ class LossTable:
 
 def label_of(table: LossTable) -> Label:
     """Return the first label whose condition is met."""
+    few = table.limits.few
     pooled = [row.cause for row in table.pooled_falls]
     single = [row.cause for row in table.late_falls]
     explained = _first_explanation([*pooled, *single])
     # on the population of few problems, single checkpoints have no result, and neither have explanations of their loss
-    printed = explained if table.few is None else _first_explanation(pooled)
+    printed = explained if few is None else _first_explanation(pooled)
 
     # nothing is concluded from correlated samples
-    if table.dependence is not None:
+    if table.limits.dependence is not None:
         return "inconclusive"
     # pass@k of the window fell, and nothing else explains it
     if table.window.is_unexplained:
-        if table.pass_at_1_fell or table.ks == (1,):
+        if table.sizes.pass_at_1_fell or table.ks == (1,):
             return "degraded"
-        return "over_sharpened" if table.window.is_of_population and table.few is None else "over_sharpened_here"
+        return "over_sharpened" if table.window.is_of_population and few is None else "over_sharpened_here"
     # other modes than the dominant ones were lost
     if table.modes is not None and table.modes.is_unexplained:
         return "mode_collapse"
     # a single checkpoint of the window fell
     if None in single:
-        return "lost_at_steps" if table.few is None else printed or "inconclusive"
+        return "lost_at_steps" if few is None else printed or "inconclusive"
     # the base's samples chose the problems; a fall with another explanation showed in spite of that
     is_chosen = table.p_selection is not None and table.p_selection <= SELECTED_LEVEL
     if "selection" in (*pooled, *single) or (is_chosen and explained is None):
@@ -167,7 +189,7 @@ def label_of(table: LossTable) -> Label:
     if explained is not None:
         return printed or "inconclusive"
     # no fall by the margin or more, in the population and up to the end of the run
-    if table.window.kept and table.few is None and not table.is_end_unknown:
+    if table.window.kept and few is None and not table.limits.is_end_unknown:
         return "no_loss"
     return "inconclusive"
 

@@ -6,11 +6,11 @@ Every test is made once, in a fixed order, so that equal counts draw equal rando
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
@@ -34,8 +34,10 @@ from oversharp.diagnostics.verdict.rule import (
     MARGIN_CONFIDENCE,
     MINORITY_LEVEL,
     STEP_LEVEL,
+    Limits,
     LossRow,
     LossTable,
+    WindowSizes,
     spent_share,
 )
 from oversharp.diagnostics.verdict.steps import rule_steps
@@ -49,20 +51,15 @@ class SeenCounts:
         total: Correct samples, those of the late checkpoints pooled.
         window: The same checkpoints one by one, for the size of the fall of pass@k.
         steps: All checkpoints, the last of them the window, tested at ``step_ks``.
-        minority: Correct samples, pooled too, outside the mode that dominated an independent half of the base's
-            samples.
+        minority: Correct samples, pooled too, outside the mode that dominated an independent half of the base's.
         minority_unread: The unparsed samples that belong to ``minority``; None if unknown.
-        unread: For each of ``steps``, the samples that count as wrong because of their form; empty, or None, if
-            unknown.
-        lenient: ``total`` by the lenient reader; None without one.
-        lenient_steps: ``steps`` by the lenient reader; empty without one.
+        unread: For each of ``steps``, the samples that are wrong because of their form; empty, or None, if unknown.
+        lenient: ``steps`` by the lenient reader; empty without one.
         selection: A filter that all problems pass by the base's samples; None if they pass none.
         guess_share: Share of wrong responses that may be accepted.
         cluster_P: Cluster of each problem.
         spent: Part of all levels that this look may use; 1 for a verdict that is read once, on one run.
-        few: Why there is no inference on the population of the problems; None if there is.
-        dependence: How samples of a problem are correlated; None where they may be independent draws.
-        is_end_unknown: A late checkpoint was left out.
+        limits: What limits the conclusions, whatever the tests show.
     """
 
     total: PairedCounts
@@ -74,15 +71,12 @@ class SeenCounts:
     minority_ks: Sequence[int] = ()
     minority_unread: Unread | None = None
     unread: Sequence[Unread | None] = ()
-    lenient: PairedCounts | None = None
-    lenient_steps: Sequence[PairedCounts] = ()
+    lenient: Sequence[PairedCounts] = ()
     selection: ProblemFilter | None = None
     guess_share: float = 0.0
     cluster_P: Int[np.ndarray, " problem"] | None = None
     spent: float = 1.0
-    few: str | None = None
-    dependence: str | None = None
-    is_end_unknown: bool = False
+    limits: Limits = field(default_factory=Limits)
 
     def mean_changes(self) -> Float[np.ndarray, "unit k"]:
         """Return the mean change of pass@k over the window, of each problem or cluster."""
@@ -103,7 +97,7 @@ class SeenCounts:
             ks=self.ks,
             unread=self.unread_of_window,
             level=KEY_LEVEL * self.spent,
-            lenient=self.lenient,
+            lenient=_pooled(self.lenient[-len(self.window) :]) if self.lenient else None,
             selection=self.selection,
         )
 
@@ -121,7 +115,7 @@ class SeenCounts:
             ks=self.step_ks,
             unread=self.unread[t] if self.unread else None,
             level=STEP_LEVEL * self.spent / of,
-            lenient=self.lenient_steps[t] if self.lenient_steps else None,
+            lenient=self.lenient[t] if self.lenient else None,
             selection=self.selection,
         )
 
@@ -131,55 +125,53 @@ class SeenCounts:
         return modes or (self.fall_of_window() if row.place is None else self.fall_of_step(row.place))
 
     def read_leniently(self) -> SeenCounts | None:
-        """Return the same samples by the lenient reader; None without one.
+        """Return the same samples by the lenient reader, which parses every one; None without it.
 
         Their modes are unknown.
         """
-        if self.lenient is None:
+        if not self.lenient:
             return None
-        return replace(
-            self,
-            total=self.lenient,
-            window=self.lenient_steps[-len(self.window) :],
-            steps=self.lenient_steps,
-            minority=None,
-            minority_unread=None,
-            unread=(),  # the lenient reader parses every sample
-            lenient=None,
-            lenient_steps=(),
-        )
+        window = self.lenient[-len(self.window) :]
+        unknown: dict[str, Any] = {"minority": None, "minority_unread": None, "unread": (), "lenient": ()}
+        return replace(self, total=_pooled(window), window=window, steps=self.lenient, **unknown)
 
 
 def seen_counts(counts: SeriesCounts) -> SeenCounts:
     """Return the counts as they are tested: the base, and the comparable checkpoints with the window last."""
     base, compared, window = counts.base, counts.compared, counts.window
-    n_least = min(one.n for one in window)
-    minority = _minority(counts, window)
-    pairs = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
-    total = PairedCounts(
-        base_P=base.correct_P,
-        late_P=_summed(one.correct_P for one in window),
-        n_base=base.n,
-        n_late=sum(one.n for one in window),
-    )
+    steps = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
+    lenient = [
+        PairedCounts(base_P=base.lenient_P, late_P=one.lenient_P, n_base=base.n, n_late=one.n)
+        for one in compared
+        if base.lenient_P is not None and one.lenient_P is not None
+    ]
+    n_least, total, minority = min(one.n for one in window), _pooled(steps[-len(window) :]), _minority(counts, window)
     return SeenCounts(
         total=total,
-        window=pairs[-len(window) :],
-        steps=pairs,
+        window=steps[-len(window) :],
+        steps=steps,
         step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
         ks=inference_ks(min(base.n, n_least)),
         minority=minority,
         minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
         minority_unread=_minority_unread(counts, window),
         unread=[_unread(base, [one]) for one in compared],
-        **_lenient(base, compared, window),
+        lenient=lenient if len(lenient) == len(compared) else (),
         selection=_selection(counts, total),
         guess_share=counts.guess_rate.share,
         cluster_P=counts.cluster_P,
         spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
-        few=counts.why_few,
-        dependence=counts.dependence,
-        is_end_unknown=counts.is_end_unknown,
+        limits=Limits(few=counts.why_few, dependence=counts.dependence, is_end_unknown=counts.is_end_unknown),
+    )
+
+
+def _pooled(pairs: Sequence[PairedCounts]) -> PairedCounts:
+    """Return the counts of checkpoints with their samples summed."""
+    return PairedCounts(
+        base_P=pairs[0].base_P,
+        late_P=_summed(pair.late_P for pair in pairs),
+        n_base=pairs[0].n_base,
+        n_late=sum(pair.n_late for pair in pairs),
     )
 
 
@@ -192,25 +184,6 @@ def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | Non
         return found
     weight_C = np.ones(total.n_base + 1) if found is None else found.weight_C
     return ProblemFilter(weight_C=weight_C, p=0.0)
-
-
-def _lenient(
-    base: CheckpointCounts, compared: Sequence[CheckpointCounts], window: Sequence[CheckpointCounts]
-) -> dict[str, Any]:
-    """Return the counts of the lenient reader; empty unless every checkpoint has them."""
-    if base.lenient_P is None or any(one.lenient_P is None for one in compared):
-        return {}
-    late = [one.lenient_P for one in window if one.lenient_P is not None]
-    return {
-        "lenient": PairedCounts(
-            base_P=base.lenient_P, late_P=_summed(late), n_base=base.n, n_late=sum(one.n for one in window)
-        ),
-        "lenient_steps": [
-            PairedCounts(base_P=base.lenient_P, late_P=one.lenient_P, n_base=base.n, n_late=one.n)
-            for one in compared
-            if one.lenient_P is not None
-        ],
-    }
 
 
 def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
@@ -303,65 +276,57 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
     causes = _causes_of_steps(seen, [t for t in lost if t >= first], rng)
     if claim_rng is not None:
         causes |= _causes_of_steps(seen, [t for t in lost if t < first], rng)
-    least_change, first_most, p_no_loss = _bounds(seen)
-    intervals = tuple(share_interval(change_G, bounds=(-1.0, 1.0)) for change_G in seen.mean_changes().T)
-    worst = min(range(len(intervals)), key=lambda i: intervals[i].mean)
-    p_P = holm(fisher_fell(seen.total.base_P, seen.total.n_base, seen.total.late_P, seen.total.n_late))
-    lost_P = p_P <= of_window.level
+    sizes = _sizes(seen)
+    worst = sizes.intervals[sizes.worst]
+    window = LossRow(
+        which="window",
+        level=of_window.level,
+        fell=fell,
+        k=seen.ks[sizes.worst],
+        change=worst.mean,
+        low=worst.low,
+        high=worst.high,
+        p_exact=p_exact,
+        p_population=p_population,
+        cause=cause,
+        kept=sizes.least_change is not None and sizes.least_change > -MARGIN,
+    )
+    modes = None
+    if of_modes is not None:
+        modes = LossRow(
+            which="modes",
+            level=of_modes.level,
+            fell=p_modes <= of_modes.level,
+            k=of_modes.worst_k,
+            change=float(of_modes.counts.changes([of_modes.worst_k]).mean()),
+            p_exact=p_modes,
+            cause=modes_cause,
+        )
+    level = STEP_LEVEL * seen.spent
+    checkpoints = tuple(
+        LossRow(
+            which="checkpoint",
+            level=level,
+            fell=single.lost,
+            place=t,
+            p_population=single.p,
+            cause=causes.get(t),
+            **{name: getattr(single, name) for name in ("k", "change", "low", "high", "kept")},
+        )
+        for t, single in enumerate(singles)
+    )
     return LossTable(
-        window=LossRow(
-            which="window",
-            level=of_window.level,
-            fell=fell,
-            p_exact=p_exact,
-            p_population=p_population,
-            cause=cause,
-            k=seen.ks[worst],
-            change=intervals[worst].mean,
-            low=intervals[worst].low,
-            high=intervals[worst].high,
-            least_change=least_change,
-            kept=least_change is not None and least_change > -MARGIN,
-        ),
-        modes=None if of_modes is None else _modes_row(of_modes, p_modes, modes_cause),
-        checkpoints=tuple(
-            LossRow(
-                which="checkpoint",
-                level=STEP_LEVEL * seen.spent,
-                fell=single.lost,
-                place=t,
-                p_population=single.p,
-                cause=causes.get(t),
-                k=single.k,
-                change=single.change,
-                low=single.low,
-                high=single.high,
-                kept=single.kept,
-            )
-            for t, single in enumerate(singles)
-        ),
+        window=window,
+        modes=modes,
+        checkpoints=checkpoints,
         n_window=len(seen.window),
         ks=tuple(seen.ks),
         spent=seen.spent,
-        intervals=intervals,
-        pass_at_1_fell=_pass_at_1_fell(seen, first_most),
-        p_no_loss=p_no_loss,
+        sizes=sizes,
         p_selection=None if seen.selection is None else seen.selection.p,
-        p_problem=float(p_P.min()),
-        share_lost=float(lost_P.mean()),
-        share_by_lost=_share_by_lost(seen, lost_P, seen.ks[worst]),
         p_tail=None if claim_rng is None else _p_of_tail(seen, claim_rng),
         knows_unread=seen.unread_of_window is not None,
-        few=seen.few,
-        dependence=seen.dependence,
-        is_end_unknown=seen.is_end_unknown,
-    )
-
-
-def _modes_row(fall: Fall, p: float, cause: Cause | None) -> LossRow:
-    change = float(fall.counts.changes([fall.worst_k]).mean())
-    return LossRow(
-        which="modes", level=fall.level, fell=p <= fall.level, k=fall.worst_k, change=change, p_exact=p, cause=cause
+        limits=seen.limits,
     )
 
 
@@ -374,40 +339,37 @@ def _cause(fall: Fall, seen: SeenCounts, rng: np.random.Generator, of: int = 1) 
     return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
 
 
-def _bounds(seen: SeenCounts) -> tuple[float | None, float | None, float | None]:
-    """Return one-sided bounds of changes: the smallest lower one over k, the upper one of pass@1.
-
-    The third value is the largest p value over k of a fall by ``MARGIN`` or more.
-    """
-    change_GK = seen.mean_changes()
+def _sizes(seen: SeenCounts) -> WindowSizes:
+    """Return the sizes of the window's changes, with their bounds, over problems or clusters."""
+    change_GK, total = seen.mean_changes(), seen.total
     n_units = len(change_GK)
-    if n_units < 2:
-        return None, None, None
-    mean_K = change_GK.mean(axis=0)
-    error_K = np.sqrt((n_units - 1) * change_GK.var(axis=0, ddof=1) + 1.0) / n_units
-    reach_K = student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error_K
-    p_K = student_t.sf((mean_K + MARGIN) / error_K, n_units - 1)
-    return float((mean_K - reach_K).min()), float(mean_K[0] + reach_K[0]), float(p_K.max())
-
-
-def _pass_at_1_fell(seen: SeenCounts, first_most: float | None) -> bool:
-    """Return whether pass@1 fell over problems, by the upper bound ``first_most`` of its change.
-
-    A single problem gives no inference about others: it is tested by Fisher's exact test.
-    """
-    if first_most is not None:
-        return first_most < 0
-    total = seen.total
-    if total.n_problems > 1:
-        return False
-    return bool(fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)[0] <= 1 - MARGIN_CONFIDENCE)
-
-
-def _share_by_lost(seen: SeenCounts, lost_P: Bool[np.ndarray, " problem"], k: int) -> float | None:
-    """Return the part of the fall of pass@``k`` by problems that were each lost significantly; None without a fall."""
-    change_P = mean_changes(seen.window, [k])[:, 0]
+    intervals = tuple(share_interval(change_G, bounds=(-1.0, 1.0)) for change_G in change_GK.T)
+    worst = min(range(len(intervals)), key=lambda i: intervals[i].mean)
+    fisher_P = fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)
+    p_P = holm(fisher_P)
+    lost_P = p_P <= KEY_LEVEL * seen.spent
+    change_P = mean_changes(seen.window, [seen.ks[worst]])[:, 0]
     fall = -float(change_P.sum())
-    return float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0)) if fall > 0 else None
+    # a single problem gives no inference about others: its pass@1 is tested by Fisher's exact test
+    pass_at_1_fell = total.n_problems == 1 and bool(fisher_P[0] <= 1 - MARGIN_CONFIDENCE)
+    least_change = p_no_loss = None
+    if n_units > 1:
+        mean_K = change_GK.mean(axis=0)
+        error_K = np.sqrt((n_units - 1) * change_GK.var(axis=0, ddof=1) + 1.0) / n_units
+        reach_K = student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error_K
+        least_change = float((mean_K - reach_K).min())
+        pass_at_1_fell = float(mean_K[0] + reach_K[0]) < 0
+        p_no_loss = float(student_t.sf((mean_K + MARGIN) / error_K, n_units - 1).max())
+    return WindowSizes(
+        intervals=intervals,
+        worst=worst,
+        least_change=least_change,
+        p_no_loss=p_no_loss,
+        pass_at_1_fell=pass_at_1_fell,
+        p_problem=float(p_P.min()),
+        share_lost=float(lost_P.mean()),
+        share_by_lost=float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0)) if fall > 0 else None,
+    )
 
 
 def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:

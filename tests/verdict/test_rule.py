@@ -36,7 +36,7 @@ def test_both_keys_make_over_sharpened():
     table = _table(LOST)
     assert label_of(table) == "over_sharpened"
     assert max(table.window.p_exact, table.window.p_population) <= KEY_LEVEL
-    assert table.window.least_change < -0.3
+    assert table.sizes.least_change < -0.3
     assert table.modes is None
 
 
@@ -50,7 +50,7 @@ def test_a_small_change_on_many_problems_is_no_loss():
     table = _table(SAME, MINORITY_KEPT)
     assert label_of(table) == "no_loss"
     # all differences 0, so the floor alone: t₁₉₉ / 200 below 0
-    assert table.window.least_change == pytest.approx(-student_t.ppf(0.95, 199) / 200)
+    assert table.sizes.least_change == pytest.approx(-student_t.ppf(0.95, 199) / 200)
     assert label_of(_table(SAME)) == label_of(_table(GAINED)) == "no_loss"
 
 
@@ -58,7 +58,7 @@ def test_too_few_problems_settle_nothing():
     table = _table(NOISY, MINORITY_KEPT)
     assert label_of(table) == "inconclusive"
     assert table.window.p_exact > KEY_LEVEL
-    assert table.window.least_change < -0.02
+    assert table.sizes.least_change < -0.02
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_loss_that_is_significant_and_small_is_still_a_loss():
     # One point on 3,000 problems: within the margin, beyond doubt.
     small = paired(np.full(3000, 128), np.full(3000, 125))
     table = _table(small, ks=[1])
-    assert table.window.least_change > -0.02
+    assert table.sizes.least_change > -0.02
     assert label_of(table) == "degraded"  # it is pass@1 that fell
 
 
@@ -93,7 +93,7 @@ def test_how_far_it_fell_is_judged_by_checkpoint_not_by_what_they_reach_together
     base, odd = np.full(100, 20), np.arange(100) % 2 == 1
     pooled = paired(base, np.full(100, 20), n_late=512)
     halves, same = [paired(base, np.where(side, 20, 0)) for side in (odd, ~odd)], [paired(base, base)]
-    fell, held = (_table(pooled, window=window, ks=[64]).window.least_change for window in (halves, same))
+    fell, held = (_table(pooled, window=window, ks=[64]).sizes.least_change for window in (halves, same))
     assert pooled.changes([64]).mean() > -0.1
     assert fell < -0.4
     assert held == pytest.approx(-0.02, abs=0.02)
@@ -107,7 +107,7 @@ def test_what_shows_no_modes_has_no_minority_channel():
 
 def test_one_problem_is_spoken_of_alone():
     lost = _table(paired([128], [0]))
-    assert (label_of(lost), lost.window.p_population, lost.window.least_change) == ("degraded", 1.0, None)
+    assert (label_of(lost), lost.window.p_population, lost.sizes.least_change) == ("degraded", 1.0, None)
     assert label_of(_table(paired([128], [128]))) == "inconclusive"
 
 
