@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from oversharp.diagnostics.statistics.keys import PairedCounts, mean_changes
-from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
-from oversharp.diagnostics.statistics.units import by_cluster
+from oversharp.diagnostics.statistics.keys import PairedCounts
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.verdict.explanations import CAUSES
 from oversharp.diagnostics.verdict.record import Claim, Estimate
 from oversharp.diagnostics.verdict.rule import (
@@ -20,7 +19,6 @@ from oversharp.diagnostics.verdict.rule import (
     STEP_LEVEL,
     LossTable,
 )
-from oversharp.diagnostics.verdict.table import SeenCounts
 
 HERE, LIKE_THESE = "these problems", "problems like these"
 #: Names of the claims that sentences use.
@@ -120,21 +118,6 @@ def _otherwise(table: LossTable, *, of_checkpoints: bool = False) -> tuple[str, 
     if not table.knows_unread:
         open_causes.append("cut-off samples: nobody knows how they ended")
     return tuple(open_causes)
-
-
-def error_of_fall(seen: SeenCounts, table: LossTable, k: int) -> float:
-    """Return the standard error of the change of pass@k that decided the loss, a probability.
-
-    Over problems if the population key is significant; else over the samples of these problems.
-    """
-    if table.window.is_of_population:
-        change_G = by_cluster(mean_changes(seen.window, [k]), seen.cluster_P)[:, 0]
-        return float(np.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G))
-    variance = sum(
-        float(within_problem_variance_table(n, [k])[counts_P].sum()) if n > 1 else 0.25 * len(counts_P)
-        for n, counts_P in ((seen.total.n_base, seen.total.base_P), (seen.total.n_late, seen.total.late_P))
-    )
-    return max(np.sqrt(variance), 1e-6) / seen.total.n_problems
 
 
 def size_given_label(change: float, error: float) -> float:

@@ -14,7 +14,6 @@ import numpy as np
 
 from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
-from oversharp.diagnostics.statistics.crossing import crossing
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.onset import onset
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
@@ -23,7 +22,6 @@ from oversharp.diagnostics.verdict.audit_sizes import settle
 from oversharp.diagnostics.verdict.claims import (
     DEPENDENT,
     claims_of,
-    error_of_fall,
     share_of_even_loss,
     size_given_label,
 )
@@ -97,8 +95,7 @@ def _record(counts: SeriesCounts) -> Verdict:
     if label == "selected":
         why = _why_selected(counts, table)
         return Verdict(label="no_verdict", why=why, selection_p=table.p_selection, **facts)
-    changes = _changes(seen, table)
-    star = crossing(seen.mean_changes(), seen.ks)
+    changes, star = _changes(table), table.sizes.crossing
     detected_by, began = _decline(counts, seen, label, changes, decline_rng)
     return Verdict(
         label=label,
@@ -112,7 +109,7 @@ def _record(counts: SeriesCounts) -> Verdict:
         k_most=table.ks[-1],
         changes=changes,
         least_change=table.sizes.least_change,
-        size_given_label=_size_given_label(seen, table, label),
+        size_given_label=_size_given_label(table, label),
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
         claims=tuple(claims_of(table)),
         steps=step_claims(counts, table),
@@ -196,13 +193,12 @@ def _why_selected(counts: SeriesCounts, table: LossTable) -> str:
     return f"{why}. {FRESH_BASE}"
 
 
-def _changes(seen: SeenCounts, table: LossTable) -> tuple[ChangeAtK, ...]:
-    base_K = pass_at_k_table(seen.total.n_base, seen.ks)[seen.total.base_P].mean(axis=0).tolist()
+def _changes(table: LossTable) -> tuple[ChangeAtK, ...]:
     return tuple(
         ChangeAtK(
             k=k, base=before, late=before + interval.mean, change=interval.mean, low=interval.low, high=interval.high
         )
-        for k, before, interval in zip(table.ks, base_K, table.sizes.intervals, strict=True)
+        for k, before, interval in zip(table.ks, table.sizes.base, table.sizes.intervals, strict=True)
     )
 
 
@@ -225,12 +221,12 @@ def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]
     )
 
 
-def _size_given_label(seen: SeenCounts, table: LossTable, label: Label) -> float | None:
+def _size_given_label(table: LossTable, label: Label) -> float | None:
     """Return the likely size of a fall that was called a loss; None for any other."""
     window = table.window
     if table.limits.few is not None or label not in POSITIVE or not window.fell or window.change >= 0:
         return None
-    return size_given_label(window.change, error_of_fall(seen, table, window.k))
+    return size_given_label(window.change, table.sizes.error)
 
 
 def _explanation(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from oversharp.diagnostics.statistics.crossing import Crossing
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.headings import Label
@@ -87,7 +88,11 @@ class WindowSizes:
     """Sizes of the window's changes of pass@k, over problems or clusters.
 
     Attributes:
+        base: pass@k of the base at each k.
         intervals: Mean change at each k, with its 95 % interval; the lowest is number ``worst``.
+        error: Standard error of that lowest change: over problems if the test for their population is significant, else
+            over the samples of these problems.
+        crossing: The k from which pass@k is below the base for good.
         least_change: Smallest one-sided lower bound over k; None for a single problem.
         p_no_loss: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
         pass_at_1_fell: Whether pass@1 fell significantly.
@@ -96,8 +101,11 @@ class WindowSizes:
         share_by_lost: Their part of the largest fall of pass@k; None without a fall.
     """
 
+    base: tuple[float, ...]
     intervals: tuple[Interval, ...]
     worst: int
+    error: float
+    crossing: Crossing
     least_change: float | None
     p_no_loss: float | None
     pass_at_1_fell: bool

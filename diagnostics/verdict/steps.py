@@ -17,7 +17,6 @@ from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
 from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
 from oversharp.diagnostics.statistics.units import by_cluster
-from oversharp.diagnostics.verdict.explanations import Cause
 
 #: Quantile at which the tail of the drawn signs is matched to Student's t; smallest and largest number of draws. p
 #: values must be finer than the level: the largest number is enough for levels down to 1e-4 and takes hundreds of
@@ -35,7 +34,6 @@ class StepRuling:
 
     ``k`` is where the change of pass@k is lowest relative to its standard error; ``low`` and ``high`` bound the change
     there, for all checkpoints and k together. ``p`` is adjusted for all checkpoints. Changes are probabilities.
-    ``cause`` is another explanation of a loss; None without one, or if it was not tested.
     """
 
     lost: bool
@@ -45,7 +43,6 @@ class StepRuling:
     change: float
     low: float
     high: float
-    cause: Cause | None = None
 
 
 def rule_steps(

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
+from oversharp.diagnostics.statistics.crossing import crossing
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import (
     POPULATION_DRAWS,
@@ -24,6 +25,7 @@ from oversharp.diagnostics.statistics.keys import (
     mean_changes,
     population_key,
 )
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
 from oversharp.diagnostics.statistics.selection import ProblemFilter, find_selection
 from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
@@ -252,9 +254,7 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
     # if the first key is not significant, the second is only reported, and the usual number of draws is enough
     draws = max(POPULATION_DRAWS, draws_for(of_window.level)) if fell else POPULATION_DRAWS
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
-    p_modes = 1.0
-    if of_modes is not None:
-        p_modes = fall_p(of_modes.counts, ks=of_modes.ks, level=of_modes.level, rng=rng)
+    p_modes = 1.0 if of_modes is None else fall_p(of_modes.counts, ks=of_modes.ks, level=of_modes.level, rng=rng)
     singles = rule_steps(
         seen.steps,
         ks=seen.step_ks,
@@ -276,7 +276,7 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
     causes = _causes_of_steps(seen, [t for t in lost if t >= first], rng)
     if claim_rng is not None:
         causes |= _causes_of_steps(seen, [t for t in lost if t < first], rng)
-    sizes = _sizes(seen)
+    sizes = _sizes(seen, is_of_population=p_population <= of_window.level)
     worst = sizes.intervals[sizes.worst]
     window = LossRow(
         which="window",
@@ -339,17 +339,19 @@ def _cause(fall: Fall, seen: SeenCounts, rng: np.random.Generator, of: int = 1) 
     return cause_of(fall, guess_share=seen.guess_share, guess_level=EXPLAINED_LEVEL / of, rng=rng)
 
 
-def _sizes(seen: SeenCounts) -> WindowSizes:
+def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
     """Return the sizes of the window's changes, with their bounds, over problems or clusters."""
     change_GK, total = seen.mean_changes(), seen.total
     n_units = len(change_GK)
     intervals = tuple(share_interval(change_G, bounds=(-1.0, 1.0)) for change_G in change_GK.T)
+    base_K = pass_at_k_table(total.n_base, seen.ks)[total.base_P].mean(axis=0).tolist()
     worst = min(range(len(intervals)), key=lambda i: intervals[i].mean)
     fisher_P = fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)
     p_P = holm(fisher_P)
     lost_P = p_P <= KEY_LEVEL * seen.spent
-    change_P = mean_changes(seen.window, [seen.ks[worst]])[:, 0]
-    fall = -float(change_P.sum())
+    change_P1 = mean_changes(seen.window, [seen.ks[worst]])
+    change_P, fall = change_P1[:, 0], -float(change_P1[:, 0].sum())
+    varying_G = by_cluster(change_P1, seen.cluster_P)[:, 0] if is_of_population else None
     # a single problem gives no inference about others: its pass@1 is tested by Fisher's exact test
     pass_at_1_fell = total.n_problems == 1 and bool(fisher_P[0] <= 1 - MARGIN_CONFIDENCE)
     least_change = p_no_loss = None
@@ -361,8 +363,11 @@ def _sizes(seen: SeenCounts) -> WindowSizes:
         pass_at_1_fell = float(mean_K[0] + reach_K[0]) < 0
         p_no_loss = float(student_t.sf((mean_K + MARGIN) / error_K, n_units - 1).max())
     return WindowSizes(
+        base=tuple(base_K),
         intervals=intervals,
         worst=worst,
+        error=_error_of_change(varying_G, total, seen.ks[worst]),
+        crossing=crossing(change_GK, seen.ks),
         least_change=least_change,
         p_no_loss=p_no_loss,
         pass_at_1_fell=pass_at_1_fell,
@@ -370,6 +375,20 @@ def _sizes(seen: SeenCounts) -> WindowSizes:
         share_lost=float(lost_P.mean()),
         share_by_lost=float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0)) if fall > 0 else None,
     )
+
+
+def _error_of_change(change_G: Float[np.ndarray, " unit"] | None, total: PairedCounts, k: int) -> float:
+    """Return the standard error of the change of pass@k, a probability.
+
+    Over problems or clusters by their changes if these are given; else over the samples of these problems.
+    """
+    if change_G is not None:
+        return float(np.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G))
+    variance = sum(
+        float(within_problem_variance_table(n, [k])[counts_P].sum()) if n > 1 else 0.25 * len(counts_P)
+        for n, counts_P in ((total.n_base, total.base_P), (total.n_late, total.late_P))
+    )
+    return max(np.sqrt(variance), 1e-6) / total.n_problems
 
 
 def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:
