@@ -29,7 +29,7 @@ _MODES_LOST, _TAIL = "minority modes lost", "pass@k fell in the tail"
 _FEW_UNITS = "fewer than two problems or clusters"
 #: Reason for no conclusion from correlated samples.
 DEPENDENT = "the samples of a problem are not independent"
-#: Of each claim: its scope, its null hypothesis, and why it has no p value where it has none.
+#: Scope and null hypothesis of each claim, and the reason where it has no p value.
 _CLAIMS: Mapping[str, tuple[str, str, str | None]] = {
     FELL_HERE: (HERE, "the mean pass@k of these problems fell at no k", None),
     FELL: (LIKE_THESE, "over problems like these, pass@k fell at no k", None),

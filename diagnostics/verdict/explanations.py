@@ -132,24 +132,15 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
         if not _shows(fall, read, rng):
             part = share_explained(fall.counts, read, k=fall.worst_k)
             return "format" if part is None or part >= _MOST else "unread"
-    if is_selected(fall, rng):
-        return "selection"
+    if fall.selection is not None:  # an unchanged model may show such a fall on problems that the base's samples chose
+        draws = draws_for(fall.level)
+        if selected_fall_p(fall.counts, fall.selection, ks=fall.ks, rng=rng, draws=draws) > fall.level:
+            return "selection"
     if guess_share > 0:
         draws = max(EXACT_DRAWS, int(_GUESS_DRAWS_PER_LEVEL / guess_level))
         if guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws) > guess_level:
             return "guessing"
     return None
-
-
-def is_selected(fall: Fall, rng: np.random.Generator) -> bool:
-    """Return whether an unchanged model shows such a fall on problems that the base's samples chose.
-
-    The test is exact for the filter (``statistics.selection``), at the level at which the fall was found.
-    """
-    if fall.selection is None:
-        return False
-    draws = draws_for(fall.level)
-    return selected_fall_p(fall.counts, fall.selection, ks=fall.ks, rng=rng, draws=draws) > fall.level
 
 
 def is_misread(fall: Fall, rng: np.random.Generator) -> bool:

@@ -46,7 +46,7 @@ class LossRow:
     """Tests of the window, of its modes, or of one checkpoint.
 
     Attributes:
-        which: What is tested. Modes: correct samples outside each problem's dominant mode.
+        which: Tested part. Modes: correct samples outside each problem's dominant mode.
         level: Level of the tests.
         fell: Whether pass@k, or that of other modes, fell significantly; of the window, by the exact key alone.
         k: Where the change of pass@k is lowest; for a checkpoint, relative to its standard error.
@@ -116,11 +116,10 @@ class WindowSizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What limits the conclusions from a series, whatever its tests show.
+    """Limits of the conclusions from a series, apart from its tests.
 
     ``few``: why there is no inference on the population of the problems; None if there is. ``dependence``: how samples
-    of a problem are correlated; None where they may be independent draws. ``is_end_unknown``: a late checkpoint was
-    left out.
+    of a problem are correlated; None if they may be independent. ``is_end_unknown``: a late checkpoint was left out.
     """
 
     few: str | None = None
@@ -140,7 +139,7 @@ class LossTable:
         p_selection: p value of "the base's samples did not choose the problems"; None where they pass no filter.
         p_tail: p value of a fall at k above ``ks``; None where the pooled samples allow none, or if it was not tested.
         knows_unread: Whether the unparsed samples of the whole window are known.
-        limits: What limits the conclusions, whatever the tests show.
+        limits: Limits of the conclusions, apart from the tests.
     """
 
     window: LossRow
@@ -162,7 +161,7 @@ class LossTable:
 
     @property
     def pooled_falls(self) -> list[LossRow]:
-        """Of the window and its modes, those that fell."""
+        """The window and its modes, if they fell."""
         return [row for row in (self.window, self.modes) if row is not None and row.fell]
 
 

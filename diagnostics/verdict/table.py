@@ -61,7 +61,7 @@ class SeenCounts:
         guess_share: Share of wrong responses that may be accepted.
         cluster_P: Cluster of each problem.
         spent: Part of all levels that this look may use; 1 for a verdict that is read once, on one run.
-        limits: What limits the conclusions, whatever the tests show.
+        limits: Limits of the conclusions, apart from the tests.
     """
 
     total: PairedCounts

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
 from oversharp.diagnostics.verdict.explanations import Unread
-from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, label_of, spent_share
+from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, Limits, label_of, spent_share
 from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
 
 KS = [1, 4, 16, 64]
@@ -188,3 +190,36 @@ def test_each_look_spends_its_share():
     almost = paired(rng.binomial(256, 0.05, 60), rng.binomial(256, 0.043, 60))
     assert label_of(_table(almost)) == "over_sharpened"
     assert label_of(_table(almost, spent=0.05)) == "inconclusive"
+
+
+def _with_row(which, **columns):
+    """Return the table of an unchanged series with some columns of one row changed."""
+    table = _table(SAME, MINORITY_KEPT)
+    if which == "checkpoint":
+        return replace(table, checkpoints=(replace(table.checkpoints[0], **columns),))
+    return replace(table, **{which: replace(getattr(table, which), **columns)})
+
+
+@pytest.mark.parametrize(
+    ("which", "columns", "limits", "label"),
+    [
+        ("window", {}, {}, "no_loss"),
+        ("window", {}, {"few": "fewer than 30 problems"}, "inconclusive"),
+        ("window", {}, {"is_end_unknown": True}, "inconclusive"),
+        ("window", {"kept": False}, {}, "inconclusive"),
+        ("window", {"fell": True, "p_population": 0.01}, {}, "over_sharpened"),
+        ("window", {"fell": True, "p_population": 0.01}, {"few": "fewer than 10 clusters"}, "over_sharpened_here"),
+        ("window", {"fell": True, "p_population": 0.01}, {"dependence": "sorted rows"}, "inconclusive"),
+        ("window", {"fell": True, "cause": "format"}, {"few": "fewer than 10 clusters"}, "format"),
+        ("window", {"fell": True, "cause": "selection"}, {}, "selected"),
+        ("window", {"fell": True, "cause": "unread", "kept": False}, {}, "inconclusive"),
+        ("modes", {"fell": True}, {"few": "fewer than 10 clusters"}, "mode_collapse"),
+        ("modes", {"fell": True, "cause": "guessing"}, {}, "guessing"),
+        ("checkpoint", {"fell": True}, {}, "lost_at_steps"),
+        ("checkpoint", {"fell": True}, {"few": "fewer than 10 clusters"}, "inconclusive"),
+        ("checkpoint", {"fell": True, "cause": "guessing"}, {}, "guessing"),
+        ("checkpoint", {"fell": True, "cause": "guessing"}, {"few": "fewer than 10 clusters"}, "inconclusive"),
+    ],
+)
+def test_the_first_condition_that_a_table_meets_is_its_label(which, columns, limits, label):
+    assert label_of(replace(_with_row(which, **columns), limits=Limits(**limits))) == label
