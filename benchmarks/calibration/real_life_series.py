@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 
 from benchmarks.calibration.planted import draw_problems, mass_at
 from benchmarks.calibration.series import rule
-from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.claims import size_given_label
 from oversharp.diagnostics.verdict.counts import window_size
@@ -187,7 +187,7 @@ def killed(
         if not sizes or outcome.label not in POSITIVE:
             return outcome
         of_these = table.window.p_population > KEY_LEVEL
-        return replace(outcome, sizes=_sizes(table, gone_P.mean() if of_these else points / 100))
+        return replace(outcome, sizes=_sizes(seen, table, gone_P.mean() if of_these else points / 100))
 
     return draw
 
@@ -198,8 +198,9 @@ def _gone(rate_P: Rates, points: float, rng: np.random.Generator) -> Bool[np.nda
     return within_P & (rng.random(len(rate_P)) < points / 100 * len(rate_P) / max(1, within_P.sum()))
 
 
-def _sizes(table: LossTable, true: float) -> tuple[float, float, float] | None:
-    change = table.window.change
+def _sizes(seen: SeenCounts, table: LossTable, true: float) -> tuple[float, float, float] | None:
+    change_K = mean_changes(seen.window, seen.ks).mean(axis=0)
+    change = float(change_K.min())
     if change >= 0:
         return None
     return float(true), -change, -size_given_label(change, table.sizes.error)
