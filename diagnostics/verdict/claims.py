@@ -38,7 +38,7 @@ _CLAIMS: Mapping[str, tuple[str, str, str | None]] = {
         "correct responses outside each problem's dominant mode became rarer at no k",
         "no problem shows a second correct mode",
     ),
-    A_CHECKPOINT: (LIKE_THESE, "no single checkpoint's pass@k is below the base's at any k", _FEW_UNITS),
+    A_CHECKPOINT: (HERE, "the mean pass@k of these problems fell at no k of any checkpoint", _FEW_UNITS),
     SOME_LOST: (HERE, "no problem's success rate fell", None),
     _TAIL: (
         HERE,
@@ -64,7 +64,7 @@ def claims_of(table: LossTable) -> Iterator[Claim]:
     yield _claim(table, FELL, key_level, window.p_population, size, otherwise)
     p_modes = None if modes is None else modes.p_exact
     yield _claim(table, _MODES_LOST, MINORITY_LEVEL * table.spent, p_modes, None, otherwise)
-    p = min((row.p_population for row in table.checkpoints if row.p_population is not None), default=None)
+    p = min((row.p_exact for row in table.checkpoints if row.p_exact is not None), default=None)
     yield _claim(table, A_CHECKPOINT, STEP_LEVEL * table.spent, p, None, _otherwise(table, of_checkpoints=True))
     share = Estimate(value=sizes.share_lost, low=None, high=None)
     yield _claim(table, SOME_LOST, key_level, sizes.p_problem, share, otherwise)
@@ -82,7 +82,7 @@ def _claim(
     A fall on the population needs the exact test of these problems too.
     """
     scope, null, untested = _CLAIMS[name]
-    why = table.limits.few if scope == LIKE_THESE else None
+    why = table.limits.few if scope == LIKE_THESE or name == A_CHECKPOINT else None
     why = why if table.limits.dependence is None else DEPENDENT
     is_significant = table.window.kept if name == NO_FALL else p is not None and p <= level
     if why is None and name == FELL and is_significant and not table.window.fell:

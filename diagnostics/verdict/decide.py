@@ -132,7 +132,8 @@ def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
         why = f"{DEPENDENT}: {counts.dependence}"
     elif verdict.accuracies and why is None:
         why = f"one response per problem and checkpoint: {NEEDS_SAMPLES}"
-    lost = [claim for claim in verdict.steps if claim.lost]
+    # a small loss on these problems alone does not rule out a checkpoint: the bounds of the choice weigh it
+    lost = [claim for claim in verdict.steps if claim.lost and claim.is_of_population]
     causes = {claim.step: claim.cause for claim in lost if claim.cause is not None}
     return JudgedSeries(counts=counts, lost=frozenset(claim.step for claim in lost), causes=causes, why=why)
 
@@ -203,9 +204,9 @@ def _changes(table: LossTable) -> tuple[ChangeAtK, ...]:
 
 
 def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]:
-    """Return the results of single checkpoints, which are about the population of the problems.
+    """Return the results of single checkpoints.
 
-    Neither lost nor kept where there is no inference on it. Empty without tests of single checkpoints.
+    Neither lost nor kept where there is no inference on the population. Empty without tests of single checkpoints.
     """
     is_tested = table.limits.few is None and table.limits.dependence is None
     columns = ("k", "change", "low", "high", "cause")
@@ -215,7 +216,10 @@ def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]
             checkpoint=one.checkpoint,
             lost=row.fell and is_tested,
             kept=row.kept and is_tested,
-            **{"p": row.p_population, **{column: getattr(row, column) for column in columns}},
+            is_of_population=row.is_of_population,
+            p=row.p_exact or 0.0,
+            p_population=row.p_population,
+            **{column: getattr(row, column) for column in columns},
         )
         for one, row in zip(counts.compared, table.checkpoints, strict=False)
     )

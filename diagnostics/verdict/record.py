@@ -67,8 +67,7 @@ class Rates:
     """Shares of a checkpoint's samples that may look like lost modes but are not.
 
     These samples were truncated before an answer, unparsed, ambiguous, or timed out in grading. ``truncated`` is
-    relative to the samples with a known finish reason; None if there are none. ``ambiguous`` is None in verdicts that
-    were written before this state existed.
+    relative to the samples with a known finish reason; None if there are none.
     """
 
     step: int
@@ -125,10 +124,11 @@ class Sharpening:
 
 @dataclass(frozen=True, kw_only=True)
 class StepClaim:
-    """Result of one checkpoint: pass@k lost, kept to within 2 points at every k, or neither.
+    """Result of one checkpoint: pass@k of these problems lost, kept to within 2 points at every k, or neither.
 
     ``change`` of pass@k (probability) is at the ``k`` where it is lowest relative to its standard error, with a 95 %
-    interval that is valid for all checkpoints and k together. ``p`` is adjusted for all checkpoints. ``cause`` is
+    interval over the population that is valid for all checkpoints and k together. ``p`` (these problems) and
+    ``p_population`` are adjusted for all checkpoints; ``is_of_population``: both are significant. ``cause`` is
     another explanation of a loss: "format", "guessing" or "selection", or "unread" where too few samples were parsed;
     None if no known one applies.
     """
@@ -143,6 +143,8 @@ class StepClaim:
     low: float
     high: float
     cause: Cause | None = None
+    is_of_population: bool = False
+    p_population: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,7 +335,9 @@ class Verdict:
 
     @property
     def _scope(self) -> Scope:
-        if self.label in ("over_sharpened", "no_loss") or self.is_of_steps:
+        if self.is_of_steps:
+            return "population" if all(step.is_of_population for step in self.steps_of_label()) else "these problems"
+        if self.label in ("over_sharpened", "no_loss"):
             return "population"
         fell = any(claim.holds for claim in self.claims if claim.name == "pass@k fell")
         return "population" if self.label == "degraded" and fell else "these problems"
@@ -407,13 +411,13 @@ class Verdict:
                 "graders": tuple(fields["graders"]),
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
-                "left_out": tuple(LeftOut(**left) for left in fields.get("left_out", ())),
-                "accuracies": tuple(Accuracy(**accuracy) for accuracy in fields.get("accuracies", ())),
+                "left_out": tuple(LeftOut(**left) for left in fields["left_out"]),
+                "accuracies": tuple(Accuracy(**accuracy) for accuracy in fields["accuracies"]),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "caveats": tuple(fields["caveats"]),
-                "warnings": tuple(fields.get("warnings", ())),
+                "warnings": tuple(fields["warnings"]),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }

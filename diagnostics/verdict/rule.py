@@ -53,8 +53,8 @@ class LossRow:
         change: Change of pass@k there, a probability, with its 95 % interval from ``low`` to ``high``. A window's
             interval is for this k alone, a checkpoint's for all checkpoints and k together; None if unknown.
         place: Position of a checkpoint among the compared ones; None for the window and its modes.
-        p_exact: p value for these problems; None for a checkpoint, where it is only compared with a level.
-        p_population: p value for the population of the problems; of a checkpoint, adjusted for all checkpoints.
+        p_exact: p value for these problems; of a checkpoint, adjusted for all checkpoints.
+        p_population: The same for the population of the problems.
         cause: Another explanation of the fall; None without one, or if it was not tested.
         kept: Whether pass@k fell by less than ``MARGIN`` at every k, by the one-sided lower bounds of the change.
     """

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.intervals import share_interval
-from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
+from oversharp.diagnostics.statistics.keys import PairedCounts, checkpoint_keys, draws_for, exact_key
 from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
 from oversharp.diagnostics.statistics.units import by_cluster
 
@@ -32,12 +32,16 @@ _FLOOR = 2.0
 class StepRuling:
     """Result of one checkpoint: pass@k lost, kept to within the margin at every k, or neither.
 
-    ``k`` is where the change of pass@k is lowest relative to its standard error; ``low`` and ``high`` bound the change
-    there, for all checkpoints and k together. ``p`` is adjusted for all checkpoints. Changes are probabilities.
+    ``lost_here``: lost on these problems; ``lost``: in the population they were sampled from, too. ``p_here`` and ``p``
+    are the p values, adjusted for all checkpoints. ``k`` is where the change of pass@k is lowest relative to its
+    standard error over problems; ``low`` and ``high`` bound the change there in the population, for all checkpoints and
+    k together. Changes are probabilities.
     """
 
+    lost_here: bool
     lost: bool
     kept: bool
+    p_here: float
     p: float
     k: int
     change: float
@@ -58,10 +62,11 @@ def rule_steps(
 ) -> tuple[StepRuling, ...]:
     """Return one ruling per checkpoint, in the order of ``steps``.
 
-    Lost: pass@k fell at some k in the population these problems were sampled from, and on these problems too. The first
-    is the step-down test of the largest studentised fall over all checkpoints and k, with a familywise error of
-    ``level``; the second is the exact key of that checkpoint, at ``exact_level``. Kept: the simultaneous one-sided
-    lower bound of the change is above −``margin`` at every k. Empty if there are fewer than two problems, or clusters.
+    Lost here: pass@k of these problems fell at some k, by ``checkpoint_keys`` with a familywise error of ``level``, and
+    by the exact key of that checkpoint alone at ``exact_level``. Lost: it fell in the population these problems were
+    sampled from, too, by the step-down test of the largest studentised fall over all checkpoints and k, also at
+    ``level``. Kept: the simultaneous one-sided lower bound of the change is above −``margin`` at every k. Empty if
+    there are fewer than two problems, or clusters.
 
     Source: Romano and Wolf 2005 (Econometrica 73:1237), step-down of the largest statistic.
     """
@@ -88,17 +93,24 @@ def rule_steps(
         float(student_t.ppf((1 + confidence) / 2, n_units - 1)),
     )
     kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
+    p_here_T = checkpoint_keys(steps, ks=ks, rng=rng, draws=draws_for(level))
+    lost_here_T = [
+        bool(p <= level) and exact_key(one, ks=ks, rng=rng, draws=_EXACT_DRAWS) <= exact_level
+        for p, one in zip(p_here_T, steps, strict=True)
+    ]
     return tuple(
         StepRuling(
-            lost=bool(p_T[t] <= level and exact_key(one, ks=ks, rng=rng, draws=_EXACT_DRAWS) <= exact_level),
+            lost_here=lost_here_T[t],
+            lost=lost_here_T[t] and bool(p_T[t] <= level),
             kept=bool(kept_T[t]),
+            p_here=float(p_here_T[t]),
             p=float(p_T[t]),
             k=ks[worst],
             change=float(mean_TK[t, worst]),
             low=float(max(-1.0, mean_TK[t, worst] - two_sided * error_TK[t, worst])),
             high=float(min(1.0, mean_TK[t, worst] + two_sided * error_TK[t, worst])),
         )
-        for t, (one, worst) in enumerate(zip(steps, fall_TK.argmax(axis=1).tolist(), strict=True))
+        for t, worst in enumerate(fall_TK.argmax(axis=1).tolist())
     )
 
 

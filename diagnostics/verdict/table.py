@@ -272,7 +272,7 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
     if of_modes is not None and p_modes <= of_modes.level and not is_decided:
         modes_cause = _cause(of_modes, seen, rng)
     first = 0 if not fell else len(singles) if is_decided else len(singles) - len(seen.window)
-    lost = [t for t, single in enumerate(singles) if single.lost]
+    lost = [t for t, single in enumerate(singles) if single.lost_here]
     causes = _causes_of_steps(seen, [t for t in lost if t >= first], rng)
     if claim_rng is not None:
         causes |= _causes_of_steps(seen, [t for t in lost if t < first], rng)
@@ -307,8 +307,9 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
         LossRow(
             which="checkpoint",
             level=level,
-            fell=single.lost,
+            fell=single.lost_here,
             place=t,
+            p_exact=single.p_here,
             p_population=single.p,
             cause=causes.get(t),
             **{name: getattr(single, name) for name in ("k", "change", "low", "high", "kept")},

@@ -10,7 +10,7 @@ from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.shipping.words import alternatives_text, step_text
 from oversharp.diagnostics.verdict.words.numbers import at_least_text, bounds_text, signed_text
-from oversharp.diagnostics.verdict.words.sentence import sharpening_text
+from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.reports import citations, numbers
 from oversharp.reports.budget import budget_figure, budget_sentence
 from oversharp.reports.context import Context

@@ -10,7 +10,8 @@ from oversharp.diagnostics.verdict.headings import VerdictLabel
 from oversharp.diagnostics.verdict.record import Remedy, Verdict
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.shipping.words import alternatives_text
-from oversharp.diagnostics.verdict.words.sentence import share_text, sharpening_text
+from oversharp.diagnostics.verdict.words.sentence import share_text
+from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.diagnostics.verifiers.names import correct_means
 from oversharp.reports import numbers
 from oversharp.reports.evidence.source import SeriesSource

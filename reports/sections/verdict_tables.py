@@ -148,8 +148,7 @@ def _clear_but_open(verdict: Verdict) -> str:
         return ""
     return (
         f" At {verdict.places_text(below)} the {numbers.NINETY_FIVE} CI is below 0, but the checkpoint is open: a loss "
-        f"requires two significant tests, one over the population of problems at level {level:.2g} (its share of the "
-        "false-alarm rate), and one over these problems only."
+        f"requires a significant test of these problems at level {level:.2g} (its share of the false-alarm rate)."
     )
 
 

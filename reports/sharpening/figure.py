@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from oversharp.diagnostics.statistics.frontier import FrontierPoints, frontier_curve
-from oversharp.diagnostics.verdict.words.sentence import sharpening_text
+from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource

@@ -30,7 +30,7 @@ from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
 from oversharp.diagnostics.tasks.presets import PRESETS
 from oversharp.diagnostics.verdict import audit_sizes
 from oversharp.diagnostics.verdict.headings import TITLES
-from oversharp.diagnostics.verdict.words.sentence import SHARPENING_TITLES
+from oversharp.diagnostics.verdict.words.sharpening import SHARPENING_TITLES
 from oversharp.reports.page import build_page, read_context
 from oversharp.reports.records import Table, Tile
 

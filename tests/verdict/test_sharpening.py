@@ -10,7 +10,7 @@ import pytest
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts, SharperDraws
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.diagnostics.verdict.words.sentence import sharpening_text
+from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 
 N, P = 256, 300
 BASE = np.tile([60, 40, 4], P // 3)

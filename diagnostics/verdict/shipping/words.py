@@ -23,7 +23,7 @@ from oversharp.diagnostics.verdict.words.numbers import (
     points_text,
     signed_text,
 )
-from oversharp.diagnostics.verdict.words.sentence import difference_text
+from oversharp.diagnostics.verdict.words.sharpening import difference_text
 
 
 def shipping_sentence(recommendation: Recommendation) -> str:

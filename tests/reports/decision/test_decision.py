@@ -8,7 +8,7 @@ import pytest
 
 from oversharp.diagnostics.verdict.recommendation import ShippingStep, TossUp
 from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
-from oversharp.diagnostics.verdict.words.sentence import sharpening_text
+from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.reports.context import Context
 from oversharp.reports.decision.section import _distance_text, decision
 from oversharp.reports.records import ChangeMap

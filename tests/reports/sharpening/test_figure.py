@@ -11,7 +11,7 @@ import pytest
 
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from oversharp.diagnostics.verdict.record import Estimate, Sharpening, Verdict
-from oversharp.diagnostics.verdict.words.sentence import sharpening_text
+from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.reports.comparison.compare import compare
 from oversharp.reports.context import Context
 from oversharp.reports.decision.section import decision
