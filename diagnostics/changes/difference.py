@@ -31,13 +31,13 @@ from oversharp.diagnostics.verdict.words.numbers import bounds_text, points_text
 class StepDifference:
     """Changes from checkpoint ``before`` to checkpoint ``after``, on the problems of both.
 
-    ``changes`` are the changes of pass@k by task and k. They are paired over problems, use all samples, and have Holm's
-    correction over all of them. ``problems`` are the problems that changed, the most significant first, with equal
-    sample counts at both checkpoints, as in the report. ``lost_by_chance`` and ``gained_by_chance`` are the expected
-    numbers of problems without a correct sample left, and with a first one, if nothing had changed. ``why_untested`` is
-    the reason if there are no p values and intervals. All tests assume that the two checkpoints were chosen before
-    looking at results; the largest of many differences is an overestimate. The command prints ``most`` of the
-    significantly changed problems.
+    ``changes`` are the changes of pass@k by task and k. They are paired over problems and use all samples. Their
+    intervals and adjusted p values are valid for all tasks and k together. ``problems`` are the problems that changed,
+    the most significant first, with equal sample counts at both checkpoints, as in the report. ``lost_by_chance`` and
+    ``gained_by_chance`` are the expected numbers of problems without a correct sample left, and with a first one, if
+    nothing had changed. ``why_untested`` is the reason if there are no p values and intervals. All tests assume that
+    the two checkpoints were chosen before looking at results; the largest of many differences is an overestimate. The
+    command prints ``most`` of the significantly changed problems.
     """
 
     series: str

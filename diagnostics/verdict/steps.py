@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
+from oversharp.diagnostics.statistics.band import stepped_down
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, checkpoint_keys, draws_for, exact_key
 from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
@@ -80,7 +81,7 @@ def rule_steps(
     fall_TK = -mean_TK * n_units / scale_TK
     for draws in sorted({_LEAST_DRAWS, min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))}):
         null_DTK = _null(studentised_GX, rng, draws).reshape(draws, n_steps, n_ks)
-        p_T = _stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
+        p_T = stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
         if p_T.min() > max(_NEAR, level):
             break
     error_TK = scale_TK / n_units
@@ -119,19 +120,6 @@ def _null(studentised_GX: np.ndarray, rng: np.random.Generator, draws: int) -> F
     n_units = len(studentised_GX)
     sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0
     return sign_DG @ studentised_GX * (student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT))
-
-
-def _stepped_down(fall_T: np.ndarray, null_DT: np.ndarray) -> Float[np.ndarray, " step"]:
-    """Return adjusted p values by step-down.
-
-    Each step is compared with the largest draw of itself and those that fell less; p values are monotone in that order.
-    """
-    order_T = np.argsort(-fall_T, kind="stable")
-    # the largest over this step and all later ones in the order
-    largest_DT = np.maximum.accumulate(null_DT[:, order_T[::-1]], axis=1)[:, ::-1]
-    p_T = np.empty(len(fall_T))
-    p_T[order_T] = np.maximum.accumulate((1 + (largest_DT >= fall_T[order_T]).sum(axis=0)) / (len(null_DT) + 1))
-    return p_T
 
 
 def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence[int]) -> tuple[tuple[int, int], ...]:

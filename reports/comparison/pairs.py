@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from oversharp.diagnostics.statistics.comparison import RunDifference, compare_runs
-from oversharp.diagnostics.statistics.confirmation import holm
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.reports import numbers
 from oversharp.reports.comparison.seeds import may_pair
@@ -46,30 +45,16 @@ class SeriesPair:
 def compare_pairs(context: Context) -> tuple[SeriesPair, ...]:
     """Compare every pair of series at their last checkpoints, over the problems that both have.
 
-    Series with a seed in their name are compared only at equal seeds. p-values are adjusted over all pairs, tasks and
-    k together.
+    Series with a seed in their name are compared only at equal seeds. p-values and intervals account for all pairs,
+    tasks and k together.
     """
-    counts = context.source.last_counts
     # the last checkpoint of a repaired series is the trained checkpoint that it was computed from
     trained = [series for series in context.series if not series.is_repaired]
-    both = itertools.combinations(trained, 2)
-    return _adjust_p_values([_pair(counts, first, other) for first, other in both if may_pair(first.name, other.name)])
+    both = [pair for pair in itertools.combinations(trained, 2) if may_pair(pair[0].name, pair[1].name)]
+    return tuple(_pair(context.source.last_counts, *pair, n_pairs=len(both)) for pair in both)
 
 
-def _adjust_p_values(made: Sequence[SeriesPair]) -> tuple[SeriesPair, ...]:
-    """Apply Holm's correction over the p-values of all pairs."""
-    tested = [row.p for pair in made for row in pair.rows if row.p is not None]
-    adjusted = iter(holm(np.array(tested)).tolist())
-    return tuple(
-        replace(
-            pair,
-            rows=tuple(row if row.p is None else replace(row, p_adjusted=next(adjusted)) for row in pair.rows),
-        )
-        for pair in made
-    )
-
-
-def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> SeriesPair:
+def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource, *, n_pairs: int) -> SeriesPair:
     of_first, of_second = (counts[counts["series"] == series.name] for series in (first, second))
     both = of_first.merge(of_second, on="problem_id", suffixes=("_1", "_2")).sort_values("problem_id")
     if both.empty:
@@ -83,6 +68,7 @@ def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource) -> Se
         task_P=both["task_1"].astype(str).to_numpy(dtype=object),
         ks=inference_ks(least),
         cluster_P=_clusters(both),
+        n_comparisons=n_pairs,
     )
     return SeriesPair(first=first, second=second, rows=tuple(rows))
 
@@ -137,12 +123,12 @@ def pair_table(pair: SeriesPair, *, n_pairs: int) -> Table | Missing:
             *(Column(name=f"pass@k, {name}") for name in names),
             Column(name="difference (points)"),
             Column(name="p"),
-            Column(name="p, Holm"),
+            Column(name="adjusted p"),
             Column(name="problems"),
         ),
         rows=tuple(_row(row)[0 if several else 1 :] for row in pair.rows),
-        note=f"Paired by problem, two-sided{units}. Brackets: pointwise {numbers.NINETY_FIVE} CI. "
-        f"Use the Holm-adjusted p-value: it accounts for {over}.",
+        note=f"Paired by problem, two-sided{units}. Brackets: simultaneous {numbers.NINETY_FIVE} CI. It and the "
+        f"adjusted p-value account for {over}. p: this comparison alone.",
         folded=n_pairs > 1,
     )
 

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics import band as band_module
-from oversharp.diagnostics.statistics.band import simultaneous_band
+from oversharp.diagnostics.statistics.band import simultaneous_band, stepped_down
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
@@ -124,3 +124,10 @@ def test_without_a_loss_the_alarm_is_rare_and_a_planted_loss_is_found():
         found.append(simultaneous_band(table[rng.binomial(256, late_TP)] - base_PK, rng=rng, draws=199).alarm)
     assert alarms / 150 <= 0.06
     assert np.mean([alarm is not None and alarm >= 4 for alarm in found]) > 0.9
+
+
+def test_a_test_is_compared_with_those_of_smaller_statistics_alone():
+    null_DX = np.array([[2.0, 0.0, 9.0], [0.0, 1.0, 0.0], [0.0, 4.0, 0.0]])
+    # the largest statistic with all three; then the first two; then the smallest alone, and never below the one before
+    assert stepped_down(np.array([3.0, 1.5, 5.0]), null_DX).tolist() == [0.5, 0.5, 0.5]
+    assert stepped_down(np.array([1.0, 0.5, 10.0]), null_DX).tolist() == [1.0, 1.0, 0.25]

@@ -30,9 +30,9 @@ def diff(
 ) -> StepDifference:
     """Compare two checkpoints of a series: pass@k at every k, problems lost and problems gained.
 
-    Differences of pass@k are paired over problems, with Holm's correction over all k. Single problems are tested by
-    Fisher's exact test in each direction, with Holm's correction over the problems that have correct and wrong samples.
-    Both tests assume that you chose the two steps before looking at the results. The store is not changed.
+    Differences of pass@k are paired over problems, with intervals and p values for all k together. Single problems are
+    tested by Fisher's exact test in each direction, with Holm's correction over the problems with correct and wrong
+    samples. Both tests assume that you chose the two steps before looking at the results. The store is not changed.
 
     Parameters
     ----------

@@ -60,8 +60,8 @@ def test_a_task_has_a_column_where_there_are_several(context: Context) -> None:
     assert {len(row) for row in one.rows} == {len(one.columns)}
 
 
-def test_more_series_cost_more_in_holm(context: Context) -> None:
-    """Three series make three tables; the p of all of them are adjusted together."""
+def test_more_series_cost_more(context: Context) -> None:
+    """Three series make three tables; the p of each are multiplied by their number."""
     counts = context.source.last_counts
     third = counts[counts["series"] == "iac"].assign(series="third", n_correct=6)
     series = (*context.series, replace(context.series[1], name="third"))
@@ -69,14 +69,16 @@ def test_more_series_cost_more_in_holm(context: Context) -> None:
     rows = [row for pair in made for row in pair.rows]
     assert len(made) == 3
     assert len(rows) == 9
-    least = min(rows, key=lambda row: row.p or 1.0)
-    assert least.p_adjusted == pytest.approx(min(1.0, 9 * least.p))
+    counts_of = {pair.second.name: pair for pair in made if pair.first.name == "grpo"}
+    (alone,) = compare_pairs(context)
+    for row, before in zip(counts_of["iac"].rows, alone.rows, strict=True):
+        assert row.p_adjusted == pytest.approx(min(1.0, 3 * before.p_adjusted))
     table = pair_table(made[0], n_pairs=3)
     assert "all 3 pairs of series" in table.note
     assert table.folded
 
 
-def test_holm_never_makes_a_p_smaller(context: Context) -> None:
+def test_the_correction_never_makes_a_p_smaller(context: Context) -> None:
     for row in table_of(context).rows:
         assert row[5].sort >= row[4].sort
 
