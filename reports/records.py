@@ -127,10 +127,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class HeatMap(Panel):
-    """Heat map of a symmetric matrix of values from −1 to 1.
-
-    Rows belong to named groups. ``marked`` is whether a row and its column get a mark.
-    """
+    """Heat map of a symmetric matrix, −1 to 1, of rows in named groups. ``marked`` rows and columns get a mark."""
 
     cells: tuple[tuple[float, ...], ...]
     groups: tuple[tuple[str, int], ...]  # name and number of rows of each group
@@ -253,10 +250,7 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """Response. A long response has only its beginning ``text`` and its end ``tail``.
-
-    ``n_characters`` is the length of the whole response. ``answer`` is the extracted answer, None if unknown.
-    """
+    """Response of ``n_characters``, its beginning ``text``, its end ``tail``, and its ``answer`` (None if unknown)."""
 
     text: str
     n_characters: int

@@ -1,4 +1,4 @@
-"""Two tests whether pass@k fell at some k: for these problems, and for their population.
+"""Tests whether pass@k fell at some k: for these problems, for their population, and at single checkpoints.
 
 Under moderate sharpening (Definition 2.1 of [A]) no correct response of the base loses probability, so pass@k falls at
 no k, and neither does the chance of a correct response outside a problem's dominant mode. A one-sided rejection
@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
+from oversharp.diagnostics.statistics.band import stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import (
     pass_at_k_table,
     within_problem_covariance_table,
@@ -183,7 +184,7 @@ def checkpoint_keys(
 
     >>> rng = np.random.default_rng(0)
     >>> base_P = np.full(40, 8)
-    >>> same, lost = (PairedCounts(base_P=base_P, late_P=late_P, n_base=64, n_late=64) for late_P in (base_P, base_P // 4))
+    >>> same, lost = (PairedCounts(base_P=base_P, late_P=base_P // by, n_base=64, n_late=64) for by in (1, 4))
     >>> (checkpoint_keys([same, lost, same], ks=[1, 8, 32], rng=rng) < 0.01).tolist()
     [False, True, False]
     """

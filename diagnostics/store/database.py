@@ -61,10 +61,7 @@ _Result = TypeVar("_Result")
 
 
 class Database:
-    """An open store file of the current schema.
-
-    One process may write it, or several may read it.
-    """
+    """An open store file of the current schema. One process may write it, or several may read it."""
 
     def __init__(
         self, path: Path, *, read_only: bool, user_gib: float | None = None, others: Sequence[Path] = ()
@@ -142,17 +139,11 @@ class Database:
             raise foreign_objects_error(self.path, foreign)
 
     def bound_memory(self, gib: float) -> None:
-        """Limit the memory of queries to ``gib`` GiB.
-
-        Larger intermediate results go to temporary files.
-        """
+        """Limit the memory of queries to ``gib`` GiB. Larger intermediate results go to temporary files."""
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
 
     def _can_reach_files(self) -> bool:
-        """Return whether queries can open files.
-
-        Another connection of this process may have disabled it.
-        """
+        """Return whether queries can open files. Another connection of this process may have disabled it."""
         return self.rows("SELECT current_setting('enable_external_access')") != [(False,)]
 
     @property
@@ -325,10 +316,7 @@ class Database:
         return True
 
     def refresh_views(self) -> None:
-        """Update the views to this version of oversharp.
-
-        A read-only connection creates temporary views.
-        """
+        """Update the views to this version of oversharp. A read-only connection creates temporary views."""
         stored_views, _ = _view_scripts()
         current = content_hash(stored_views)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
@@ -341,10 +329,7 @@ class Database:
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
-        """Add a Parquet file of token scores, inside a transaction.
-
-        ``rows`` has the columns of ``TOKEN_SCHEMA``.
-        """
+        """Add a Parquet file of token scores, inside a transaction. ``rows`` has the columns of ``TOKEN_SCHEMA``."""
         table = pa.Table.from_pandas(rows, schema=TOKEN_SCHEMA, preserve_index=False)
         write = partial(parquet.write_table, table, compression="zstd", write_page_checksum=True)
         self._add_token_file(f"{uuid4().hex}.parquet", write)

@@ -216,7 +216,7 @@ def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]
             checkpoint=one.checkpoint,
             lost=row.fell and is_tested,
             kept=row.kept and is_tested,
-            is_of_population=row.is_of_population,
+            is_of_population=row.fell and row.is_of_population,
             p=row.p_exact or 0.0,
             p_population=row.p_population,
             **{column: getattr(row, column) for column in columns},

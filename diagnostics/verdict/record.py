@@ -216,16 +216,14 @@ class Verdict:
 
     Attributes:
         n_late: Samples per problem, summed over the window; ``n_base`` are those of the base.
-        window: Steps of the late checkpoints, the last third. The tests pool their samples; ``changes`` and ``k_star``
-            are means over them.
+        window: Steps of the last third, whose samples the tests pool; ``changes`` and ``k_star`` are means over them.
         k_most: The verdict is valid for k = 1 … ``k_most``.
         size_given_label: Largest fall of pass@k, corrected for the fact that only clear falls are called a loss.
         k_star: The k from which pass@k of the window is below the base for good.
         steps: Results of the single checkpoints; ``left_out`` are those without a result.
         lenient: Given where the style of the answers changed.
         sharpening: None if the base was not sampled at lower temperatures.
-        detected_by: Step at which the fall was first significant, after a positive verdict; it began at
-            ``decline_began``.
+        detected_by: Step at which a loss was first significant; it began at ``decline_began``.
         caveats: Sentences about what may mislead; ``warnings`` are those about the origin of problems and samples.
         shipping: The checkpoint to ship, among all comparable series; None in older verdicts.
         repaired: The steps are weights between the base and a checkpoint.
@@ -403,12 +401,11 @@ class Verdict:
                 fields.pop(name, None)
         try:
             nested = {
-                "window": tuple(fields["window"]),
+                **{name: tuple(fields[name]) for name in ("window", "graders", "caveats", "warnings")},
                 "changes": tuple(ChangeAtK(**change) for change in fields["changes"]),
                 "k_star": None if fields["k_star"] is None else Estimate(**fields["k_star"]),
                 "decline_began": None if fields["decline_began"] is None else Estimate(**fields["decline_began"]),
                 "rates": tuple(Rates(**rates) for rates in fields["rates"]),
-                "graders": tuple(fields["graders"]),
                 "claims": tuple(_claim(**claim) for claim in fields["claims"]),
                 "steps": tuple(StepClaim(**step) for step in fields["steps"]),
                 "left_out": tuple(LeftOut(**left) for left in fields["left_out"]),
@@ -416,8 +413,6 @@ class Verdict:
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
                 "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
                 "sharpening": _sharpening(fields.get("sharpening")),
-                "caveats": tuple(fields["caveats"]),
-                "warnings": tuple(fields["warnings"]),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }

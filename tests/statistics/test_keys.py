@@ -3,7 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, inference_ks, population_key
+from oversharp.diagnostics.statistics.keys import (
+    PairedCounts,
+    checkpoint_keys,
+    exact_key,
+    inference_ks,
+    population_key,
+)
 
 
 def paired(base, late, n_base=64, n_late=64):
@@ -179,3 +185,42 @@ def test_drawing_stops_where_enough_draws_were_as_low():
 def test_sample_sizes_may_differ():
     assert p_exact(np.full(30, 16), np.full(30, 48), ks=[1], n_base=64, n_late=192) > 0.2
     assert p_exact(np.full(30, 16), np.full(30, 16), ks=[1], n_base=64, n_late=192) < 0.01
+
+
+def p_checkpoints(base, *late, ks=(1, 4, 16), n_late=64, seed=0):
+    steps = [paired(base, late_P, n_late=n_late) for late_P in late]
+    return checkpoint_keys(steps, ks=ks, rng=np.random.default_rng(seed), draws=3_600)
+
+
+def test_only_the_checkpoints_that_fell_are_significant():
+    base_P = np.full(40, 8)
+    few_lost_P = np.where(np.arange(40) < 5, 0, base_P)
+    p_T = p_checkpoints(base_P, base_P, few_lost_P, base_P + 1, base_P // 4)
+    assert (p_T <= 0.005).tolist() == [False, True, False, True]
+    assert p_T[3] <= p_T[1]
+
+
+def test_a_fall_counts_less_among_more_checkpoints():
+    base_P, fell_P = np.full(40, 8), np.full(40, 7)
+    [alone] = p_checkpoints(base_P, fell_P)
+    among = p_checkpoints(base_P, fell_P, *[base_P] * 30)
+    assert alone < among[0] < 0.6
+
+
+def test_a_fall_of_the_base_alone_is_not_taken_for_many_falls():
+    """All checkpoints share the base's samples, so its luck moves all of them together."""
+    rng = np.random.default_rng(3)
+    rate_P = success(rng, 60)
+    n_false = 0
+    for _ in range(150):
+        base_P = rng.binomial(64, rate_P)
+        late = [rng.binomial(64, rate_P) for _ in range(8)]
+        n_false += p_checkpoints(base_P, *late, seed=rng.integers(1 << 30)).min() <= 0.05
+    assert n_false <= 15  # 150 times 5 % is 7.5
+
+
+def test_single_samples_have_the_largest_variance():
+    base_P = np.full(40, 1)
+    lost, kept = p_checkpoints(base_P, np.zeros(40, dtype=int), base_P, ks=(1,), n_late=1)
+    assert lost > 0.005
+    assert kept == 1.0

@@ -27,10 +27,12 @@ def _step(step: int, change: float = 0.0) -> StepClaim:
     """What is said of a checkpoint: it lost something where pass@64 changed by less than 0."""
     return StepClaim(
         step=step, checkpoint=f"checkpoint-{step}", lost=change < 0, kept=change == 0, p=0.001 if change < 0 else 1.0,
-        k=64, change=change, low=change - 0.05, high=change + 0.05,
+        k=64, change=change, low=change - 0.05, high=change + 0.05, is_of_population=change < 0,
     )  # fmt: skip
 
 
+#: Lost on these problems, not in their population: the interval reaches 0.
+_HERE = replace(_step(160, -0.04), is_of_population=False)
 FELL = Verdict(
     series="grpo", label="over_sharpened", sentence="", p_exact=0.01, p_population=0.02, n_problems=100, n_base=512,
     n_late=768, window=(120, 140, 160), k_most=128,
@@ -166,6 +168,18 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
             "Coverage lost at step 160: pass@64 is 30.0 points below the base [25.0, 35.0] at step 160. For the "
             "last third of the checkpoints together (steps 120–160), no fall is shown. pass@1 is 20.1 points "
             "above the base. Scope: the population of these 100 problems, k = 1 to 128, one training seed.",
+        ),
+        (
+            replace(FELL, label="lost_at_steps", steps=(_step(120), _HERE)),
+            "Coverage lost at step 160: pass@64 is 4.0 points below the base at step 160. For the last third of the "
+            "checkpoints together (steps 120–160), no fall is shown. pass@1 is 20.1 points above the base. Scope: "
+            "these 100 problems only, k = 1 to 128, one training seed.",
+        ),
+        (
+            replace(FELL, label="no_loss", changes=(), steps=(_step(20), replace(_HERE, step=40), _step(60))),
+            "No loss (within 2 points) at the end, coverage lost at step 40: no pass@k is more than 2 points below the "
+            "base at steps 120–160 (95 % confidence). Step 40 had lost up to 4.0 points of pass@64 on these problems, "
+            "regained later. Scope: the population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),

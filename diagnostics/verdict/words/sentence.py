@@ -244,7 +244,8 @@ def _other_steps(verdict: Verdict) -> Iterator[str]:
     earlier = others[-1].step < verdict.window[0] and not verdict.repaired
     lost = "had lost" if earlier else "lost"
     where = where if verdict.repaired else f"{where[0].upper()}{where[1:]}"  # λ stays small
-    text = f"{where} {lost} up to {points} of pass@{worst.k}{most}"
+    scope = "" if all(step.is_of_population for step in others) else " on these problems"
+    text = f"{where} {lost} up to {points} of pass@{worst.k}{most}{scope}"
     # only a window that kept the base's level shows that the loss was regained
     yield f"{text}, regained later" if verdict.label == "no_loss" and earlier else text
     for cause, reason in _CAUSES.items():

@@ -1,8 +1,7 @@
 r"""Tables of rewrites that unify mathematical notation before math-verify parses it.
 
-Each has an example. ``TYPOGRAPHY`` removes differences in appearance. It is applied to every gold and every stated
-answer before all other rules. ``NOTATION`` turns the notation of programs and people into LaTeX that math-verify can
-parse.
+Each has an example. ``TYPOGRAPHY`` removes differences in appearance, from every gold and stated answer, before all
+other rules. ``NOTATION`` turns the notation of programs and people into LaTeX that math-verify can parse.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ _GROUP = r"\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """A rule that replaces ``pattern`` by ``to``.
-
-    ``example`` is an answer before and after the whole table is applied.
-    """
+    """A rule that replaces ``pattern`` by ``to``; ``example`` is an answer before and after the whole table."""
 
     name: str
     pattern: str
@@ -102,18 +98,8 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         to=" ",
         example=(r"5~\text{cm}", r"5 \text{cm}"),
     ),
-    Rewrite(
-        name="trailing comma, semicolon or line break",
-        pattern=r"(?:\s*(?:[,;]|\\\\))+\s*$",
-        to="",
-        example=(r"72,\\", "72"),
-    ),
-    Rewrite(
-        name="invisible character",
-        pattern=r"\\!|[\u200b\u200c\u200d\u2060\ufeff]",
-        to="",
-        example=(r"1,\!234", "1,234"),
-    ),
+    Rewrite(name="trailing punctuation", pattern=r"(?:\s*(?:[,;]|\\\\))+\s*$", to="", example=(r"72,\\", "72")),
+    Rewrite(name="invisible", pattern=r"\\!|[\u200b\u200c\u200d\u2060\ufeff]", to="", example=(r"1,\!234", "1,234")),
     Rewrite(name="grouping comma", pattern=r"(?<=\d)\{,\}(?=\d)", to=",", example=("1{,}234", "1,234")),
     Rewrite(
         name="colour",
@@ -122,10 +108,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         example=(r"\textcolor{red}{13}", "13"),
     ),
     Rewrite(
-        name="roman switch in braces",
-        pattern=r"\{\s*\\rm\s+([^{}]*)\}",
-        to=r"\\text{\1}",
-        example=(r"5{\rm cm}", r"5\text{cm}"),
+        name="roman switch", pattern=r"\{\s*\\rm\s+([^{}]*)\}", to=r"\\text{\1}", example=(r"5{\rm cm}", r"5\text{cm}")
     ),
     Rewrite(
         name="switch in braces",
@@ -185,10 +168,7 @@ TYPOGRAPHY: tuple[Rewrite, ...] = (
         example=(r"\text{4:1}", "4:1"),
     ),
     Rewrite(
-        name="currency sign after a number",
-        pattern=r"(?<=\d)\s*(?:[€£¥₹₽ΩΩ]|[µμ][A-Za-z])\s*\.?\s*$",
-        to="",
-        example=("73 €", "73"),
+        name="unit symbol", pattern=r"(?<=\d)\s*(?:[€£¥₹₽ΩΩ]|[µμ][A-Za-z])\s*\.?\s*$", to="", example=("73 €", "73")
     ),
     Rewrite(name="pi in text", pattern=r"\\text\s*\{\s*pi\s*\}", to=r"\\pi", example=(r"6\text{ pi}", r"6\pi")),
     Rewrite(
@@ -343,9 +323,7 @@ NOTATION: tuple[Rewrite, ...] = (
     Rewrite(name="product sign", pattern="[×·⋅∙]", to=r"\\cdot ", example=("2·3", r"2\cdot 3")),
     Rewrite(name="division sign", pattern="÷", to="/", example=("6÷3", "6/3")),
     Rewrite(name="minus sign", pattern="[−–‐‑‒﹣](?=\\s*[\\d\\\\A-Za-z(.])", to="-", example=("−3", "-3")),
-    Rewrite(
-        name="plus a negative number", pattern=r"\+\s*-\s*(?=[\d.A-Za-z\\])", to="- ", example=("6 + -1i", "6 - i")
-    ),
+    Rewrite(name="plus a negative", pattern=r"\+\s*-\s*(?=[\d.A-Za-z\\])", to="- ", example=("6 + -1i", "6 - i")),
     Rewrite(
         name="trailing zeros",
         pattern=r"(?<![\d.])(\d+)\.(?:(\d*?[1-9])0+|0+)(?![\d.])",
