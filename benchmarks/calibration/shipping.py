@@ -38,7 +38,7 @@ from scipy.special import expit, logit
 from benchmarks.speed.results import RESULTS, circumstances, write
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
-from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
+from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep, TossUp
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
 from oversharp.diagnostics.verdict.shipping.choice import NEEDED, certifying, recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
@@ -122,7 +122,7 @@ class Cell:
     checkpoints: int
     controls: bool = False
 
-    def row(self, one: ShippingStep) -> int:
+    def row(self, one: ShippingStep | TossUp) -> int:
         """Return the row of ``Truth`` of an option: the base, the checkpoints, then the controls."""
         if one.temperature is None:
             return one.step
@@ -267,9 +267,18 @@ RULES: Mapping[str, Callable[[Asked], int]] = {
     "the last": lambda asked: asked.cell.checkpoints,
     "the base": lambda _: 0,
 }
-#: The rule before toss-ups and expected losses, for comparison.
-BEFORE = "ship, before"
-_ALL_RULES = {**RULES, BEFORE: partial(_within, most=MARGIN)}
+#: The rule before toss-ups and expected losses; and the rule that recommends the checkpoint of a toss-up.
+BEFORE, BY_EXPECTATION = "ship, before", "ship, also in a toss-up"
+
+
+def _by_expectation(asked: Asked) -> int:
+    toss_up = asked.said.toss_up
+    if toss_up is None or toss_up.expected_gain <= 0:
+        return _chosen(asked.cell, asked.said)
+    return asked.cell.row(toss_up)
+
+
+_ALL_RULES = {**RULES, BEFORE: partial(_within, most=MARGIN), BY_EXPECTATION: _by_expectation}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +290,7 @@ class Row:
         wrong: Choices of a checkpoint whose true pass@1 is below the base's, or whose true pass@k fell by more than 2
             points.
         trained: Choices of a checkpoint.
+        toss_ups: Toss-ups of `ship`.
     """
 
     cell: Cell
@@ -294,6 +304,7 @@ class Row:
     largest_regret: Mapping[str, float]
     wrong: Mapping[str, int]
     trained: Mapping[str, int]
+    toss_ups: int
 
 
 def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
@@ -303,7 +314,7 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
     held: dict[str, list[bool]] = {name: [] for name in CERTIFIED}
     gain: dict[str, list[float]] = {name: [] for name in CERTIFIED}
     loss: dict[str, list[float]] = {name: [] for name in CERTIFIED}
-    other = dict.fromkeys(CERTIFIED, 0)
+    other, toss_ups = dict.fromkeys(CERTIFIED, 0), 0
     for _ in range(series):
         drawn = draw(cell, rng)
         rulings = ruled(drawn, rng)
@@ -315,6 +326,7 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
             held_out=recommend([judged], certifying_P=split_P),
             rulings=rulings,
         )
+        toss_ups += asked.said.toss_up is not None
         for name, rule in _ALL_RULES.items():
             choices[name].append(rule(asked))
         for name, said in zip(CERTIFIED, (asked.said, asked.held_out), strict=True):
@@ -336,6 +348,7 @@ def simulate(cell: Cell, *, series: int, seed: Sequence[int]) -> Row:
         largest_regret={name: round(float(np.max(one)), 2) for name, one in regrets.items()},
         wrong={name: sum(truth.is_wrong(chosen) for chosen in own) for name, own in choices.items()},
         trained={name: sum(chosen > 0 for chosen in own) for name, own in choices.items()},
+        toss_ups=toss_ups,
     )
 
 
@@ -520,25 +533,32 @@ def choices_text(rows: Sequence[Row]) -> str:
         "",
         f"{rows[0].series} simulated series a row, {PROBLEMS} problems, n = {CHOICES_SAMPLES}. *Before*: the highest "
         "measured pass@1 of the checkpoints",
-        f"with no fall of pass@k above {100 * MARGIN:g} points in the estimate. *After*: the base if the posterior "
-        "probability of a",
-        f"higher pass@1 is below {NEEDED:g}, and no checkpoint whose expected fall of pass@k at the worst k is above",
-        f"{100 * MARGIN:g} points. *Wrong*: the recommended checkpoint has a true pass@1 below the base's, or a true "
-        "pass@k more than",
+        f"with no fall of pass@k above {100 * MARGIN:g} points in the estimate. *Now*: the highest expected pass@1 "
+        "of the checkpoints whose",
+        f"expected fall of pass@k at the worst k is at most {100 * MARGIN:g} points; the base in a *toss-up*, if the "
+        "posterior probability",
+        f"of a higher pass@1 is below {NEEDED:g}. *By expectation*: the checkpoint also in a toss-up, if its expected "
+        "gain is positive.",
+        "*Wrong*: the recommended checkpoint has a true pass@1 below the base's, or a true pass@k more than",
         f"{100 * MARGIN:g} points below. Regret in points, as in [shipping](shipping.md): it counts missed gains in "
         "full, and losses only beyond",
-        f"{100 * MARGIN:g} points. The last {len(PRICED)} rows are the price of the rule. Written by",
+        f"{100 * MARGIN:g} points. It is that of the recommended checkpoint, so a toss-up costs the gain of the best "
+        "one. The last",
+        f"{len(PRICED)} rows are the price of the rule. Written by",
         "`python -m benchmarks.calibration.shipping --choices`.",
         "",
-        "| course | checkpoints | a checkpoint, before | after | wrong, before | after | regret, before | after |",
-        "|---|---|---|---|---|---|---|---|",
+        "| course | checkpoints | toss-ups | a checkpoint, before | now | by expectation | wrong, before | now | "
+        "by expectation | regret, before | now | by expectation |",
+        "|---" * 12 + "|",
     ]
+    rules = (BEFORE, "ship", BY_EXPECTATION)
     for row in rows:
-        pairs = [
-            f"{share[BEFORE] / row.series:.1%} | {share['ship'] / row.series:.1%}" for share in (row.trained, row.wrong)
+        cells_of_row = [
+            *(f"{count / row.series:.1%}" for count in (row.toss_ups, *(row.trained[rule] for rule in rules))),
+            *(f"{row.wrong[rule] / row.series:.1%}" for rule in rules),
+            *(f"{row.mean_regret[rule]:.2f}" for rule in rules),
         ]
-        regrets = f"{row.mean_regret[BEFORE]:.2f} | {row.mean_regret['ship']:.2f}"
-        lines.append(f"| {row.cell.course} | {row.cell.checkpoints} | {' | '.join(pairs)} | {regrets} |")
+        lines.append(f"| {row.cell.course} | {row.cell.checkpoints} | {' | '.join(cells_of_row)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -107,7 +107,7 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class TossUp:
-    """The eligible checkpoint with the highest pass@1, if it may be no better than the base.
+    """The eligible checkpoint with the highest expected pass@1, if it may be no better than the base.
 
     Attributes:
         series: Its series.
@@ -186,7 +186,7 @@ class Recommendation:
     cannot_tell
         That no checkpoint could have qualified with this number of problems; None if one could.
     toss_up
-        The checkpoint with the highest pass@1, if the base is recommended because it may be as good.
+        The checkpoint with the highest expected pass@1, if the base is recommended because it may be as good.
     """
 
     series: tuple[str, ...]
@@ -216,10 +216,10 @@ class Recommendation:
 
     @property
     def best_trained(self) -> ShippingStep | None:
-        """The best eligible trained checkpoint at the audit's temperature."""
+        """The eligible trained checkpoint with the highest expected pass@1, at the audit's temperature."""
         eligible = [step for step in (self.recommended, *self.steps) if step and step.role in _ELIGIBLE]
         trained = [step for step in eligible if not step.is_base and step.temperature is None]
-        return max(trained, key=lambda step: step.pass_at_1 or 0.0, default=None)
+        return max(trained, key=lambda step: (step.expected_gain or 0.0, step.pass_at_1 or 0.0), default=None)
 
     @property
     def alternatives(self) -> tuple[ShippingStep, ...]:

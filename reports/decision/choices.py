@@ -23,7 +23,7 @@ class Choice:
         worst: Change of pass@k at the k with the lowest estimate, None if unknown.
         lost: Number of problems that the base solved and that have no correct sample here, None if unknown.
         sure: Number of lost problems whose change is significant, None if unknown.
-        is_toss_up: Whether it has the highest pass@1, but the data do not show that this exceeds the base's.
+        is_toss_up: Whether it has the highest expected pass@1, but is not probable enough to be above the base.
         by_itself: Whether the CIs are pointwise, because the simultaneous band does not include this checkpoint.
         of: Name of its series, if the report does not include that series.
     """

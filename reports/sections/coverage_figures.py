@@ -133,7 +133,8 @@ def change_map(context: Context) -> Block:
     note = (
         f"Corner marks: the {BAND} of the series excludes 0 (top: rise; bottom: fall). A row for another temperature "
         "uses the band of the recommendation instead, over all compared series and temperatures. It can have marks at "
-        "the first k and at the k of its lowest change only."
+        "the first k and at the k of its lowest change only. The recommendation also uses a posterior: a fall without "
+        "a mark may exclude a checkpoint, and the base is recommended if the gain of the best checkpoint is a toss-up."
         if is_band
         else "No marks: there is no simultaneous band."
     )

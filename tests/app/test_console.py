@@ -54,7 +54,7 @@ def test_a_toss_up_is_printed_with_its_numbers() -> None:
     print_shipping([said], out=Console(file=out, width=80, highlight=False))
     printed = " ".join(out.getvalue().split())
     assert "checkpoint-20 is a toss-up with the base (pass@1 +1.2 points, probability 0.67)" in printed
-    assert "expected +0.4 points, corrected for the choice of the highest; a probability of 0.8 is needed" in printed
+    assert "expected +0.4 points; the base is the safe choice below a probability of 0.8" in printed
     print_shipping([replace(said, toss_up=None)], out=Console(file=(plain := io.StringIO()), width=80))
     assert "toss-up toss-up" not in " ".join(plain.getvalue().split())
     assert "is needed" not in plain.getvalue()

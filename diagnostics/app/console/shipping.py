@@ -99,10 +99,8 @@ def _rows(recommendation: Recommendation) -> Iterator[OutputRow]:
         yield number_row("frontier", None, None, change, f"pass@1, base at equal pass@{beyond.k}")
     if recommendation.toss_up is not None:
         toss_up = recommendation.toss_up
-        expected = (
-            f"expected {change_text(toss_up.expected_gain, None, None)} points, corrected for the choice of the highest"
-        )
-        yield OutputRow(label="toss-up", value=f"{expected}; a probability of {toss_up.needed:g} is needed")
+        expected = f"expected {change_text(toss_up.expected_gain, None, None)} points; the base is the safe choice"
+        yield OutputRow(label="toss-up", value=f"{expected} below a probability of {toss_up.needed:g}")
     yield from _guarantee_rows(recommendation)
     others = [step for step in recommendation.alternatives if step != chosen]
     if others:

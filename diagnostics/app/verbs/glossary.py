@@ -69,8 +69,9 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "control": "Samples at another temperature, for the frontier: of the base at lower temperatures, of a "
         "checkpoint at higher ones.",
         "t": "Sampling temperature, if it differs from the audit's.",
-        "ship": "The eligible checkpoint with the highest pass@1, and its guarantee. A checkpoint is not eligible if "
-        "its pass@k fell significantly, or if the estimated fall is above 2 points. docs/guides/checkpoints.md",
+        "ship": "The eligible checkpoint with the highest expected pass@1, and its guarantee. A checkpoint is not "
+        "eligible if its pass@k fell significantly, or if the expected fall is above 2 points. "
+        "docs/guides/checkpoints.md",
         "guarantee": "Two bounds for the recommended checkpoint, which hold together with 95 % confidence: the "
         "smallest gain of pass@1, and the largest fall of pass@k over all k. They account for the choice among all "
         "checkpoints.",
@@ -78,15 +79,16 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "worst pass@k": "The change of pass@k at the k where it is lowest relative to its standard error. Its "
         "interval covers all checkpoints and k together. It decides whether a checkpoint is out.",
         "out": "A checkpoint that is not eligible, with the reason. significant: pass@k fell significantly. verdict: "
-        "the verdict tested it as lost. estimate or expected: the fall in the estimate or the expectation is above "
-        "the allowed one. unseen: too few samples for the largest k. veto: pass@k fell on the held-out problems.",
+        "the verdict tested it as lost. estimate: the falls in the estimate and the expectation are above the allowed "
+        "one. expected: that in the expectation alone is. unseen: too few samples for the largest k. veto: pass@k fell "
+        "on the held-out problems.",
         "status": "Whether a checkpoint is recommended, is out, or has a significantly lower pass@1 than the best one.",
         "estimate": "The estimated value, without its interval. As a reason for out: pass@k fell by more than 2 "
-        "points in the estimate, but not significantly.",
-        "expected": "The posterior mean over all checkpoints, which corrects for luck of the highest one. As a reason "
+        "points in the estimate and in expectation, but not significantly.",
+        "expected": "The posterior mean, in which the neighbours of a checkpoint correct its estimate. As a reason "
         "for out: the expected fall of pass@k at the worst k is above 2 points.",
         "toss-up": "The posterior probability that the best eligible checkpoint has a higher pass@1 than the base is "
-        "below 0.8. So the base is recommended.",
+        "below 0.8. The base is recommended, because it is the safe choice.",
         "unseen": "There are too few samples at a temperature to estimate pass@k at the largest k. Raise --control-n.",
         "veto": "With --held-out: pass@k fell significantly on the problems that were not used to choose the "
         "checkpoint.",

@@ -116,15 +116,15 @@ def ship(
     held_out: bool = False,
     memory_gib: float | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Recommend a checkpoint: the eligible one with the highest pass@1, with its guarantee.
+    """Recommend a checkpoint: the eligible one with the highest expected pass@1, with its guarantee.
 
     A checkpoint is not eligible if pass@k fell significantly at some k, if the verdict tested it as lost, or if the
-    fall at the worst k is above 2 points in the estimate or in expectation. In a toss-up, the base is recommended: the
-    posterior probability that the best checkpoint has a higher pass@1 is then below 0.8. Control samples are also
-    candidates: the base at a lower temperature, which needs no training, and checkpoints at a higher temperature. The
-    guarantee bounds the gain of pass@1 and the loss of pass@k, and accounts for the choice among all checkpoints.
-    Series with the same base, problems and sampling settings are compared with each other. The store is not changed.
-    Exit code 3: no recommendation.
+    expected fall at the worst k is above 2 points. In a toss-up, the base is recommended: the posterior probability
+    that the best checkpoint has a higher pass@1 is then below 0.8. Control samples are also candidates: the base at a
+    lower temperature, which needs no training, and checkpoints at a higher temperature. The guarantee bounds the gain
+    of pass@1 and the loss of pass@k, and accounts for the choice among all checkpoints. Series with the same base,
+    problems and sampling settings are compared with each other. The store is not changed. Exit code 3: no
+    recommendation.
 
     Parameters
     ----------

@@ -71,11 +71,12 @@ def recommend(
     Samples at other temperatures are options too. The choice has three steps:
 
     1. An option is out if some pass@k fell significantly by more than ``allowed_loss``; at 0 also if its verdict calls
-       it lost. It is out if its fall of pass@k at the worst k is above max(``MARGIN``, ``allowed_loss``) in the
-       estimate or in posterior expectation: a significant loss begins as one that is not yet significant. A control is
-       out if its few samples do not exclude such a fall at the largest k.
-    2. Of the others take the one with the highest pass@1.
+       it lost. It is out if its expected fall of pass@k at the worst k is above max(``MARGIN``, ``allowed_loss``): a
+       significant loss begins as one that is not yet significant. The expectation is that of the posterior. A control
+       is out if its few samples do not exclude such a fall at the largest k.
+    2. Of the others with a higher pass@1 than the base take the one with the highest expected pass@1.
     3. Recommend the base instead if the posterior probability that this pass@1 is above the base's is below ``NEEDED``.
+       This is a toss-up: the base is the safe choice.
 
     A series with the label *format* has a reason from ``judged_series`` and gets no recommendation. With
     other labels there is none if only the base is eligible and unparsed answers explain a checkpoint's loss.
@@ -108,7 +109,7 @@ def recommend(
     band = stack.band(choose_rng)
     is_lost = [option.lost for option in options] if certifying_P is None else _find_lost(stack, lost_rng)
     steps = _list_steps(stack, band, estimate_prospects(stack, loss_rng), is_lost, allowed_loss)
-    chosen = _find_highest(steps)
+    chosen = _find_best(steps)
     result = replace(result, ks=stack.ks)
     toss_up = None if chosen is None else _find_toss_up(steps[chosen])
     if toss_up is not None:
@@ -242,9 +243,9 @@ def _why_out(
         return "verdict", words.VERDICT_LOST + cause
     most = max(MARGIN, allowed_loss)
     lowest = int(band.mean_TK[t, :n_ks].argmin())
-    if band.mean_TK[t, lowest] < -most:
+    if expected_loss > most and band.mean_TK[t, lowest] < -most:
         return "estimate", words.estimated_text(banded_change(band, t, lowest, stack.ks), most)
-    if band.mean_TK[t].min() < -most:
+    if band.mean_TK[t, n_ks:].min(initial=0.0) < -most:
         return "reach", words.unseen_text(stack.ks[-1], stack.ks[n_ks - 1], option.drawn.n, most)
     if expected_loss > most:
         return "expected", words.expected_text(expected_loss, most)
@@ -299,13 +300,14 @@ def _unknown_step(option: NoOption) -> ShippingStep:
     )
 
 
-def _find_highest(steps: Sequence[ShippingStep]) -> int | None:
-    """Return the candidate with the highest pass@1, the earliest of equals; None if none is above the base."""
+def _find_best(steps: Sequence[ShippingStep]) -> int | None:
+    """Return the candidate with the highest expected pass@1, the earliest of equals; None if none is above the base."""
     better = {
-        t: step.pass_at_1
+        t: step.expected_gain
         for t, step in enumerate(steps)
-        if step.role == "candidate" and step.pass_at_1 is not None and step.first is not None and step.first.change > 0
-    }
+        if step.role == "candidate" and step.expected_gain is not None and step.first is not None
+        and step.first.change > 0
+    }  # fmt: skip
     return min(better, key=lambda t: (-better[t], steps[t].step), default=None)
 
 

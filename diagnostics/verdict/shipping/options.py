@@ -15,7 +15,12 @@ from oversharp.diagnostics.statistics.units import by_cluster, too_few_to_genera
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.recommendation import BandedChange
-from oversharp.diagnostics.verdict.shipping.posterior import change_posterior, expected_worst_losses, sampling_floor
+from oversharp.diagnostics.verdict.shipping.posterior import (
+    change_posterior,
+    expected_worst_losses,
+    sampling_floor,
+    trajectory_correlations,
+)
 from oversharp.diagnostics.verdict.words.caveats import FEW_PROBLEMS
 
 
@@ -61,6 +66,13 @@ class Option:
     def is_base(self) -> bool:
         """Whether it is the base at another temperature."""
         return self.drawn.step == self.of.counts.base.step
+
+    @property
+    def progress(self) -> float:
+        """Steps since the base, as a share of those of the last checkpoint of the series."""
+        counts = self.of.counts
+        last = max(late.step for late in counts.trained)
+        return (self.drawn.step - counts.base.step) / (last - counts.base.step) if last > counts.base.step else 1.0
 
     @property
     def reach_k(self) -> int:
@@ -235,8 +247,13 @@ def estimate_prospects(stack: Stack, rng: np.random.Generator) -> list[Prospect]
         change_TUK = np.stack([stack.changes(option) for option in options])
         floor_K = sampling_floor(stack.ks, stack.base.n, min(option.drawn.n for option in options))
         n_ks = [option.count_ks(stack.ks) for option in options]
-        gains = change_posterior(change_TUK[:, :, 0], floor=float(floor_K[0]))
-        losses_T = expected_worst_losses(change_TUK, floor_K=floor_K, n_ks=n_ks, rng=rng)
+        correlation_CTT = trajectory_correlations(
+            [option.of.counts.series for option in options], [option.progress for option in options]
+        )
+        gains = change_posterior(change_TUK[:, :, 0], floor=float(floor_K[0]), correlation_CTT=correlation_CTT)
+        losses_T = expected_worst_losses(
+            change_TUK, floor_K=floor_K, n_ks=n_ks, rng=rng, correlation_CTT=correlation_CTT
+        )
         for place, gain, better, loss in zip(places, gains.means, gains.better, losses_T, strict=True):
             prospects[place] = Prospect(gain=float(gain), better=float(better), loss=float(loss))
     return [prospects[t] for t in range(len(stack.options))]

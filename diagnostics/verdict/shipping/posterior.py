@@ -1,8 +1,8 @@
 """Empirical-Bayes posterior of the changes of many checkpoints that share one base.
 
-The checkpoint with the highest estimate is partly the luckiest. Shrinkage towards the mean of all checkpoints corrects
-for that choice: the posterior of a checkpoint is the same whether or not it was chosen (Dawid 1994, "Selection
-paradoxes of Bayesian inference", IMS Lecture Notes 24:211).
+The checkpoint with the highest estimate is partly the luckiest. Shrinkage towards the other checkpoints, most of all
+towards its neighbours in training, corrects for that choice: the posterior of a checkpoint is the same whether or not
+it was chosen (Dawid 1994, "Selection paradoxes of Bayesian inference", IMS Lecture Notes 24:211).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from jaxtyping import Float
 from scipy.stats import t as student_t
 
 #: Quantiles of the prior of tau over which the posterior is averaged.
-_TAUS = 32
+_TAUS = 12
+#: Standard deviations of the prior of mu, in standard errors of the estimates. Equal weights.
+_MU_SCALES = (2.0, 8.0)
 #: Draws of the change at all k, in antithetic pairs.
 _DRAWS = 4_000
 #: Largest correlation between two checkpoints, so that the covariance can be inverted.
@@ -24,7 +26,9 @@ _MOST_CORRELATED = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePosterior:
-    """Posterior of the true mean change of every checkpoint, one mixture component per tau.
+    """Posterior of the true mean change of every checkpoint, a mixture.
+
+    A component has a correlation over training, a scale of mu, and a tau.
 
     Attributes:
         weight_J: Weights of the components; their sum is 1.
@@ -33,9 +37,9 @@ class ChangePosterior:
         n_units: Number of problems, or clusters of problems.
     """
 
-    weight_J: Float[np.ndarray, " tau"]
-    mean_JT: Float[np.ndarray, "tau step"]
-    variance_JT: Float[np.ndarray, "tau step"]
+    weight_J: Float[np.ndarray, " component"]
+    mean_JT: Float[np.ndarray, "component step"]
+    variance_JT: Float[np.ndarray, "component step"]
     n_units: int
 
     @property
@@ -54,19 +58,50 @@ class ChangePosterior:
         return self.weight_J @ student_t.cdf(self.mean_JT / np.sqrt(self.variance_JT), self.n_units - 1)
 
 
-def change_posterior(change_TU: Float[np.ndarray, "step unit"], *, floor: float) -> ChangePosterior:
+def trajectory_correlations(
+    series_T: Sequence[str], progress_T: Sequence[float]
+) -> Float[np.ndarray, "correlation step step"]:
+    """Return three prior covariances of the changes around their mean, each with a mean variance of 1.
+
+    Independent checkpoints; a random walk from the base; and a trend, proportional to the progress of training. Only
+    checkpoints of one series are correlated.
+
+    Args:
+        series_T: Series of each checkpoint.
+        progress_T: Steps since the base as a share of those of the last checkpoint, from 0 to 1.
+
+    >>> trajectory_correlations(["a", "a"], [0.5, 1.0])[1].round(2).tolist()  # min(s, t) / 0.75
+    [[0.67, 0.67], [0.67, 1.33]]
+    """
+    name_T, at_T = np.asarray(series_T), np.asarray(progress_T, dtype=np.float64)
+    same_TT = name_T[:, None] == name_T
+    covariances = [np.eye(len(at_T))]
+    for covariance_TT in (np.minimum(at_T[:, None], at_T) * same_TT, np.outer(at_T, at_T) * same_TT):
+        mean = np.diag(covariance_TT).mean()
+        covariances.append(covariance_TT / mean if mean > 0 else np.eye(len(at_T)))
+    return np.stack(covariances)
+
+
+def change_posterior(
+    change_TU: Float[np.ndarray, "step unit"],
+    *,
+    floor: float,
+    correlation_CTT: Float[np.ndarray, "correlation step step"] | None = None,
+) -> ChangePosterior:
     """Return the posterior of the mean change of every checkpoint, from changes per problem or cluster.
 
-    Model: the estimates are normal around the true changes, and these are N(mu, tau²) with a flat prior of mu. All
-    estimates share the base's samples and the problems, so each pair is correlated. The covariance has the estimated
-    variances and the mean correlation of all pairs: with 40 checkpoints and 100 problems a free covariance would fit
-    noise (Ledoit and Wolf 2004, "Honey, I shrunk the sample covariance matrix"). The posterior is averaged over tau:
-    restricted likelihood times the prior s / (s + tau)², where s² is the harmonic mean of the uncorrelated variances
-    (DuMouchel 1994; Spiegelhalter, Abrams and Myles 2004, section 5.7.3). A single checkpoint is not shrunk.
+    Model: the estimates are normal around the true changes, and these are N(mu, tau² · correlation). All estimates
+    share the base's samples and the problems, so each pair is correlated. The covariance has the estimated variances
+    and the mean correlation of all pairs: with 40 checkpoints and 100 problems a free covariance would fit noise
+    (Ledoit and Wolf 2004, "Honey, I shrunk the sample covariance matrix"). The posterior is averaged over the
+    correlations, over mu ~ N(0, (scale · standard error)²) for each of ``_MU_SCALES``, and over tau with the prior
+    s / (s + tau)², where s² is the harmonic mean of the uncorrelated variances (DuMouchel 1994; Spiegelhalter, Abrams
+    and Myles 2004, section 5.7.3). Weights are the likelihoods. A single checkpoint is not shrunk.
 
     Args:
         change_TU: Late minus base, in probability. At least two units.
         floor: Added to the summed squared deviations of each checkpoint, in probability squared.
+        correlation_CTT: See ``trajectory_correlations``. None: independent checkpoints.
 
     >>> late_U = np.tile([0.1, -0.1], 50)
     >>> alone = change_posterior(late_U[None] + 0.01, floor=0.0)
@@ -86,38 +121,54 @@ def change_posterior(change_TU: Float[np.ndarray, "step unit"], *, floor: float)
     correlation_TT = product_TT / (n_units * (n_units - 1)) / np.outer(scale_T, scale_T)
     np.fill_diagonal(correlation_TT, 0.0)
     correlation = float(np.clip(correlation_TT.sum() / (n_steps * (n_steps - 1)), 0.0, _MOST_CORRELATED))
-    covariance_TT = correlation * np.outer(scale_T, scale_T) + np.diag((1.0 - correlation) * variance_T)
+    covariance_TT = correlation * np.outer(scale_T, scale_T) + np.diag((1.0 - correlation) * scale_T**2)
     scale = 1.0 / np.sqrt(np.mean(1.0 / ((1.0 - correlation) * scale_T**2)))
     quantile_J = (np.arange(_TAUS) + 0.5) / _TAUS
-    return _shrink(estimate_T, covariance_TT, scale * quantile_J / (1.0 - quantile_J), n_units)
+    tau_J = scale * quantile_J / (1.0 - quantile_J)
+    parts = [
+        _shrink(estimate_T, covariance_TT, prior_TT, mu_variance=float(mu_scale**2 * np.mean(scale_T**2)), tau_J=tau_J)
+        for prior_TT in (np.eye(n_steps)[None] if correlation_CTT is None else correlation_CTT)
+        for mu_scale in _MU_SCALES
+    ]
+    log_likelihood_J, mean_JT, variance_JT = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    weight_J = np.exp(log_likelihood_J - log_likelihood_J.max())
+    return ChangePosterior(
+        weight_J=weight_J / weight_J.sum(), mean_JT=mean_JT, variance_JT=variance_JT, n_units=n_units
+    )
 
 
 def _shrink(
     estimate_T: Float[np.ndarray, " step"],
     covariance_TT: Float[np.ndarray, "step step"],
+    prior_TT: Float[np.ndarray, "step step"],
+    *,
+    mu_variance: float,
     tau_J: Float[np.ndarray, " tau"],
-    n_units: int,
-) -> ChangePosterior:
-    """Return the posterior given each tau, and the restricted likelihood of tau as weight.
+) -> tuple[Float[np.ndarray, " tau"], Float[np.ndarray, "tau step"], Float[np.ndarray, "tau step"]]:
+    """Return the log likelihood of each tau, and the posterior mean and variance of each change given it.
 
-    The eigenvectors of the covariance are those of covariance + tau², so one decomposition serves all tau.
+    The generalised eigenvectors of ``prior_TT`` and the covariance of the estimates for tau = 0 serve all tau.
     """
-    eigenvalue_E, vector_TE = np.linalg.eigh(covariance_TT)
+    root_TT = np.linalg.cholesky(covariance_TT + mu_variance)
+    inverse_TT = np.linalg.inv(root_TT)
+    eigenvalue_E, vector_TE = np.linalg.eigh(inverse_TT @ prior_TT @ inverse_TT.T)
+    basis_ET = vector_TE.T @ inverse_TT
+    estimate_E, one_E, prior_TE = basis_ET @ estimate_T, basis_ET.sum(axis=1), prior_TT @ basis_ET.T
     tau2_J = tau_J[:, None] ** 2
-    precision_JE = 1.0 / (np.maximum(eigenvalue_E, 0.0) + tau2_J)
-    one_E, estimate_E = vector_TE.sum(axis=0), vector_TE.T @ estimate_T
-    precision_J = (precision_JE * one_E**2).sum(axis=1, keepdims=True)
-    mu_J = (precision_JE * one_E * estimate_E).sum(axis=1, keepdims=True) / precision_J
-    residual_JE = estimate_E - mu_J * one_E
-    log_likelihood_J = (np.log(precision_JE) - precision_JE * residual_JE**2).sum(axis=1) - np.log(precision_J[:, 0])
-    weight_J = np.exp((log_likelihood_J - log_likelihood_J.max()) / 2)
-    own_JT = tau2_J - tau2_J**2 * (precision_JE @ (vector_TE**2).T)
-    of_mu_JT = (1.0 - tau2_J * ((precision_JE * one_E) @ vector_TE.T)) ** 2 / precision_J
-    return ChangePosterior(
-        weight_J=weight_J / weight_J.sum(),
-        mean_JT=mu_J + tau2_J * ((precision_JE * residual_JE) @ vector_TE.T),
-        variance_JT=np.maximum(own_JT + of_mu_JT, np.finfo(float).tiny),
-        n_units=n_units,
+    precision_JE = 1.0 / (1.0 + tau2_J * np.maximum(eigenvalue_E, 0.0))
+    log_likelihood_J = (np.log(precision_JE) - precision_JE * estimate_E**2).sum(axis=1) / 2
+    weighted_JE = precision_JE * estimate_E
+    mean_JT = tau2_J * (weighted_JE @ prior_TE.T) + mu_variance * (weighted_JE @ one_E)[:, None]
+    explained_JT = (
+        tau2_J**2 * (precision_JE @ (prior_TE**2).T)
+        + 2.0 * tau2_J * mu_variance * (precision_JE @ (prior_TE * one_E).T)
+        + mu_variance**2 * (precision_JE @ one_E**2)[:, None]
+    )
+    variance_JT = tau2_J * np.diag(prior_TT) + mu_variance - explained_JT
+    return (
+        log_likelihood_J - np.log(np.diag(root_TT)).sum(),
+        mean_JT,
+        np.maximum(variance_JT, np.finfo(float).tiny),
     )
 
 
@@ -139,6 +190,7 @@ def expected_worst_losses(
     floor_K: Float[np.ndarray, " k"],
     n_ks: Sequence[int],
     rng: np.random.Generator,
+    correlation_CTT: Float[np.ndarray, "correlation step step"] | None = None,
 ) -> Float[np.ndarray, " step"]:
     """Return each checkpoint's posterior expectation of its largest fall of pass@k over its k, in probability.
 
@@ -148,7 +200,10 @@ def expected_worst_losses(
     ``n_ks``, to which its samples reach.
     """
     n_steps, _, n_all = change_TUK.shape
-    posteriors = [change_posterior(change_TUK[:, :, j], floor=float(floor_K[j])) for j in range(n_all)]
+    posteriors = [
+        change_posterior(change_TUK[:, :, j], floor=float(floor_K[j]), correlation_CTT=correlation_CTT)
+        for j in range(n_all)
+    ]
     mean_TK = np.stack([posterior.means for posterior in posteriors], axis=1)
     sd_TK = np.stack([posterior.sds for posterior in posteriors], axis=1)
     half_DK = rng.standard_normal((_DRAWS // 2, n_all))

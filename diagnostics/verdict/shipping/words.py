@@ -47,7 +47,7 @@ def _guarantee(recommendation: Recommendation) -> str:
     """Return the rest of the sentence after the chosen checkpoint."""
     guarantee = recommendation.guarantee
     if guarantee is None:
-        highest = "its pass@1 is the highest of the eligible checkpoints"
+        highest = "its expected pass@1 is the highest of the eligible checkpoints"
         return f"{highest}. There is no guarantee: {recommendation.why_no_guarantee}."
     levels = f"pass@1 {percent_text(guarantee.base_pass_at_1)} → {percent_text(guarantee.pass_at_1)}"
     is_large = guarantee.loss > max(MARGIN, recommendation.allowed_loss)
@@ -127,7 +127,7 @@ def estimated_text(change: BandedChange, most: float) -> str:
 
 
 def expected_text(loss: float, most: float) -> str:
-    """Return why a checkpoint is out although its estimate is within the limit.
+    """Return why a checkpoint is out whose estimate is within the limit.
 
     >>> expected_text(0.031, 0.02)
     'the expected fall of pass@k at the worst k is 3.1 points, more than 2'
@@ -138,9 +138,9 @@ def expected_text(loss: float, most: float) -> str:
 def toss_up_text(toss_up: TossUp, series: Sequence[str]) -> str:
     """Return why the base is recommended although a checkpoint has a higher measured pass@1."""
     return (
-        f"toss-up with the base: the measured gain of {step_text(toss_up, series)} is {signed_text(toss_up.gain)} "
-        f"points of pass@1 ({signed_text(toss_up.expected_gain)} expected, as the highest of several), and the "
-        f"probability that its pass@1 is above the base's is {toss_up.better:.2f}, below {toss_up.needed:g}"
+        f"toss-up with the base, the safe choice: {step_text(toss_up, series)} has "
+        f"{signed_text(toss_up.expected_gain)} points of pass@1 expected ({signed_text(toss_up.gain)} measured), and "
+        f"the probability that its pass@1 is above the base's is {toss_up.better:.2f}, below {toss_up.needed:g}"
     )
 
 
@@ -171,16 +171,14 @@ def base_text(reasons: Sequence[str | None], allowed_loss: float) -> str:
     how = "significantly" if allowed_loss == 0.0 else f"significantly by more than {100 * allowed_loss:g} points"
     most = 100 * max(MARGIN, allowed_loss)
     each = "the only checkpoint" if len(reasons) == 1 else "each checkpoint"
-    return (
-        f"{each} is out, because some pass@k fell {how} or by more than {most:g} points in the estimate or expectation"
-    )
+    return f"{each} is out, because some pass@k fell {how} or by more than {most:g} points in expectation"
 
 
 def trained_text(best: ShippingStep, series: Sequence[str], *, where: str) -> str:
     """Return why the base at a lower temperature is recommended although a checkpoint is eligible."""
     how = "but may be as good" if best.may_be_best else "and is significantly below the best"
     return (
-        f"the best eligible checkpoint, {step_text(best, series)}, has no higher pass@1{where} "
+        f"the best eligible checkpoint, {step_text(best, series)}, has no higher expected pass@1{where} "
         f"({percent_text(best.pass_at_1 or 0.0)}), {how}"
     )
 
