@@ -180,8 +180,8 @@ def text(rows: Sequence[Row]) -> str:
         "",
         "## Without a change",
         "",
-        "Share of pairs with a significant change at some k. All of them are false alarms. The standard error of 5 % is "
-        f"{(LEVEL * (1 - LEVEL) / rows[0].series) ** 0.5:.1%}.",
+        "Share of pairs with a significant change at some k. All of them are false alarms. The standard error of 5 % "
+        f"is {(LEVEL * (1 - LEVEL) / rows[0].series) ** 0.5:.1%}.",
         "",
         "| | problems | n | before | now | coverage |",
         "|---|---|---|---|---|---|",
