@@ -8,13 +8,27 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oversharp.diagnostics.app.process import FAULT_EXIT_CODE
 from oversharp.diagnostics.records.errors import ConfigError
-from tests.preloaded import RunningServer
+from tests.preloaded import ForkServer, RunningServer
+
+#: Imports of these commands: a second, where those of ``OF_COMMANDS`` take ten.
+IMPORTS = ("tests.app.busy_command", "oversharp.diagnostics.measures:all_measures")
+
+pytestmark = pytest.mark.xdist_group("process")  # they share these imports
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[RunningServer]:
+    """Fork server of the commands of ``busy_command``."""
+    server = ForkServer(IMPORTS)
+    yield server
+    server.close()
 
 
 @pytest.mark.parametrize(
