@@ -126,6 +126,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
             module.adit  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 @pytest.mark.usefixtures("few_figures")
 def test_the_verbs_on_a_store_do_what_the_commands_do(audited_store: Path, tmp_path: Path) -> None:
@@ -162,6 +163,7 @@ def test_every_result_has_a_repr_of_one_line() -> None:
     assert [one.__name__ for one in results if one.__repr__ is not short_repr] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_an_audit_takes_its_settings_by_name_and_they_win_over_a_config(countdown_series: Path, tmp_path: Path) -> None:
     config = oversharp.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path)
@@ -177,6 +179,7 @@ def test_an_audit_takes_its_settings_by_name_and_they_win_over_a_config(countdow
     assert len(repr(more)) < 400
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_an_audit_records_the_call_without_what_is_default(countdown_series: Path, tmp_path: Path) -> None:
     config = oversharp.AuditConfig(task="countdown", limit=2, n=2, panel=0, kernel_problems=0, out=tmp_path, name="run")
@@ -204,6 +207,7 @@ def test_text_is_as_good_as_a_path_in_settings() -> None:
     assert oversharp.ConfirmConfig().path is None
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("audited_store")
 @pytest.mark.usefixtures("few_figures")
 def test_the_notebook_of_the_docs_runs_and_its_cells_show_something(

@@ -192,6 +192,7 @@ def test_bad_input_is_one_line_with_the_mend(
     assert not Path("out.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     toml = tmp_path / "audit.toml"
@@ -207,6 +208,7 @@ def test_settings_come_from_toml_and_flags_win(run: Run, countdown_series: Path,
     assert {row["k"] for row in result["findings"] if row["measure"] == "pass_at_k"} == {1, 4}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     run: Run, countdown_series: Path, tmp_path: Path
@@ -222,6 +224,7 @@ def test_a_left_out_checkpoint_sets_the_exit_code_after_the_work(
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_series: Path, tmp_path: Path) -> None:
     flags = ("--task", "countdown", "--limit", "2", "--n", "2", "--panel", "1", "--kernel-problems", "0", "--quiet")
@@ -244,6 +247,7 @@ def test_shards_end_in_what_to_do_next_and_merge_in_a_store(run: Run, countdown_
     assert json.loads(printed)["samples_drawn"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path, tmp_path: Path) -> None:
     store = str(shutil.copy(audited, tmp_path))
@@ -253,6 +257,7 @@ def test_nothing_to_confirm_is_said_and_no_model_loaded(run: Run, audited: Path,
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "few_figures")
 def test_series_that_were_sampled_differently_are_compared_only_when_that_is_allowed(
     run: Run, countdown_series: Path, tmp_path: Path
@@ -308,6 +313,7 @@ def test_every_command_on_a_store_takes_the_directory_that_holds_it(
     assert code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("imported_store")
 @pytest.mark.usefixtures("no_report")
 def test_drop_prints_what_goes_what_is_left_and_where_the_copy_is(
@@ -418,6 +424,7 @@ def test_a_run_can_be_repeated_from_the_settings_it_wrote(run: Run, tmp_path: Pa
     assert printed.strip() == str(out / "checkpoint-2")
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_what_is_kept(countdown_series: Path, tmp_path: Path, commands: RunningServer) -> None:
     flags = ["--task", "countdown", "--n", "4096", "--out", str(tmp_path), "--quiet"]
     process = commands.start(["audit", str(countdown_series), *flags])

@@ -144,6 +144,7 @@ def test_seeds_differ_and_objectives_share_their_prompts(compared: Compared) -> 
     assert prompts("iac-seed-0") != prompts("iac-seed-1")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_the_same_command_again_repeats_nothing(compared: Compared) -> None:
     before, report = written_ns(compared.out), compared.result.report_path.read_bytes()
@@ -254,6 +255,7 @@ def test_a_run_beyond_its_steps_is_refused(compared: Compared, model: Path, tmp_
         compare(read_comparison(shorter, compared.out))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model: Path) -> None:
     path = write(tmp_path, model)
@@ -266,6 +268,7 @@ def test_a_run_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, model
     assert any(line.startswith("left out grpo-seed-0: ") for line in result.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_a_run_that_learned_nothing_is_audited_and_one_that_cannot_be_is_left_out(tmp_path: Path, model: Path) -> None:
     """Nothing is learned from one prompt whose reward never varies: its checkpoints hold the same weights."""

@@ -88,6 +88,7 @@ def test_the_same_audit_again_draws_nothing_and_finds_the_same(
     assert third.report_path.stat().st_mtime_ns == written_ns
 
 
+@pytest.mark.slow
 @of_one_audit
 @pytest.mark.usefixtures("no_report")
 def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
@@ -132,6 +133,7 @@ def test_a_checkpoint_with_nan_weights_fails_alone_with_its_reason(countdown_ser
     assert rows.loc[rows["step"] == 40, "value"].notna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_two_series_that_share_a_base_sample_it_once(
     countdown_series: Path, make_checkpoint: Callable[[Path, int], Path], tmp_path: Path
@@ -147,6 +149,7 @@ def test_two_series_that_share_a_base_sample_it_once(
     assert series.tolist() == ["one", "two"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series: Path, tmp_path: Path) -> None:
     audit([countdown_series], config(tmp_path))
@@ -157,6 +160,7 @@ def test_more_samples_continue_the_store_and_settings_never_mix(countdown_series
     assert frame(warmer.store_path, "SELECT DISTINCT n FROM problem_counts")["n"].tolist() == [16]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,6 +201,7 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
     assert audit([countdown_series], config(tmp_path, **more)).samples_drawn == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     countdown_series: Path, tmp_path: Path
@@ -212,6 +217,7 @@ def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
     assert audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_in_chats(
     countdown_series: Path, tmp_path: Path
@@ -246,6 +252,7 @@ def test_an_audit_in_a_precision_that_this_cpu_has_no_instructions_for_says_so(
     assert len(progress.notes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +278,7 @@ def test_auto_goes_on_with_transformers_where_the_engine_refuses_the_model(
         audit([countdown_series], config(tmp_path / "asked", sampler="vllm"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fits", "says"), [(9, "1 of 2 problems used"), (0, "no gradient kernel: .* not even those of one")]
 )
@@ -294,6 +302,7 @@ def test_a_kernel_that_does_not_fit_holds_fewer_problems_and_is_no_failure(
     assert rows["n"].tolist() == ([1, 1, 1] if fits else [])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_path: Path) -> None:
     said = {"prompt": "1 2 3 = 7 :", "response": "1 + 2 * 3", "truncated": False, "correct": True}
@@ -314,6 +323,7 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: Path, tmp_path: Path) -> None:
     result = audit([countdown_series], config(tmp_path, panel=16, panel_temperature=1.0))
@@ -345,6 +355,7 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_runs(
         config(Path("unused"), **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_a_checkpoint_that_is_cut_short_is_left_out_with_a_caveat_until_it_is_mended(
     countdown_series: Path, tmp_path: Path
@@ -388,6 +399,7 @@ def test_a_single_k_still_ends_in_a_report(countdown_series: Path, tmp_path: Pat
         result.report_path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_more_entropy_samples_later_score_what_is_there(countdown_series: Path, tmp_path: Path) -> None:
     query = "SELECT step, value, n FROM findings WHERE measure = 'token_entropy' AND scope = 'all' ORDER BY step"
@@ -400,6 +412,7 @@ def test_more_entropy_samples_later_score_what_is_there(countdown_series: Path, 
     assert values["value"].tolist() == pytest.approx(expected["value"].tolist(), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
     countdown_series: Path, tmp_path: Path
@@ -413,6 +426,7 @@ def test_a_checkpoint_without_its_tokenizer_settings_does_not_end_the_audit(
     assert last["value"].notna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures", "no_report")
 def test_responses_that_end_the_users_grader_are_named_while_they_are_drawn_and_in_place_of_a_verdict(
     countdown_series: Path, tmp_path: Path

@@ -322,6 +322,7 @@ def test_settings_and_problems_are_read_back_as_they_were(place: Path, audited: 
     assert fresh.settings_id != settings.settings_id
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_the_command_prints_a_row_per_problem(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -91,6 +91,7 @@ def test_controls_that_are_named_and_switched_off_contradict_each_other() -> Non
 OWN = "SELECT * FROM sampled_counts ORDER BY ALL"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_an_audit_draws_them_once_beside_its_own_samples_and_a_regrade_keeps_them(
     countdown_series: Path, tmp_path: Path
@@ -123,6 +124,7 @@ def test_an_audit_draws_them_once_beside_its_own_samples_and_a_regrade_keeps_the
     assert frame(first.store_path, counted.format("other"))["n"].tolist() == [3 * 3]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_the_checkpoint_to_ship_is_drawn_hotter_too(
     countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

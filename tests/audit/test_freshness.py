@@ -191,12 +191,14 @@ def test_a_damaged_record_is_no_record(tmp_path: Path, key: AuditKey, text: str)
     assert not recorded_derivations(tmp_path / "audit.duckdb")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_other_code_measures_anew(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freshness, "_CODE", "edited")
     assert _computed(tmp_path, key)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_measures_of_other_packages_never_stand(tmp_path: Path, key: AuditKey, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = EntryPoint(name="outside", value="outside:MEASURE", group=derivations.ENTRY_POINT_GROUP)
@@ -222,6 +224,7 @@ def test_the_hash_of_the_source_sees_every_file_its_name_and_its_bytes(tmp_path:
     assert tree_hash(tmp_path) in seen
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_figures")
 def test_a_report_is_written_again_only_where_it_or_its_store_changed(tmp_path: Path, key: AuditKey) -> None:
     store_path, page = tmp_path / "audit.duckdb", tmp_path / "report.html"

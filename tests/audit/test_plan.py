@@ -175,6 +175,7 @@ def test_a_pilot_of_the_base_alone_has_no_power_of_its_own(planned: Plan) -> Non
     assert planned.present is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_the_power_of_the_audit_in_hand_is_that_of_its_own_size(tmp_path: Path) -> None:
     base = _base_counts()
@@ -186,6 +187,7 @@ def test_the_power_of_the_audit_in_hand_is_that_of_its_own_size(tmp_path: Path) 
     assert made.present.power == again.power  # the same size, so the same simulation
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_the_same_store_gives_the_same_plan_whatever_other_sizes_are_asked_for(base_alone: Path, planned: Plan) -> None:
     few = plan(base_alone, drop_points=5.0)
@@ -193,6 +195,7 @@ def test_the_same_store_gives_the_same_plan_whatever_other_sizes_are_asked_for(b
     assert [one for one in planned.audits if one in few.audits] == list(few.audits)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_a_larger_fall_is_found_more_often(base_alone: Path, planned: Plan) -> None:
     larger = plan(base_alone, drop_points=12.0).audits
@@ -264,6 +267,7 @@ def test_an_audit_without_samples_of_its_base_is_refused(tmp_path: Path) -> None
         plan(path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
     path = _plant(tmp_path, [_base_counts(8)], name="one")
@@ -313,6 +317,7 @@ def test_the_planted_losses_are_told_at_every_k_and_are_what_was_named_at_the_k_
     assert concentrated.share_lost > 0.05  # what the others gain has to be lost too
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_what_guesses_would_explain_is_said_unless_the_grader_accepts_none(tmp_path: Path) -> None:
     path = _plant(tmp_path, [_base_counts(60, 256)], n_base=256)
@@ -365,6 +370,7 @@ def _printed(made: Plan) -> str:
     return console.file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_the_command_prints_the_plan_as_json(base_alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -27,7 +27,7 @@ from oversharp.reports import build_report
 from tests.conftest import figures_of_some_measures
 
 #: They share what takes seconds to make.
-pytestmark = [pytest.mark.xdist_group("regrade"), pytest.mark.usefixtures("few_figures")]
+pytestmark = [pytest.mark.xdist_group("regrade"), pytest.mark.usefixtures("few_figures"), pytest.mark.slow]
 
 PROBLEMS, REPEATS, STEPS = 40, 16, (0, 10, 20)
 
@@ -101,7 +101,6 @@ def table(store: Path, sql: str) -> pd.DataFrame:
         return opened.frame(sql)
 
 
-@pytest.mark.slow
 def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_verifier(
     regraded: RegradeResult,
 ) -> None:
@@ -126,14 +125,12 @@ def test_a_change_of_format_looks_like_a_loss_to_the_reward_and_not_to_the_math_
     assert rates[2] == pytest.approx(result.n_disagreed / (PROBLEMS * REPEATS))
 
 
-@pytest.mark.slow
 def test_the_report_has_one_answer_and_notes_that_of_the_second_verifier(regraded: RegradeResult) -> None:
     html = regraded.report_path.read_text(encoding="utf-8")
     assert "answers</h" not in html
     assert html.count("<b>Graded by math: ") == 1
 
 
-@pytest.mark.slow
 def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regraded: RegradeResult) -> None:
     with Store.open(regraded.store_path) as store:
         rows = store.frame(
@@ -150,7 +147,6 @@ def test_the_first_series_is_told_which_part_of_its_change_the_grader_makes(regr
     assert "unread" not in value  # the tool that graded first does not tell
 
 
-@pytest.mark.slow
 def test_a_regrading_reports_the_decomposition_of_the_first_series_change(
     regraded: RegradeResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,7 +161,6 @@ def test_a_regrading_reports_the_decomposition_of_the_first_series_change(
     assert json.loads("{" + document)["made_of"] == told
 
 
-@pytest.mark.slow
 def test_the_disagreements_are_a_view_and_a_shortlist_in_the_report(regraded: RegradeResult, tmp_path: Path) -> None:
     result, store = regraded, regraded.store_path
     found = table(store, "FROM grade_disagreements ORDER BY problem_id, response_id")
@@ -226,7 +221,6 @@ def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.Monkey
     assert regrade(store, "exact").n_graded == n_responses - 300
 
 
-@pytest.mark.slow
 def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,7 +240,6 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert "2 problems omitted from val (exact)" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> None:
     with Store.open(store) as opened:  # what sampling here leaves: weights, and problems that name a verifier of ours
         opened._database.rows("UPDATE checkpoints SET kind = 'full'")
@@ -307,7 +300,6 @@ def test_what_cannot_be_done_is_one_line(store: Path, tmp_path: Path) -> None:
         confirm(store, ConfirmConfig(series="val (exact)"))
 
 
-@pytest.mark.slow
 def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path) -> None:
     page = oversharp.report(store).read_text(encoding="utf-8")
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
@@ -329,7 +321,6 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     assert advice <= {"run the audit with --controls"}  # the report's hint names `oversharp audit` of the checkpoints
 
 
-@pytest.mark.slow
 def test_a_plan_from_recorded_samples_counts_samples_where_tokens_are_unknown(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

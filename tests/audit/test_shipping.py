@@ -116,6 +116,7 @@ def test_a_verdict_stands_when_another_series_moves_the_choice(audited: Path, tm
         assert freshness._derivation(store, key, "evidence") != before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_changes(
     audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

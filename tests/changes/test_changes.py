@@ -226,6 +226,7 @@ def test_errors_of_the_api_name_its_arguments(store_path: Path, verb: Callable[[
     assert raised.value.as_flags.startswith("--")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_figures")
 def test_an_export_of_a_named_picture_says_which_file_it_is(
     run: Callable[..., tuple[int, str, str]], store_path: Path, tmp_path: Path
@@ -384,6 +385,7 @@ def test_two_checkpoints_that_are_named_backwards_are_told_so(store_path: Path) 
     assert oversharp.diff(store_path, steps=(0, 20)).notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_figures")
 def test_a_plot_shows_itself_and_is_saved_as_its_name_ends(store_path: Path, tmp_path: Path) -> None:
     with oversharp.open_store(store_path) as store:

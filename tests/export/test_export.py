@@ -41,6 +41,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return invoke
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_figures")
 def test_the_command_writes_everything_and_names_each_file(run: Run, audited_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -82,6 +83,7 @@ def test_what_is_to_be_pushed_is_written_and_the_command_that_publishes_it_is_na
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_figures")
 def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
     run: Run, audited_store: Path, tmp_path: Path
@@ -110,6 +112,7 @@ def test_a_figure_is_written_by_name_alone_and_latex_holds_pass_at_k_by_step(
     assert run("export", str(audited_store), *flags, *twice)[1].count("pass-at-k.svg") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_figures")
 def test_a_figure_that_is_named_comes_as_a_table_for_a_paper_and_the_frontier_is_that_of_all_series(
     run: Run, audited_store: Path, tmp_path: Path

@@ -19,6 +19,7 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.store import Store
 from tests.ingest.formats.reading import write_lines
 
+pytestmark = pytest.mark.slow
 of_one_root = pytest.mark.xdist_group("counts")  # they share what takes seconds to make
 N, STEPS = 16, (0, 20, 40)
 COUNTS = {"problem": "id", "n": "n", "correct": "c", "step": "step"}
@@ -63,7 +64,6 @@ def findings(root: Path, name: str, sql: str) -> list[tuple[Any, ...]]:
         return list(store.frame(sql).itertuples(index=False, name=None))
 
 
-@pytest.mark.slow
 @of_one_root
 def test_counts_give_the_verdict_and_the_curves_that_samples_give(root: Path) -> None:
     sql = """
@@ -77,7 +77,6 @@ def test_counts_give_the_verdict_and_the_curves_that_samples_give(root: Path) ->
     assert findings(root, "counts", "SELECT label FROM verdicts") == [("over_sharpened",)]
 
 
-@pytest.mark.slow
 @of_one_root
 def test_what_needs_texts_is_absent_and_says_so(root: Path) -> None:
     sql = f"SELECT DISTINCT measure FROM findings WHERE why = '{NO_TEXTS}'"
@@ -92,7 +91,6 @@ def test_what_needs_texts_is_absent_and_says_so(root: Path) -> None:
     assert not findings(root, "counts", "SELECT 1 FROM response_ways")
 
 
-@pytest.mark.slow
 @of_one_root
 def test_lost_problems_report_and_shipping_need_no_texts(root: Path) -> None:
     path = root / "counts" / "audit.duckdb"

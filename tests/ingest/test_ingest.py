@@ -342,6 +342,7 @@ def test_unknown_files_and_wrong_flags_are_one_line(tmp_path: Path) -> None:
         ImportConfig(map={"prompt": "question", "response": "reply"})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "out" / "audit.duckdb"
@@ -359,6 +360,7 @@ def test_the_command_shows_and_then_writes(tmp_path: Path, folder: Path, capsys:
     assert "1 record left out, the first in line 96: not valid JSON (truncated?)" in printed.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_names_that_a_terminal_would_obey_are_written_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, store = dump(tmp_path / "va\x1b[31ml"), str(tmp_path / "out" / "audit.duckdb")
@@ -374,6 +376,7 @@ def test_names_that_a_terminal_would_obey_are_written_out(tmp_path: Path, capsys
     assert all(name in said for name in (r"va\x1b[31ml", r"\x1b[2J.csv", r"30\x07.jsonl"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_the_command_tells_the_verdict_of_clusters_guesses_and_looks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -501,6 +504,7 @@ def test_a_step_in_a_field_that_is_not_the_one_of_the_name_is_told(tmp_path: Pat
     assert result.incomplete
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_files_that_cannot_be_read_are_named_and_the_others_are_imported(
     tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]

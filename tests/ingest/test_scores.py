@@ -116,6 +116,7 @@ def test_a_chosen_filter_is_taken_without_a_word(tmp_path: Path) -> None:
     assert (series.notes, series.doubts) == ((), ())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_the_command_ends_with_3_also_when_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (0, 10):

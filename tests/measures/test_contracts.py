@@ -246,6 +246,7 @@ def test_every_measure_is_imported_or_named_by_a_test(measure):
     assert any(named.search(text) for text in texts)
 
 
+@pytest.mark.slow
 @every_measure
 def test_there_are_findings_for_every_checkpoint_and_each_is_unique(measure, full_world):
     findings = full_world.findings(measure)

@@ -62,6 +62,7 @@ def test_code_in_a_checkpoint_runs_only_on_request(series: Path, ran: Path) -> N
     assert ran.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_an_audit_runs_code_with_the_users_flag(series: Path, ran: Path, tmp_path: Path) -> None:
     def config(*, trust: bool) -> AuditConfig:

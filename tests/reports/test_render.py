@@ -157,6 +157,7 @@ def test_importing_reports_is_light() -> None:
     assert shown.strip() == "set()"
 
 
+@pytest.mark.slow
 def test_build_report_writes_the_whole_file_with_the_installed_measures(session_store: Path, tmp_path: Path) -> None:
     out = build_report(session_store, tmp_path / "new" / "report.html", series=("grpo",))
     text = out.read_text(encoding="utf-8")

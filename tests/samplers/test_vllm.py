@@ -144,6 +144,7 @@ def test_no_request_draws_nothing(series: Series) -> None:
     assert series.draw(series.first, [SampleRequest(problem=PROBLEMS[0], sample_indices=())]) == []
 
 
+@pytest.mark.slow
 def test_a_sample_does_not_depend_on_other_requests(series: Series) -> None:
     settings = settings_with(temperature=0.8, top_p=0.95)
     whole = by_identity(series.draw(series.first, all_requests(), settings))
@@ -200,6 +201,7 @@ def test_samples_follow_the_exact_distribution(series: Series, truncation: dict[
     check_distribution(samples, exact_distribution(series.models.load(series.first), PROBLEMS[0], settings))
 
 
+@pytest.mark.slow
 def test_greedy_responses_equal_those_of_transformers(series: Series) -> None:
     greedy = [SampleRequest(problem=asked, sample_indices=(), greedy=True) for asked in PROBLEMS]
     reference = TransformersSampler(SamplerContext(models=series.models))
@@ -216,6 +218,7 @@ def test_greedy_responses_equal_those_of_transformers(series: Series) -> None:
             assert sample.logp_sum_raw == pytest.approx(other.logp_sum_raw, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_response_stops_with_its_end_token_even_at_the_last_position(series: Series) -> None:
     samples = series.draw(series.first, all_requests(60), settings_with(max_tokens=3))
     ends = series.models.load(series.first).end_ids
@@ -424,6 +427,7 @@ def test_a_killed_engine_is_restarted(series: Series) -> None:
     assert "128 concurrent responses" in series.notes[0]
 
 
+@pytest.mark.slow
 def test_the_audit_fails_when_engines_end_repeatedly(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: object, **__: object) -> None:
         raise EngineLostError("out of memory", short_of_memory=True)
@@ -437,6 +441,7 @@ def test_the_audit_fails_when_engines_end_repeatedly(series: Series, monkeypatch
     assert len(notes) == 2
 
 
+@pytest.mark.slow
 def test_a_memory_error_that_fewer_rows_do_not_fix_is_an_error_with_a_hint(
     series: Series, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def test_an_engine_for_several_adapters_is_refused() -> None:
         product_with_adapter(numbers(1, 3), numbers(2, 4, 3), torch.tensor([0]), torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here")
 @pytest.mark.parametrize("name", ["shrink", "expand", "expand_slice"])
 @pytest.mark.parametrize("by", ["bgmv", "sgmv"])
@@ -53,6 +54,7 @@ def test_the_products_equal_those_of_vllm(name: str, by: str, monkeypatch: pytes
     assert getattr(punica_cpu, f"{by}_{name}") is not getattr(torch_ops, f"{by}_{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here")
 @pytest.mark.parametrize("asking", [(1, 1, 1, 1, 1), (1, 1, 0, 1, 1), (0, 0, 0, 0, 0)])
 def test_a_layer_of_several_parts_equals_that_of_vllm(asking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def test_a_store_that_was_merged_adds_nothing_and_a_killed_merge_goes_on(shards:
     assert len(list((killed / "audit.tokens").iterdir())) == len(after["token_files"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_series_of_different_stores_stand_side_by_side_with_their_verdicts(
     run: Path, countdown_series: Path, tmp_path: Path

@@ -54,6 +54,7 @@ class CountingReader(StepsReader):
         return super().read(texts)
 
 
+@pytest.mark.slow
 def test_each_correct_text_is_read_once_and_nearly_equal_ones_are_one_way(tmp_path: Path) -> None:
     reader = CountingReader()
     with Store.open(filled(tmp_path / "audit.duckdb")) as store:
@@ -72,6 +73,7 @@ def test_each_correct_text_is_read_once_and_nearly_equal_ones_are_one_way(tmp_pa
     ]
 
 
+@pytest.mark.slow
 def test_levels_are_nested(tmp_path: Path) -> None:
     code = "```python\nprint((16 - 3) * 2)\n```"
     texts = {
@@ -89,6 +91,7 @@ def test_levels_are_nested(tmp_path: Path) -> None:
     assert classes["operations"] == {"code: *1 +1", "arithmetic: *1 +1", "arithmetic: *1", "arithmetic: +1"}
 
 
+@pytest.mark.slow
 def test_a_reader_of_another_version_reads_anew_and_nothing_is_there_twice(tmp_path: Path) -> None:
     later = CountingReader(version=2)
     with Store.open(filled(tmp_path / "audit.duckdb")) as store:

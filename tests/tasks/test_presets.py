@@ -102,6 +102,7 @@ class Notes(SilentProgress):
         self.told.append(text)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_what_the_preset_set_is_shown_and_recorded(countdown_series: Path, tmp_path: Path) -> None:
     notes = Notes()

@@ -484,6 +484,7 @@ def test_unread_samples_of_the_other_checkpoints_do_not_explain_one_that_was_rea
     assert (verdict.label, verdict.steps[-1].cause) == ("lost_at_steps", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_remedy")
 def test_a_checkpoint_has_its_own_cause_where_the_window_fell_by_itself() -> None:
     series = _read_series(KILLED_LAST, np.zeros(300, dtype=np.int64))

@@ -56,6 +56,7 @@ def test_with_selected_by_none_the_fall_is_judged_as_it_is() -> None:
     assert verdict.selection_p is None
 
 
+@pytest.mark.slow
 def test_unfiltered_problems_get_a_verdict_unless_the_user_says_that_they_were_chosen() -> None:
     honest = series(is_filtered=False)
     assert verdict_of(honest).heading == "not_shown"

@@ -85,6 +85,7 @@ def test_reasoning_and_the_reviews_of_2025(tmp_path: Path) -> None:
     assert items[2:] == [Fault(line, "no prompt among the messages") for line in (3, 4)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_repeats_are_samples_up_to_the_verdict(tmp_path: Path) -> None:
     for step in (0, 40):

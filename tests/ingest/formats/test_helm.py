@@ -139,6 +139,7 @@ def test_no_request_and_no_score_stops_the_reader(tmp_path: Path, change: Any, s
     assert (last.line, last.reward) == (2, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 @pytest.mark.parametrize("n", [1, 4])
 def test_completions_are_samples_up_to_the_verdict(tmp_path: Path, n: int) -> None:

@@ -329,6 +329,7 @@ def test_no_field_stops_the_reader(tmp_path: Path, data: st.DataObject) -> None:
         assert name == "header.json" or sum(isinstance(one, Recorded) for one in items) >= 11
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 @pytest.mark.parametrize("names", [("a.eval", "b.eval"), ("b.eval", "a.eval")])
 def test_a_scored_log_is_read_in_place_of_its_unscored_copy(tmp_path: Path, names: tuple[str, str]) -> None:

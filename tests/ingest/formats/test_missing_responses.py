@@ -155,6 +155,7 @@ def test_every_importer_is_tested() -> None:
     assert all_importers().keys() - here - own == {"counts"}  # which has no responses
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_a_line_says_how_many_and_a_loss_stays(tmp_path: Path, kind: str) -> None:

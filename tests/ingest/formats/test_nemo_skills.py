@@ -78,6 +78,7 @@ def test_what_is_no_sample_is_told(tmp_path: Path) -> None:
     assert read(path, "reward_model_score")[0] in (Fault(1, "no generation"), Fault(1, "no reward_model_score"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_seeds_are_samples_up_to_the_verdict_and_what_waits_for_a_judge_counts_once(tmp_path: Path) -> None:
     for step in (0, 40):

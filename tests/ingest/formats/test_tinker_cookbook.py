@@ -98,6 +98,7 @@ def test_what_is_no_sample_is_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
 def test_rounds_are_samples_up_to_the_verdict(tmp_path: Path) -> None:
     for name in (None, "step40"):

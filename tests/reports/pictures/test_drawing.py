@@ -107,6 +107,7 @@ def test_panels_share_their_axis(figure: Callable[..., Figure]) -> None:
     assert "3" in ticks[0]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("html")
 def test_every_picture_of_a_page_lies_inside_its_frame(html: str, path_points: Callable[[str], Any]) -> None:
     """Nothing is clipped, so nothing may be drawn beyond the edge."""
