@@ -221,6 +221,7 @@ def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.Monkey
     assert regrade(store, "exact").n_graded == n_responses - 300
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,6 +241,7 @@ def test_problems_whose_gold_cannot_be_read_are_named_and_left_out(
     assert "2 problems omitted from val (exact)" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("few_measures")
 def test_a_sampled_series_keeps_its_own_verifier_beside_another(store: Path) -> None:
     with Store.open(store) as opened:  # what sampling here leaves: weights, and problems that name a verifier of ours
         opened._database.rows("UPDATE checkpoints SET kind = 'full'")

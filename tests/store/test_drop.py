@@ -79,6 +79,7 @@ def contents(path: Path) -> dict[str, list[tuple]]:
     return held
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_store_without_the_other_series_is_the_one_in_which_they_never_were(alone: Path, both: Path) -> None:
     before = contents(both)
     assert len(before["samples"]) > len(contents(alone)["samples"])
@@ -106,6 +107,7 @@ def test_verdict_findings_shipping_and_report_of_what_is_left_are_as_before(alon
     assert "iac-7" not in text
 
 
+@pytest.mark.usefixtures("no_report")
 def test_rows_that_another_series_uses_stay(both: Path) -> None:
     before = contents(both)
     result = oversharp.drop(both, "iac-7")  # the third has its checkpoints, the first its base and settings
@@ -119,6 +121,7 @@ def test_rows_that_another_series_uses_stay(both: Path) -> None:
     assert after["samples"] == [row for row in before["samples"] if row[2] not in of_iac]
 
 
+@pytest.mark.usefixtures("few_measures", "no_report")
 def test_token_files_of_the_series_alone_go_and_the_next_audit_draws_nothing(
     runs: dict[str, list[Path]], both: Path
 ) -> None:
@@ -131,6 +134,7 @@ def test_token_files_of_the_series_alone_go_and_the_next_audit_draws_nothing(
     assert audit(runs["second"], small(both.parent, "iac-7", temperature=0.7, top_p=0.9)).samples_drawn > 0
 
 
+@pytest.mark.usefixtures("no_report")
 def test_the_old_store_can_be_put_back(both: Path) -> None:
     before = contents(both)
     copy = oversharp.drop(both, "dlc-9").copy_path
@@ -147,6 +151,7 @@ def test_the_old_store_can_be_put_back(both: Path) -> None:
     assert oversharp.drop(both, "iac-7", replace=True).series_left == ("first",)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_preview_counts_the_same_and_changes_nothing(both: Path) -> None:
     files = {path: path.stat().st_mtime_ns for path in both.parent.rglob("*")}
     preview = oversharp.drop(both, ["iac-7", "dlc-9"], dry_run=True)
@@ -160,6 +165,7 @@ def test_a_preview_counts_the_same_and_changes_nothing(both: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("no_report")
 def test_what_cannot_be_removed_is_one_line_and_a_failure_leaves_the_store_as_it_was(
     alone: Path, both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +198,7 @@ def test_every_table_of_a_store_is_either_filtered_or_of_the_store_itself(alone:
     assert names == {*module._CONDITIONS, "schema_version", "token_files"}
 
 
+@pytest.mark.usefixtures("no_report")
 def test_of_a_token_file_that_several_series_share_the_rows_of_the_removed_one_go(tmp_path: Path) -> None:
     path = write_store(tmp_path / "audit.duckdb")  # series grpo and iac, from one base
     scores = {"problem_id": "p", "settings_id": "s", "response_id": "r", "token_logps": [[-0.5, -1.0]] * 3}
