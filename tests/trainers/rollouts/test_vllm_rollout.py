@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterator
@@ -48,6 +49,12 @@ def environment_restored() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _old_objects_frozen() -> None:
+    """Each engine that closes collects garbage several times; a collection took a second, through all of vLLM."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
