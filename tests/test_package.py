@@ -113,20 +113,23 @@ def test_every_entrance_works_in_a_project_that_has_folders_of_our_names(python:
     where = run(python, "-c", "import oversharp; print(oversharp.__file__)", cwd=project).strip()
     assert Path(where).is_relative_to(python.parents[1])
     fields = "prompt=prompt,gold=gold,response=response,step=step"
-    call = (python, "-m", "oversharp")
-    run(*call, "import", "dump.jsonl", "--map", fields, "--store", "audit.duckdb", cwd=project)
-    run(*call, "view", "audit.duckdb", "--bundle", "bundle", cwd=project)
+    run(python, "-m", "oversharp", "import", "dump.jsonl", "--map", fields, "--store", "audit.duckdb", cwd=project)
     assert (project / "report.html").stat().st_size > 10_000
-    assert (project / "bundle" / "index.html").is_file()
-    notebook = (
+    notebook = (  # one process for the rest: each takes seconds to import what these need
         "import oversharp\n"
+        "from oversharp.diagnostics.app.cli import main\n"
         "with oversharp.open_store('audit.duckdb') as store: print(len(store.report()._repr_html_()))\n"
-        "from oversharp.trainers.integrations.callback import OversharpCallback as c; print(c.__module__)"
+        "from oversharp.trainers.integrations.callback import OversharpCallback as c; print(c.__module__)\n"
+        "for command in (['view', 'audit.duckdb', '--bundle', 'bundle'], ['doctor']):\n"
+        "    try: main(command)\n"
+        "    except SystemExit as end: assert not end.code, command"
     )
-    size, module = run(python, "-W", "ignore", "-c", notebook, cwd=project).split()
+    output = run(python, "-W", "ignore", "-c", notebook, cwd=project)
+    size, module, *_ = output.split()
     assert int(size) > 10_000
     assert module.endswith("integrations.callback")
-    assert "no other distribution installs a package oversharp" in run(*call, "doctor", cwd=project)
+    assert (project / "bundle" / "index.html").is_file()
+    assert "no other distribution installs a package oversharp" in output
 
 
 def test_a_type_checker_sees_the_types_of_the_functions(python: Path, project: Path) -> None:
