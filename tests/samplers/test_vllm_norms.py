@@ -13,6 +13,7 @@ from tests.vllm_here import runs_or_must_run
 pytestmark = [
     pytest.mark.skipif(not runs_or_must_run(), reason="vLLM does not run here"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what vLLM imports
+    pytest.mark.slow,  # that import takes ten seconds
 ]
 SEED = torch.Generator().manual_seed(0)
 
