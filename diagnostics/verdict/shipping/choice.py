@@ -108,7 +108,7 @@ def recommend(
     choose_rng, best_rng, certify_rng, lost_rng, beyond_rng, loss_rng = np.random.default_rng(SEED).spawn(6)
     band = stack.band(choose_rng)
     is_lost = [option.lost for option in options] if certifying_P is None else _find_lost(stack, lost_rng)
-    steps = _list_steps(stack, band, estimate_prospects(stack, loss_rng), is_lost, allowed_loss)
+    steps = _list_steps(stack, band, estimate_prospects(stack, is_lost, loss_rng), is_lost, allowed_loss)
     chosen = _find_best(steps)
     result = replace(result, ks=stack.ks)
     toss_up = None if chosen is None else _find_toss_up(steps[chosen])

@@ -234,15 +234,18 @@ class Prospect:
     loss: float
 
 
-def estimate_prospects(stack: Stack, rng: np.random.Generator) -> list[Prospect]:
-    """Return the posterior of every option; checkpoints are shrunk together, and a control is not shrunk.
+def estimate_prospects(stack: Stack, is_lost: Sequence[bool], rng: np.random.Generator) -> list[Prospect]:
+    """Return the posterior of every option.
 
-    The temperature of a control sets its change, so others are no evidence about it.
+    Checkpoints are shrunk together, but lost ones separately: large falls would widen the prior of all others, so that
+    the luckiest of these would not be shrunk. A control is not shrunk: its temperature sets its change, so others are
+    no evidence about it.
     """
     trained = [t for t, option in enumerate(stack.options) if option.temperature is None]
+    kept, lost = ([t for t in trained if is_lost[t] is side] for side in (False, True))
     controls = [[t] for t, option in enumerate(stack.options) if option.temperature is not None]
     prospects: dict[int, Prospect] = {}
-    for places in (trained, *controls):
+    for places in filter(None, (kept, lost, *controls)):
         options = [stack.options[t] for t in places]
         change_TUK = np.stack([stack.changes(option) for option in options])
         floor_K = sampling_floor(stack.ks, stack.base.n, min(option.drawn.n for option in options))

@@ -121,6 +121,19 @@ def test_the_best_of_many_that_fell_is_a_toss_up_although_it_would_be_shipped_al
     assert among.toss_up.expected_gain < among.toss_up.gain / 2
 
 
+def test_lost_checkpoints_do_not_make_a_small_gain_of_another_look_real() -> None:
+    rng = np.random.default_rng(0)
+    lucky = [2] * 150 + [1] * 22 + [3] * 28
+    others = [rng.permutation([2] * 150 + [1] * 25 + [3] * 25).tolist() for _ in range(6)]
+    collapsed = [0] * 120 + [2] * 80
+    series = _series(lucky, *others, collapsed, collapsed, lost=frozenset({80, 90}))
+    among = recommend([series], allowed_loss=0.05)
+    assert among.toss_up is not None
+    without = recommend([_series(lucky, *others)], allowed_loss=0.05)
+    assert without.toss_up is not None
+    assert among.toss_up.better == pytest.approx(without.toss_up.better, abs=0.05)
+
+
 def test_a_checkpoint_beside_one_that_lost_much_is_out_by_its_expected_fall_and_alone_it_is_not() -> None:
     lost_little, lost_much = [0] * 7 + [4] * 33, [0] * 12 + [4] * 28
     alone = recommend([_series(lost_little, base=[2] * 40)])
