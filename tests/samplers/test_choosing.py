@@ -53,6 +53,7 @@ def test_the_error_for_an_unknown_sampler_lists_the_known_ones(tiny_checkpoint: 
         choose_sampler("magic", [checkpoint_at(tiny_checkpoint)], device="cpu")
 
 
+@pytest.mark.slow
 def test_the_chosen_sampler_is_made() -> None:
     context = SamplerContext(models=ModelHolder(device="cpu"))
     for name in ("transformers", "vllm"):

@@ -49,6 +49,7 @@ def test_no_answer_is_the_label_of_right_and_wrong_responses(grades: list[Grade]
     assert not right & wrong
 
 
+@pytest.mark.slow
 def test_every_gold_of_the_table_passes_the_check(math_verifier: MathVerifier) -> None:
     for problem in {row["gold"]: problem_of(row) for row in ROWS}.values():
         math_verifier.check_gold(problem)
