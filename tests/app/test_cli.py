@@ -387,8 +387,8 @@ def test_explain_gives_meaning_unit_and_source(run: Run) -> None:
     assert code == 0
     assert "Unit: probability" in out
     assert "Source" in out
-    assert "is over clusters" in out
-    assert "is over clusters" not in run("explain", "interference_correlation_p")[1]
+    assert "is computed over clusters" in out
+    assert "is computed over clusters" not in run("explain", "interference_correlation_p")[1]
     assert "modes_fallen_10x" in run("explain")[1]
     assert run("explain", "Mode_Collapse")[1].startswith("mode collapse: Correct answers")
     assert run("explain", "gsm8k")[1] == run("explain", "benchmark:gsm8k")[1]

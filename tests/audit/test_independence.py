@@ -153,7 +153,7 @@ def test_batches_that_share_their_luck_are_seen_by_how_their_blocks_scatter(
 ) -> None:
     found = describe_dependence([_in_batches(size, agreement, seed=seed) for seed in range(4)])
     assert found is not None
-    told = float(found.split(" scatter ")[1].split(" times")[0])
+    told = float(found.split(" varies ")[1].split(" times")[0])
     assert told == pytest.approx(times, rel=0.25)
 
 

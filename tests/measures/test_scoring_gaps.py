@@ -66,7 +66,7 @@ def test_a_checkpoint_scored_in_part_is_unknown():
 def test_an_impossible_response_is_a_reason_not_a_number(own):
     rows = [("base", "q1", 0, 2, -math.inf, own), ("base", "q2", 0, 2, -3.0, -3.0)]
     findings = found("sampler_scorer_gap", *rows)
-    assert findings["base", "all"].why.startswith("1 of 2 responses have probability 0 here")
+    assert findings["base", "all"].why.startswith("one of the two scores of 1 of 2 responses is a probability of 0")
     assert findings["base", "max"].value is None
 
 

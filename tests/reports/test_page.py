@@ -36,7 +36,7 @@ def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None
     text = " ".join(page.headline.limits)
     assert "training seed" in text
     assert "12 problems of mini" in text
-    assert "exact accepted" in text
+    assert "graded by exact" in text
     assert "no CIs for k above 4" in text
 
 
