@@ -34,7 +34,7 @@ class StepRuling:
     """Result of one checkpoint: pass@k lost, kept to within the margin at every k, or neither.
 
     ``lost_here``: lost on these problems; ``lost``: in the population they were sampled from, too. ``p_here`` and ``p``
-    are the p values, adjusted for all checkpoints. ``k`` is where the change of pass@k is lowest relative to its
+    are the p values, adjusted for all checkpoints; ``p_here`` is the smaller of both tests. ``k`` is where the change of pass@k is lowest relative to its
     standard error over problems; ``low`` and ``high`` bound the change there in the population, for all checkpoints and
     k together. Changes are probabilities.
     """
@@ -63,11 +63,11 @@ def rule_steps(
 ) -> tuple[StepRuling, ...]:
     """Return one ruling per checkpoint, in the order of ``steps``.
 
-    Lost here: pass@k of these problems fell at some k, by ``checkpoint_keys`` with a familywise error of ``level``, and
-    by the exact key of that checkpoint alone at ``exact_level``. Lost: it fell in the population these problems were
-    sampled from, too, by the step-down test of the largest studentised fall over all checkpoints and k, also at
-    ``level``. Kept: the simultaneous one-sided lower bound of the change is above −``margin`` at every k. Empty if
-    there are fewer than two problems, or clusters.
+    Lost: pass@k fell at some k in the population these problems were sampled from, by the step-down test of the largest
+    studentised fall over all checkpoints and k with a familywise error of ``level``, and by the exact key of that
+    checkpoint alone at ``exact_level``. Lost here: the same, or these problems fell by ``checkpoint_keys`` at ``level``
+    and by that exact key. Kept: the simultaneous one-sided lower bound of the change is above −``margin`` at every k.
+    Empty if there are fewer than two problems, or clusters.
 
     Source: Romano and Wolf 2005 (Econometrica 73:1237), step-down of the largest statistic.
     """
@@ -94,7 +94,8 @@ def rule_steps(
         float(student_t.ppf((1 + confidence) / 2, n_units - 1)),
     )
     kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
-    p_here_T = checkpoint_keys(steps, ks=ks, rng=rng, draws=draws_for(level))
+    # few problems that all fall are found by the test over problems; it raises next to no false alarms
+    p_here_T = np.minimum(p_T, checkpoint_keys(steps, ks=ks, rng=rng, draws=draws_for(level)))
     lost_here_T = [
         bool(p <= level) and exact_key(one, ks=ks, rng=rng, draws=_EXACT_DRAWS) <= exact_level
         for p, one in zip(p_here_T, steps, strict=True)

@@ -301,7 +301,7 @@ def test_the_error_for_an_invalid_response_has_its_ids(loaded: LoadedModel) -> N
     for token_ids, message in (
         ((), rf"problem {PROBLEMS[1].problem_id}, response r: no tokens"),
         ((2, 10), "response r: token 10 is outside the model's vocabulary of 10"),
-        ((2,) * (CONTEXT - 1), r"2 tokens and 63 of response exceed the model's context of 64"),
+        ((2,) * (CONTEXT - 1), r"2 prompt tokens and 63 response tokens exceed the model's context of 64"),
     ):
         request = ForcedRequest(problem=PROBLEMS[1], response_id="r", token_ids=token_ids)
         with pytest.raises(SamplerError, match=message):

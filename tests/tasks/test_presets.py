@@ -78,7 +78,10 @@ def test_without_a_preset_nothing_is_set(countdown_series: Path) -> None:
     ("given", "message"),
     [
         ({"preset": "two_stages"}, "--preset 'two_stages' is unknown; did you mean: two_stage"),
-        ({"preset": "two_stage", "chat": True}, "--chat: the template of --preset two_stage already contains chat turns"),
+        (
+            {"preset": "two_stage", "chat": True},
+            "--chat: the template of --preset two_stage already contains chat turns",
+        ),
         ({"preset": "two_stage", "temperature": 0.0}, "--temperature 0.0"),
         ({"preset": "two_stage", "prompt_template": "Q:"}, "must contain {prompt}"),
     ],
