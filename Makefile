@@ -120,14 +120,16 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python -m benchmarks.papers.kernel_reach
 	$(BIN)/python -m benchmarks.calibration.demo_truth
 
-calibration: $(VENV)/.runtime  ## how often the verdict cries wolf and what it misses: benchmarks/results/calibration.md
+calibration: $(VENV)/.runtime  ## false alarms and misses of verdict, diff and ship: benchmarks/results/calibration.md
 	$(BIN)/python -m benchmarks.calibration.rule
 	$(BIN)/python -m benchmarks.calibration.real_life
 	$(BIN)/python -m benchmarks.calibration.held_out
 	$(BIN)/python -m benchmarks.calibration.selection
+	$(BIN)/python -m benchmarks.calibration.transient
+	$(BIN)/python -m benchmarks.calibration.differences
 	$(BIN)/python -m benchmarks.calibration.shipping
 
-frontier: $(VENV)/.tests demo  ## the demo against its base drawn sharper: benchmarks/results/frontier.md
+frontier: $(VENV)/.tests demo  ## the demo compared with its base at lower temperatures: benchmarks/results/frontier.md
 	$(BIN)/python -m benchmarks.frontier.demo_frontier
 	$(BIN)/python -m benchmarks.frontier.agreeing
 

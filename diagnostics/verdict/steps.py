@@ -34,9 +34,9 @@ class StepRuling:
     """Result of one checkpoint: pass@k lost, kept to within the margin at every k, or neither.
 
     ``lost_here``: lost on these problems; ``lost``: in the population they were sampled from, too. ``p_here`` and ``p``
-    are the p values, adjusted for all checkpoints; ``p_here`` is the smaller of both tests. ``k`` is where the change of pass@k is lowest relative to its
-    standard error over problems; ``low`` and ``high`` bound the change there in the population, for all checkpoints and
-    k together. Changes are probabilities.
+    are the p values, adjusted for all checkpoints; ``p_here`` is the smaller of both tests. ``k`` is where the change
+    of pass@k is lowest relative to its standard error over problems; ``low`` and ``high`` bound the change there in the
+    population, for all checkpoints and k together. Changes are probabilities.
     """
 
     lost_here: bool
