@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 #: Label → its meaning, printed after the title on the same line.
 MEANINGS: Mapping[VerdictLabel, str] = {
     "over_sharpened": "pass@k fell below the base",
-    "over_sharpened_here": "pass@k fell below the base",
+    "over_sharpened_here": "pass@k of these problems fell below the base",
     "degraded": "pass@k and pass@1 fell below the base",
     "format": "unparsed or misread samples explain it",
-    "guessing": "false accepts may explain it",
-    "mode_collapse": "less frequent correct answers were lost",
-    "lost_at_steps": "the late checkpoints together show none",
+    "guessing": "false accepts by the grader may explain it",
+    "mode_collapse": "less frequent correct answers became fewer",
+    "lost_at_steps": "no unexplained fall of the late checkpoints together",
     "no_loss": "no pass@k fell by 2 points or more",
     "inconclusive": "the data neither show a fall nor rule one out",
 }
@@ -141,14 +141,19 @@ def number_head(after: str, interval: str = "95 % interval") -> OutputRow:
 
 def guarantee_text(sure: Guarantee) -> str:
     """Return the guarantee as text: gain of pass@1, loss of pass@k, and confidence."""
+    from oversharp.diagnostics.verdict.rule import MARGIN
     from oversharp.diagnostics.verdict.words.numbers import at_least_text, at_most_text
 
     gain = f"up by at least {at_least_text(sure.gain)}"
     if sure.gain <= 0:
         gain = f"down by at most {at_most_text(-sure.gain)}"
-    loss = f"down by at most {at_most_text(sure.loss)}" if sure.loss > 0 else "not down"
+    loss = "no pass@k down"
+    if sure.loss > MARGIN:
+        loss = f"a fall of pass@k by up to {at_most_text(sure.loss)} not excluded"
+    elif sure.loss > 0:
+        loss = f"no pass@k down by more than {at_most_text(sure.loss)}"
     confidence = f"({100 * sure.confidence:g} %)"
-    return f"{unbroken(f'pass@1 {gain},')} {unbroken(f'every pass@k {loss}')} {unbroken(confidence)}"
+    return f"{unbroken(f'pass@1 {gain},')} {unbroken(loss)} {unbroken(confidence)}"
 
 
 def place_text(step: ShippingStep | TossUp, recommendation: Recommendation) -> str:
@@ -171,7 +176,8 @@ def shipping_text(recommendation: Recommendation) -> str:
     toss_up = recommendation.toss_up
     if toss_up is not None:
         numbers = f"(pass@1 {change_text(toss_up.gain, None, None)} points, probability {toss_up.better:.2f})"
-        return f"{place}: {place_text(toss_up, recommendation)} is a toss-up with the base {unbroken(numbers)}"
+        is_toss_up = "is a toss-up with the base" if toss_up.better >= 0.5 else "is hardly better"
+        return f"{place}: {place_text(toss_up, recommendation)} {is_toss_up} {unbroken(numbers)}"
     if recommendation.guarantee is not None:
         return f"{place}: {guarantee_text(recommendation.guarantee)}"
     return f"{place}: {recommendation.why or f'no guarantee, {recommendation.why_no_guarantee}'}"
@@ -180,7 +186,8 @@ def shipping_text(recommendation: Recommendation) -> str:
 def _scope_text(verdict: Verdict) -> str:
     """Return the problems for which a loss is shown, and where it is concentrated."""
     attributes = verdict.attributes
-    scope = "population of these problems" if attributes.scope == "population" else "these problems only"
+    problems = plural(verdict.n_problems, "problem")
+    scope = f"population of these {problems}" if attributes.scope == "population" else f"these {problems} only"
     return f"{scope}; {KINDS[attributes.kind]}" if attributes.kind else scope
 
 
@@ -235,9 +242,18 @@ def _accuracy_text(accuracy: Accuracy) -> str:
 def _step_rows(verdict: Verdict) -> Iterator[OutputRow]:
     if not verdict.steps:
         return
-    places = (("lost at", verdict.lost_ranges), ("kept within 2 points at", verdict.kept_ranges))
-    parts = [f"{word} {verdict.places_text(ranges)}" for word, ranges in places if ranges]
-    yield OutputRow(label="steps", value="; ".join(parts) or "none shown as lost or as kept within 2 points")
+    lost = [step for step in verdict.steps if step.lost and step.cause is None]
+    explained = [step for step in verdict.steps if step.lost and step.cause is not None]
+    kept = [step for step in verdict.steps if step.kept and not step.lost]
+    undecided = [step for step in verdict.steps if not step.lost and not step.kept]
+    places = (
+        ("lost at", lost),
+        ("fell, with another possible explanation, at", explained),
+        ("kept within 2 points at", kept),
+        ("undecided at", undecided),
+    )
+    parts = [f"{word} {verdict.steps_text(steps)}" for word, steps in places if steps]
+    yield OutputRow(label="steps", value="; ".join(parts))
 
 
 def _frontier_rows(sharpening: Sharpening | None) -> Iterator[OutputRow]:
@@ -278,6 +294,8 @@ def _beyond(sharpening: Sharpening) -> tuple[str, str]:
 
 def _causes(verdict: Verdict) -> Iterator[str]:
     """Yield the cause that explains a loss, and other explanations that are not excluded."""
+    from oversharp.diagnostics.verdict.claims import A_CHECKPOINT
+
     explanation, lenient = verdict.explanation, verdict.lenient
     if lenient is not None and lenient.explains:
         levels = f"{100 * lenient.base:.1f} → {100 * lenient.late:.1f}"
@@ -294,12 +312,16 @@ def _causes(verdict: Verdict) -> Iterator[str]:
     elif verdict.positive and explanation is not None and explanation.guess_rate is not None:
         sources = ("assumed", "given", "measured")
         source = explanation.guess_source if explanation.guess_source in sources else "this grader"
-        most = f"at most {_percent(explanation.guess_rate_allowed)}" if explanation.guess_rate_allowed else "none"
+        most = f"at most {_percent(explanation.guess_rate_allowed)}" if explanation.guess_rate_allowed else "0 %"
         allowed = unbroken(f"({source}: {most})")
         yield f"holds up to {unbroken(f'{_percent(explanation.guess_rate)} false accepts')} {allowed}"
     else:
         yield from (f"at single steps, {_CAUSES[cause]}" for cause in sorted(at_steps))
-    yield from dict.fromkeys(f"not excluded: {other}" for claim in verdict.claims for other in claim.otherwise)
+    printed: set[str] = set()
+    for claim in verdict.claims:
+        where = "at single steps, not excluded" if claim.name == A_CHECKPOINT else "not excluded"
+        yield from (f"{where}: {other}" for other in claim.otherwise if other not in printed)
+        printed.update(claim.otherwise)
 
 
 def _percent(share: float) -> str:
