@@ -28,15 +28,15 @@ MEANINGS: Mapping[VerdictLabel, str] = {
     "format": "unparsed or misread samples explain it",
     "guessing": "false accepts by the grader may explain it",
     "mode_collapse": "less frequent correct answers became fewer",
-    "lost_at_steps": "no unexplained fall of the late checkpoints together",
+    "lost_at_steps": "the late checkpoints together fell not significantly",
     "no_loss": "no pass@k fell by 2 points or more",
     "inconclusive": "the data neither show a fall nor rule one out",
 }
 #: Kind of a loss → where it is concentrated.
 KINDS: Mapping[Kind, str] = {
-    "whole problems": "most of the fall is on problems that are hardly solved now",
+    "whole problems": "most of the fall is on problems that each fell significantly",
     "modes": "within problems that are still solved",
-    "diffuse": "spread over many problems",
+    "diffuse": "no more than half of the fall is on problems that each fell significantly",
 }
 #: Titles of the comparison with the base at lower temperatures.
 FRONTIER_TITLES: Mapping[SharpeningLabel, str] = {
@@ -216,7 +216,7 @@ def _number_rows(verdict: Verdict) -> Iterator[OutputRow]:
     if lost:
         least = min(lost, key=lambda step: step.change)
         where = f"k = {least.k}, {verdict.places_text([(least.step, least.step)])}"
-        yield number_row("worst step", None, None, change_text(least.change, least.low, least.high), where)
+        yield number_row("lost step", None, None, change_text(least.change, least.low, least.high), where)
 
 
 def _accuracy_rows(verdict: Verdict) -> Iterator[OutputRow]:
