@@ -1,4 +1,4 @@
-"""Estimators, intervals and tests: pure functions of counts, no database, no engine.
+"""Estimators, intervals and tests: pure functions of counts.
 
 ``pass_at_k`` and ``entropy`` are estimators, ``intervals`` gives intervals of means over problems, and ``keys`` tests
 whether pass@k fell. For a verdict, ``crossing`` gives the k from which pass@k is lower, ``band`` the first checkpoint

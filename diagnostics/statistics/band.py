@@ -1,7 +1,7 @@
 """Simultaneous band around the change of pass@k, valid at every step and every k at once.
 
-Separate intervals for 40 steps and 10 values of k would miss somewhere in every other series that did not change. The
-band is wide enough to look at all of them.
+With separate intervals for 40 steps and 10 values of k, at least one would miss 0 in every other series that did not
+change. The band is wider, so that all of them are valid together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-#: Array elements held at one time while the null distribution is sampled.
+#: Largest number of array elements in memory while the null distribution is sampled.
 _NUMBERS_AT_ONCE = 1 << 22
 
 
@@ -109,7 +109,7 @@ def draw_null(
     for start in range(0, draws, at_once):
         size = min(at_once, draws - start)
         sum_DX = (rng.integers(0, 2, size=(size, n_problems)) * 2.0 - 1.0) @ studentised_PX
-        # The floor is part of the scale, so it must be part of the draws too, or it would cancel.
+        # the scale contains the floor, so the draws must contain it too
         yield sum_DX + rng.standard_normal(size)[:, None] * floor_X
 
 
@@ -127,7 +127,7 @@ def stepped_down(
     [0.5, 0.25]
     """
     order_X = np.argsort(-statistic_X, kind="stable")
-    # the largest over this test and all later ones in the order
+    # the largest draw over this test and all with smaller statistics
     largest_DX = np.maximum.accumulate(null_DX[:, order_X[::-1]], axis=1)[:, ::-1]
     p_X = np.empty(len(statistic_X))
     p_X[order_X] = np.maximum.accumulate((1 + (largest_DX >= statistic_X[order_X]).sum(axis=0)) / (len(null_DX) + 1))
@@ -135,7 +135,7 @@ def stepped_down(
 
 
 def _critical(statistic_D: Float[np.ndarray, " draw"], confidence: float, freedom: float) -> float:
-    """Return the quantile of the draws, converted from the normal's tail to the same tail of Student's t."""
+    """Return the quantile of the draws, converted from the normal distribution to Student's t."""
     return float(student_t.isf(norm.sf(quantile_of_draws(statistic_D, confidence)), freedom))
 
 

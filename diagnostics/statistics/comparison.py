@@ -1,6 +1,6 @@
 """Compare two runs: problem by problem for every task and k, or at equal pass@1.
 
-Problem by problem, both runs are taken at the same kind of checkpoint (the last, the late window). Their best
+Problem by problem, both runs are compared at the same kind of checkpoint (the last, the late window). Their best
 checkpoints are biased: with 8 samples of 30 problems, the best of 40 checkpoints that do not differ is 4 points of
 pass@1 and 12 of pass@8 above the truth.
 
@@ -29,7 +29,7 @@ from oversharp.diagnostics.statistics.units import by_cluster, effective_cluster
 _SEED = 20_261_127
 #: Its smallest and largest number of draws, and the number of signs that is drawn if neither applies.
 _LEAST_DRAWS, _MOST_DRAWS, _SIGNS = 1_999, 9_999, 5_000_000
-#: Confidence of the simultaneous intervals.
+#: Confidence level of the simultaneous intervals.
 CONFIDENCE = 0.95
 
 Samples = Int[np.ndarray, " problem"] | int

@@ -1,1 +1,1 @@
-"""From counts to the verdict on a series. Pure: nothing is read or written."""
+"""Verdict on a series from its counts. Pure: no files and no database."""

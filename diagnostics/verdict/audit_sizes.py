@@ -1,4 +1,4 @@
-"""Sizes of audits, their cost, and the smallest that would find a loss. Pure."""
+"""Power and cost of audits of several sizes, and the cheapest audit that finds a loss. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from oversharp.diagnostics.verdict.losses import Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power
 from oversharp.diagnostics.verdict.record import Remedy
 
-#: Sizes of problem sets as multiples of the set's own size, up to ``MOST_PROBLEMS`` problems.
+#: Sizes of problem sets as multiples of the current number of problems, up to ``MOST_PROBLEMS`` problems.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
-#: Multiples in ``settle``: a dozen problems need many times as many for inference on the population.
+#: Multiples in ``settle``. They are larger, because inference from a dozen problems needs many times as many.
 SETTLING_MULTIPLES = (1, 2, 4, 8, 16, 32)
 #: Samples per problem and checkpoint; the base has twice as many.
 SAMPLES = (64, 256, 1024)
 #: Simulated audits per design of ``settle``, where a rough power is enough.
 COARSE_RUNS = 100
-#: Simulated audits per design and loss: a power near the wanted one then has a standard error of 2 points. A power
-#: clearly above or below takes fewer, until its 95 % interval is within ``KNOWN_TO``, so that sizes can be compared.
+#: Largest number of simulated audits per design and loss. It gives a power of 80 % a standard error of 2 points. Fewer
+#: are simulated if the power is significantly above or below the wanted one and its 95 % interval is within
+#: ``KNOWN_TO``.
 RUNS, KNOWN_TO = 400, 0.1
 _SEED = 20_260_101
 
@@ -75,9 +76,9 @@ class AuditSizes:
     tokens_per_sample: float | None
 
     def grid(self, n: int, n_checkpoints: int) -> list[PlannedAudit]:
-        """Return audits with ``n`` and ``SAMPLES`` samples, for multiples of the own problems.
+        """Return audits with ``n`` and ``SAMPLES`` samples, for multiples of the number of problems.
 
-        In ascending order, by samples, then by problems.
+        They are sorted by samples, then by problems.
         """
         audits: list[PlannedAudit] = []
         numbers = problem_numbers(self.rates.n_problems)
@@ -88,10 +89,10 @@ class AuditSizes:
         return audits
 
     def planned(self, design: Design, n_checkpoints: int, certain: dict[Law, Power] | None = None) -> PlannedAudit:
-        """Return one size.
+        """Return the power and cost of one size.
 
-        ``certain`` contains the kinds of loss that a smaller audit found every time; those that this one finds every
-        time are added.
+        ``certain`` contains the kinds of loss that a smaller audit found every time. Kinds that this audit finds every
+        time are added to it.
         """
         by_law = tuple(self._by_law(loss, design, {} if certain is None else certain) for loss in self.losses)
         return PlannedAudit(
@@ -107,7 +108,7 @@ class AuditSizes:
 
     def _by_law(self, loss: Loss, design: Design, certain: dict[Law, Power]) -> LawPower:
         known = certain.get(loss.law)
-        # one generator per number of problems: the power is independent of other requests, the problems of n
+        # one generator per number of problems: results do not depend on other requests, nor the problems on n
         rng = np.random.default_rng([_SEED, design.n_problems])
         estimate = known or power(
             self.rates,
@@ -142,16 +143,25 @@ def settle(
     k: int | None = None,
     wanted: float = 0.8,
 ) -> Remedy | None:
-    """Return the cheapest audit that finds a fall of pass@``k`` by ``drop``.
+    """Return the cheapest audit that finds a fall of pass@``k`` by ``drop`` with the power ``wanted``.
 
-    It is no smaller than the given audit. It finds a diffuse loss and a concentrated one with the wanted power each, if
-    such a loss can take that much.
+    It has this power for a diffuse and for a concentrated loss, unless such a loss cannot take that much. It is at
+    least as large as the given audit. If it is the given audit, that audit would probably have found such a fall.
 
-    ``n`` and ``n_base`` are the samples per problem of one checkpoint and of the base in the given audit. ``drop`` is a
-    probability; ``k`` is half of the smaller of the two by default. The result may be the given audit: then it would
-    most likely have found such a fall. Coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits per
-    size, and none after the first that is enough. None if no size of the grid has the wanted power, these problems
-    cannot lose that much, or there is no problem or no checkpoint.
+    The search is coarser and faster than ``plan``: at most ``COARSE_RUNS`` simulated audits per size, and none after
+    the first size that is enough. None if no size of the grid is enough, these problems cannot lose that much, or there
+    is no problem or no checkpoint.
+
+    Args:
+        base_correct_P: Correct samples of the base.
+        n_base: Samples per problem of the base in the given audit.
+        n: Samples per problem of one checkpoint in the given audit.
+        drop: Fall of pass@``k``, a probability.
+        tokens_per_sample: Mean length of samples; None if unknown.
+        n_checkpoints: Number of trained checkpoints.
+        rng: Source of randomness.
+        k: Half of the smaller of ``n`` and ``n_base`` by default.
+        wanted: Required power.
     """
     if not len(base_correct_P) or n_checkpoints < 1:
         return None
@@ -179,9 +189,9 @@ def settle(
 
 
 def problem_numbers(own: int, multiples: Sequence[int] | None = None) -> list[int]:
-    """Return the sizes of the problem set to consider for ``own`` problems, ascending.
+    """Return the sizes of problem sets to simulate, ascending: multiples of ``own`` problems.
 
-    ``PROBLEM_MULTIPLES`` by default.
+    The multiples are ``PROBLEM_MULTIPLES`` by default.
 
     >>> problem_numbers(3_000)
     [3000, 6000, 12000]
@@ -190,10 +200,7 @@ def problem_numbers(own: int, multiples: Sequence[int] | None = None) -> list[in
 
 
 def audit_design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | None = None) -> Design:
-    """Return an audit of ``n_checkpoints`` trained checkpoints.
-
-    The base has twice their samples by default.
-    """
+    """Return an audit of ``n_checkpoints`` trained checkpoints. The base has twice the samples by default."""
     return Design(
         n_problems=n_problems,
         n=n,

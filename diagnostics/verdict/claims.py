@@ -1,4 +1,4 @@
-"""Claims of a verdict: null hypothesis, p value, size, and other explanations. Sizes of a fall."""
+"""Claims of a verdict: null hypothesis, p value, size, and other explanations. Corrected sizes of a fall."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from oversharp.diagnostics.verdict.rule import (
     LossTable,
 )
 
-HERE, LIKE_THESE = "these problems", "problems like these"
-#: Names of the claims that sentences use.
+#: Scopes of claims. The population is that from which the problems were sampled.
+HERE, POPULATION = "these problems", "population"
+#: Names of claims that other modules use.
 FELL_HERE, FELL, A_CHECKPOINT = "pass@k fell here", "pass@k fell", "a checkpoint lost"
-#: Claims whose size is not a change of pass@k but a share of problems, or a bound.
+#: Claims whose size is a share of problems, or a bound, instead of a change of pass@k.
 SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
 _MODES_LOST, _TAIL = "minority modes lost", "pass@k fell in the tail"
 _FEW_UNITS = "fewer than two problems or clusters"
@@ -31,27 +32,27 @@ _FEW_UNITS = "fewer than two problems or clusters"
 DEPENDENT = "the samples of a problem are not independent"
 #: Scope and null hypothesis of each claim, and the reason where it has no p value.
 _CLAIMS: Mapping[str, tuple[str, str, str | None]] = {
-    FELL_HERE: (HERE, "the mean pass@k of these problems fell at no k", None),
-    FELL: (LIKE_THESE, "over problems like these, pass@k fell at no k", None),
+    FELL_HERE: (HERE, "mean pass@k of these problems did not fall at any k", None),
+    FELL: (POPULATION, "mean pass@k of the population did not fall at any k", None),
     _MODES_LOST: (
         HERE,
-        "correct responses outside each problem's dominant mode became rarer at no k",
-        "no problem shows a second correct mode",
+        "correct responses outside each problem's dominant mode did not become rarer",
+        "no problem has correct samples of a second mode",
     ),
-    A_CHECKPOINT: (HERE, "the mean pass@k of these problems fell at no k of any checkpoint", _FEW_UNITS),
+    A_CHECKPOINT: (HERE, "mean pass@k of these problems did not fall at any checkpoint and k", _FEW_UNITS),
     SOME_LOST: (HERE, "no problem's success rate fell", None),
     _TAIL: (
         HERE,
-        "the mean pass@k of these problems fell at no k above {k}",
-        "no k above those of the verdict is within half of the pooled samples",
+        "mean pass@k of these problems did not fall at any k above {k}",
+        "k can be at most half of the pooled samples, and the verdict covers these k already",
     ),
     NO_FALL: (
-        LIKE_THESE,
-        f"over problems like these, pass@k fell by {100 * MARGIN:.0f} points or more at some k",
+        POPULATION,
+        f"mean pass@k of the population fell by {100 * MARGIN:.0f} points or more at some k",
         _FEW_UNITS,
     ),
 }
-#: Draws of the base's remaining hits if every problem loses the same share.
+#: Random draws of the base's remaining correct samples if every problem loses the same share.
 _THINNINGS = 20
 
 
@@ -77,16 +78,16 @@ def claims_of(table: LossTable) -> Iterator[Claim]:
 def _claim(
     table: LossTable, name: str, level: float, p: float | None, size: Estimate | None, otherwise: tuple[str, ...] = ()
 ) -> Claim:
-    """Return a claim; it holds if it is significant, unless its scope allows no inference.
+    """Return a claim. It holds if it is significant and its scope allows inference.
 
-    A fall on the population needs the exact test of these problems too.
+    A fall in the population must also be significant by the exact test for these problems.
     """
     scope, null, untested = _CLAIMS[name]
-    why = table.limits.few if scope == LIKE_THESE or name == A_CHECKPOINT else None
+    why = table.limits.few if scope == POPULATION or name == A_CHECKPOINT else None
     why = why if table.limits.dependence is None else DEPENDENT
     is_significant = table.window.kept if name == NO_FALL else p is not None and p <= level
     if why is None and name == FELL and is_significant and not table.window.fell:
-        why = "these very problems do not show it"
+        why = "the exact test for these problems is not significant"
     holds = p is not None and is_significant and why is None
     return Claim(
         name=name,
@@ -102,9 +103,9 @@ def _claim(
 
 
 def _otherwise(table: LossTable, *, of_checkpoints: bool = False) -> tuple[str, ...]:
-    """Return the causes that these data leave open, for the window or for single checkpoints.
+    """Return the other explanations that the data do not exclude, for the window or for single checkpoints.
 
-    Those of checkpoints count for the window too, unless it fell and nothing explains that.
+    Those of checkpoints are also returned for the window, unless it fell and no other explanation applies.
     """
     causes = {row.cause for row in table.checkpoints}
     if not of_checkpoints:
@@ -114,19 +115,19 @@ def _otherwise(table: LossTable, *, of_checkpoints: bool = False) -> tuple[str, 
     if "guessing" in causes:
         open_causes.append(CAUSES["guessing"])
     if causes & {"format", "unread"}:
-        open_causes.append("samples that were cut off, not parsed or out of the grader's time")
+        open_causes.append("samples that were truncated, unparsed, or timed out in grading")
     if not table.knows_unread:
-        open_causes.append("cut-off samples: nobody knows how they ended")
+        open_causes.append("truncated samples, whose number is unknown")
     return tuple(open_causes)
 
 
 def size_given_label(change: float, error: float) -> float:
-    """Return a change of pass@k that was called a loss, corrected for this selection.
+    """Return the change of pass@k of a reported loss, corrected for selection bias.
 
-    It is shrunk by z² / (z² + 1). Only clear falls are called a loss, and the largest of several k is printed, so sizes
-    look larger than they are, the more so the closer they are to their standard error ``error``.
-    ``benchmarks/calibration/real_life.py`` measures the remaining bias. (A normal distribution truncated at the point
-    where the keys detect a fall would subtract too much: 2 of 5 points.)
+    Only significant falls are reported, at the k with the largest fall, so their size is too large on average. The
+    change is multiplied by z² / (z² + 1), where z is the change divided by its standard error ``error``.
+    ``benchmarks/calibration/real_life.py`` measures the remaining bias. A normal distribution truncated at the critical
+    value of the tests would subtract too much: 2 of 5 points.
 
     Source: Thompson 1968 (J. Am. Stat. Assoc. 63:113).
 
@@ -137,11 +138,11 @@ def size_given_label(change: float, error: float) -> float:
 
 
 def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator) -> float | None:
-    """Return the part of the fall of pass@k from losing the same share of hits on every problem.
+    """Return the share of the fall of pass@k that an equal loss on every problem explains.
 
-    That share is the fall of pass@1. The base's hits are thinned by it (mean over some draws), and the resulting loss
-    of pass@k does not come from forgetting single problems. None where pass@1 or pass@k did not fall, and at k = 1,
-    where any loss has the same effect.
+    Each problem loses the same share of its correct base samples, the relative fall of pass@1. These samples are
+    removed at random, and the fall of pass@k is averaged over some draws. None if pass@1 or pass@k did not fall, and at
+    k = 1, where every distribution of the loss has the same effect.
     """
     if k == 1:
         return None

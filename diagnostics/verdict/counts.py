@@ -14,13 +14,13 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.record import LeftOut, Rates
 
-#: Below this number of solved problems there is no inference on their population.
+#: With fewer solved problems, there is no inference on the population that the problems were sampled from.
 FEW_PROBLEMS = 30
-#: Smallest number of problems that the base must have solved: below it there is nothing to lose.
+#: Smallest number of problems that the base must have solved for a verdict.
 LEAST_SOLVED = 5
-#: Limit of an audit with one response per problem.
-NEEDS_SAMPLES = "pass@k for k > 1 needs samples: draw 8 or more of each problem"
-#: Share of wrong responses that a grader may accept if it is unknown: short answers can be correct by luck.
+#: Message for audits with one response per problem.
+NEEDS_SAMPLES = "pass@k for k > 1 needs 8 or more samples per problem"
+#: Assumed share of wrong responses that a grader accepts, if it is unknown. Short answers can be correct by chance.
 ASSUMED_GUESS_RATE = 0.005
 
 
@@ -29,15 +29,16 @@ class CheckpointCounts:
     """Counts per problem among the first ``n`` samples of each, for one checkpoint.
 
     Attributes:
-        n: Smallest number of samples planned for any problem.
+        n: Number of counted samples per problem, the smallest that was planned for any problem.
+        n_most: Largest number of samples that was planned for any problem.
         minority_P: Correct samples outside the problem's dominant mode; for the base those of its second half only.
-        rates: None without a sample.
+        rates: Rates of truncated, unparsed, ambiguous and timed-out samples; None without a sample.
         unread_P: Samples that were truncated, unparsed or timed out in grading, and are not correct; None if unknown.
         lenient_P: Samples that are correct or accepted by the lenient reader; None without one.
         why: Why the checkpoint cannot be compared.
         weights: Id of the checkpoint in the store, the hash of its tensors; None if not given.
         first_correct_P: Index of the first correct sample, ``n`` without one; None if the order of samples is unknown.
-        first_wrong_P: The same for the first wrong sample.
+        first_wrong_P: Index of the first wrong sample, in the same form.
     """
 
     step: int
@@ -59,8 +60,8 @@ class CheckpointCounts:
 class ControlCounts:
     """Correct samples at another ``temperature`` than the audit's, out of ``n`` per problem.
 
-    These are of the base at a lower temperature, or of a checkpoint at a higher one, with the step, label and
-    ``weights`` that it has in the series.
+    They are samples of the base at a lower temperature, or of a checkpoint at a higher one. Step, label and ``weights``
+    are those of the checkpoint in the series.
     """
 
     step: int
@@ -75,9 +76,9 @@ class ControlCounts:
 class SharperDraws:
     """The base sampled at lower temperatures.
 
-    ``temperature_S`` descends from the audit's own, with ``n_S`` samples per problem at each. ``correct_SP`` counts the
-    correct ones; the first row is the audit's own. ``greedy_P``: whether the base's greedy response is correct; None if
-    unknown.
+    ``temperature_S`` descends. The first temperature is that of the audit. ``n_S`` is the number of samples per problem
+    at each, and ``correct_SP`` counts the correct ones. ``greedy_P``: whether the base's greedy response is correct;
+    None if unknown.
     """
 
     temperature_S: tuple[float, ...]
@@ -90,7 +91,7 @@ class SharperDraws:
 class GuessRate:
     """Share of wrong responses that a grader accepts, and the source of this number.
 
-    ``source`` is "assumed" unless the user gave the share, the grader knows it, or it was measured.
+    ``source`` is "given" (by the user), "measured", "assumed", or text about a share that the grader knows.
     """
 
     share: float = ASSUMED_GUESS_RATE
@@ -99,10 +100,11 @@ class GuessRate:
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """How often verdicts are read before training ends, and of how many runs one is chosen.
+    """Number of this verdict, and the number of planned verdicts and runs.
 
-    Each look uses part of the level. ``number`` counts this look from 1. ``declared`` is the planned number in all;
-    None if unknown, as in a live audit, which allows any number.
+    A look is a verdict on a new set of checkpoints or samples. Each look uses part of the significance level.
+    ``number`` counts looks from 1. ``declared`` is the planned number of looks; None if unknown, as in a live audit.
+    ``runs`` is the number of runs from which one is chosen.
     """
 
     number: int = 1
@@ -116,19 +118,19 @@ class SeriesCounts:
 
     Attributes:
         trained: Checkpoints after the base, in step order.
-        shows_modes_P: Whether a correct sample in the first half of the base's samples has a mode, so that one
-            dominates.
+        shows_modes_P: Whether the first half of the base's samples has a correct one with a known mode. Only then the
+            problem has a dominant mode.
         skipped: Checkpoints that were not read, with the reason.
         cluster_P: Cluster number of every problem; None where each is independent.
-        n_near_duplicates: Problems whose prompt nearly repeats another's, although no clusters were given.
+        n_near_duplicates: Number of problems with nearly the same prompt as another one, if no clusters were given.
         guess_rate: Largest share of wrong responses that the graders may accept.
         sharper: The base at lower temperatures, if it was sampled there.
         controls: All samples at other temperatures, of comparable checkpoints.
-        dependence: How samples of a problem are correlated, in words; None where they may be independent draws.
+        dependence: Description of the correlation between samples of a problem; None if they may be independent.
         is_repaired: The steps are not training steps but hundredths of the way from the base to a checkpoint.
         is_greedy: The counts are of one greedy response per problem.
-        grading: Faults of the grading as a whole, as sentences.
-        why_ungraded: Why there is no verdict if too many samples have no grade.
+        grading: Sentences on faults of the grading as a whole.
+        why_ungraded: Why there is no verdict, if too many samples have no grade.
         selected_by: "base" if the base's samples chose the problems, "none" if not; None if unknown.
         excluded: Problems and records of an import that are not compared, as a sentence; None where all are.
     """
@@ -167,10 +169,7 @@ class SeriesCounts:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The checkpoints that cannot be compared.
-
-        First those that were not read, then the base and the others in step order.
-        """
+        """Checkpoints that cannot be compared: first those that were not read, then the others in step order."""
         known = {
             one.checkpoint: LeftOut(checkpoint=one.checkpoint, step=one.step, why=one.why)
             for one in (self.base, *self.trained)
@@ -192,7 +191,7 @@ class SeriesCounts:
 
     @property
     def n_within_reach(self) -> int:
-        """Number of problems that the base solved; for the others no sample can show whether they were lost."""
+        """Number of problems that the base solved. Only these can be lost."""
         return int((self.base.correct_P > 0).sum())
 
     @property
@@ -209,9 +208,9 @@ class SeriesCounts:
         if not len(base.correct_P):
             return "the audit has no problems"
         if base.why is not None:
-            return f"the base {base.checkpoint} cannot be compared with ({base.why})"
+            return f"the base {base.checkpoint} cannot be used ({base.why})"
         if self.compared and self.is_greedy:
-            return f"there is one greedy response per problem and checkpoint, and {NEEDS_SAMPLES}"
+            return f"there is one greedy response per problem and checkpoint, but {NEEDS_SAMPLES}"
         if self.compared:
             return self.why_ungraded or self._why_nothing_to_lose
         left_out = [f"{one.checkpoint} ({one.why})" for one in self.left_out]
@@ -222,17 +221,17 @@ class SeriesCounts:
     @property
     def _why_nothing_to_lose(self) -> str | None:
         n_problems, n_solved = len(self.base.correct_P), self.n_within_reach
-        if n_solved >= min(LEAST_SOLVED, n_problems):
+        needed = min(LEAST_SOLVED, n_problems)
+        if n_solved >= needed:
             return None
-        solved = f"{'was' if n_solved < 2 else 'were'} ever solved by the base"
         return (
-            f"{n_solved or 'none'} of these {plural(n_problems, 'problem')} {solved}, and what is out of reach cannot "
-            "be lost: take easier problems or more samples, or look at what the grader reads"
+            f"the base solved {n_solved or 'none'} of these {plural(n_problems, 'problem')}, and a verdict needs "
+            f"{needed}: use easier problems or more samples, or check that the grader parses the answers"
         )
 
 
 def window_size(n_checkpoints: int) -> int:
-    """Return how many late checkpoints are pooled: a third of the trained ones, at least one.
+    """Return the number of late checkpoints that are pooled: a third of the trained ones, at least one.
 
     >>> window_size(1), window_size(8), window_size(9)
     (1, 3, 3)

@@ -1,7 +1,7 @@
 """Verdict on a series from its counts. Pure: no reading, no writing.
 
-Counts become one table of tests, the table becomes a label, and the label calls for estimates and words. All random
-draws start from one constant, so equal counts give an identical verdict.
+The counts are tested (``table``), the tests give a label (``rule``), and the label determines the estimates and
+sentences. All random draws start from one constant, so equal counts give an identical verdict.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from oversharp.diagnostics.verdict.words.sentence import sentence_of
 
 #: Seed of all randomness of a verdict.
 SEED = 20_260_229
-#: Drop, in probability, for which an inconclusive verdict gives the size of a decisive audit.
+#: An inconclusive verdict prints the size of an audit that detects this drop of pass@k (probability).
 SETTLED_DROP = 0.05
-#: How to get a verdict on problems that the base's samples chose.
+#: How to get a verdict on problems that the base's samples selected.
 FRESH_BASE = (
-    "Sample the base again with another seed and compare with these samples, or give --selected-by none if other "
-    "samples chose the problems"
+    "Sample the base again with another --seed and compare with the new samples, or pass --selected-by none if the "
+    "problems were selected by other samples"
 )
 
 
@@ -84,7 +84,7 @@ def verdict_of(counts: SeriesCounts) -> Verdict:
 
 
 def _record(counts: SeriesCounts) -> Verdict:
-    """Return the verdict without its words: counts → tests → label → the estimates that the label calls for."""
+    """Return the verdict without its sentences: counts → tests → label → estimates that the label needs."""
     facts = _facts(counts)
     if counts.why_untested is not None:
         return Verdict(label="no_verdict", why=counts.why_untested, **facts)
@@ -126,13 +126,13 @@ def _record(counts: SeriesCounts) -> Verdict:
 
 
 def judged_series(counts: SeriesCounts, verdict: Verdict) -> JudgedSeries:
-    """Return the series as input of ``recommend``: its counts, the lost checkpoints, and why none can be chosen."""
+    """Return the input of ``recommend``: counts, lost checkpoints, and a reason if no checkpoint is eligible."""
     why = verdict.why if verdict.label == "no_verdict" else NOT_READ if verdict.label == "format" else None
     if counts.dependence is not None:
         why = f"{DEPENDENT}: {counts.dependence}"
     elif verdict.accuracies and why is None:
         why = f"one response per problem and checkpoint: {NEEDS_SAMPLES}"
-    # a small loss on these problems alone does not rule out a checkpoint: the bounds of the choice weigh it
+    # only a loss in the population rules out a checkpoint; ``recommend`` weighs losses on these problems by their size
     lost = [claim for claim in verdict.steps if claim.lost and claim.is_of_population]
     causes = {claim.step: claim.cause for claim in lost if claim.cause is not None}
     return JudgedSeries(counts=counts, lost=frozenset(claim.step for claim in lost), causes=causes, why=why)
@@ -156,10 +156,7 @@ def _facts(counts: SeriesCounts) -> dict[str, Any]:
 
 
 def _accuracies(counts: SeriesCounts) -> tuple[Accuracy, ...]:
-    """Return the accuracy of base and compared checkpoints.
-
-    Empty unless each problem has one response.
-    """
+    """Return the accuracy of base and compared checkpoints; empty unless each problem has one response."""
     base, compared = counts.base, counts.compared
     if base.why is not None or not compared or any(one.n != 1 for one in (base, *compared)) or not len(base.correct_P):
         return ()
@@ -179,17 +176,23 @@ def _accuracies(counts: SeriesCounts) -> tuple[Accuracy, ...]:
 
 
 def _why_selected(counts: SeriesCounts, table: LossTable) -> str:
-    """Return why the base's samples cannot judge the problems, and what can."""
+    """Return why there is no verdict on problems that the base's samples selected, and how to get one."""
     n_problems = plural(len(counts.base.correct_P), "problem")
     p = table.p_selection or 0.0
     if counts.selected_by == "base":
-        why = f"these base samples chose the {n_problems} (--selected-by base)"
+        why = (
+            f"the {n_problems} were selected by these base samples (--selected-by base), so an unchanged model would "
+            "show a fall too"
+        )
     elif p <= SELECTED_LEVEL:
-        why = f"these base samples chose the {n_problems}: so few unsolved ones are chance with p = {p_value_text(p)}"
+        why = (
+            f"the {n_problems} were probably selected by these base samples (p = {p_value_text(p)} if they were not), "
+            "so an unchanged model would show a fall too"
+        )
     else:
         why = (
-            f"these base samples solved all {n_problems}; if the problems were chosen for that, an unchanged model "
-            "shows such a fall"
+            f"these base samples solved all {n_problems}. If the problems were selected for that, an unchanged model "
+            "would show such a fall too"
         )
     return f"{why}. {FRESH_BASE}"
 
@@ -204,9 +207,9 @@ def _changes(table: LossTable) -> tuple[ChangeAtK, ...]:
 
 
 def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]:
-    """Return the results of single checkpoints.
+    """Return the results of single checkpoints; empty if they were not tested.
 
-    Neither lost nor kept where there is no inference on the population. Empty without tests of single checkpoints.
+    No checkpoint is lost or kept if there are too few problems, or if samples are correlated.
     """
     is_tested = table.limits.few is None and table.limits.dependence is None
     columns = ("k", "change", "low", "high", "cause")
@@ -226,7 +229,7 @@ def step_claims(counts: SeriesCounts, table: LossTable) -> tuple[StepClaim, ...]
 
 
 def _size_given_label(table: LossTable, label: Label) -> float | None:
-    """Return the likely size of a fall that was called a loss; None for any other."""
+    """Return the size of a reported fall, corrected for selection; None without one."""
     window = table.window
     if table.limits.few is not None or label not in POSITIVE or not window.fell or window.change >= 0:
         return None
@@ -236,7 +239,7 @@ def _size_given_label(table: LossTable, label: Label) -> float | None:
 def _explanation(
     counts: SeriesCounts, seen: SeenCounts, table: LossTable, label: Label, rng: np.random.Generator
 ) -> Explanation | None:
-    """Return how far other explanations go for the fall that the label is about; None without one."""
+    """Return other explanations of the fall that the label is about; None without a fall."""
     row = row_of_label(table, label)
     if row is None or table.limits.dependence is not None:
         return None
@@ -257,9 +260,9 @@ def _explanation(
 
 
 def _lenient_reading(seen: SeenCounts, label: Label) -> LenientReading | None:
-    """Return the result by the lenient reader, from the same tests and rule.
+    """Return the verdict from the lenient reader's grades.
 
-    None without one, or where the style of the answers did not change.
+    None without a lenient reader, or if the style of the answers did not change.
     """
     leniently = seen.read_leniently()
     rise = None if leniently is None else style_rise(seen.total, leniently.total)
@@ -289,9 +292,10 @@ def _lenient_reading(seen: SeenCounts, label: Label) -> LenientReading | None:
 def _decline(
     counts: SeriesCounts, seen: SeenCounts, label: Label, changes: Sequence[ChangeAtK], rng: np.random.Generator
 ) -> tuple[int | None, Estimate | None]:
-    """Return when a fall of pass@k was first significant and when it began, at the k where it is largest.
+    """Return the first step with a significant fall of pass@k, and when it began at the k with the largest fall.
 
-    Both are None for any other label, and for a repaired series, which has no order in time.
+    Both are None if the label is no fall of pass@k of the window, and for a repaired series, which has no order in
+    time.
     """
     if label not in ("over_sharpened", "over_sharpened_here", "degraded") or counts.is_repaired:
         return None, None
@@ -311,9 +315,9 @@ def _decline(
 
 
 def _remedy(counts: SeriesCounts, label: Label, rng: np.random.Generator) -> Remedy | None:
-    """Return the audit that would settle an inconclusive verdict.
+    """Return the audit that would settle an inconclusive verdict; None with clusters.
 
-    Its size depends on the correlation within clusters, which the base's samples do not show: None with clusters.
+    With clusters its size depends on the correlation within them, which the base's samples do not show.
     """
     if label != "inconclusive" or counts.cluster_P is not None or counts.dependence is not None:
         return None

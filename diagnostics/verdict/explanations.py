@@ -1,7 +1,7 @@
 """Other explanations of a fall of pass@k: false accepts, unparsed samples, selected problems.
 
-A verdict is "over-sharpened" only if none of these applies. For a fall of pass@1, the share that it explains is
-computed.
+A verdict is "over-sharpened" only if none of these applies. In the names of this module, *unread* is unparsed, and a
+*guess* is a false accept.
 """
 
 from __future__ import annotations
@@ -28,40 +28,41 @@ from oversharp.diagnostics.statistics.keys import (
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.selection import ProblemFilter, selected_fall_p
 
-#: format    unparsed samples explain most of the fall, and parsed ones do not show it; or a lenient reader, which
-#:           accepts more of the late samples, does not show it
-#: unread    unparsed samples explain less than that, but parsed ones do not show it either: no conclusion
-#: guessing  false accepts at the base would explain it
-#: selection these base samples chose the problems: an unchanged model shows such a fall too
+#: format    unparsed samples explain at least half of the fall, and the parsed ones show no significant fall; or the
+#:           grades of a lenient reader show none
+#: unread    unparsed samples explain less than half of the fall, and the parsed ones show no significant fall either:
+#:           no conclusion
+#: guessing  false accepts at the base explain the fall
+#: selection these base samples selected the problems, so an unchanged model would show such a fall too
 Cause = Literal["format", "unread", "guessing", "selection"]
 CAUSES: Mapping[Cause, str] = {
-    "format": "samples that could not be read, or were misread",
-    "guessing": "wrong answers that were accepted at the base",
-    "unread": "too few samples that could be read",
-    "selection": "problems that these base samples chose",
+    "format": "unparsed or misread samples",
+    "guessing": "false accepts at the base",
+    "unread": "too few parsed samples",
+    "selection": "selection of the problems by these base samples",
 }
 
-#: Draws times level for a p value that is only compared with the level, at least.
+#: Least number of draws, times the level, for a p value that is only compared with the level.
 _COMPARED_DRAWS_PER_LEVEL = 3
-#: Another explanation of a fall is kept unless the data reject it at this level.
+#: Level of the test that excludes another explanation of a fall.
 EXPLAINED_LEVEL = 0.01
-#: Draws times level for the test of false accepts, at least.
+#: Least number of draws, times the level, for the test of false accepts.
 _GUESS_DRAWS_PER_LEVEL = 1.5
-#: First draws of false accepts, and the number of them as low as the observed change at which sampling stops.
+#: First draws of the test of false accepts. It stops if ``_ENOUGH`` of them are as low as the observed change.
 _FIRST_DRAWS, _ENOUGH = 200, 25
-#: Change of the share of samples that only the lenient reader accepts from which the answer style has changed.
+#: The answer style changed if the share that only the lenient reader accepts changed by this (probability).
 NOTABLE_STYLE_RISE = 0.01
-#: Standard errors from which a change is clear; weight of the pooled rate on each problem, in wrong samples.
+#: Smallest significant change of that share, in standard errors. Weight of the pooled rate, in wrong samples.
 _CLEAR_STYLE_RISE, _PRIOR_WRONG = 3.0, 4.0
-#: Smallest part of a fall that counts as most of it.
+#: Unparsed samples explain a fall if their share of it is at least this.
 _MOST = 0.5
-#: Bounds of the search for the share of false accepts, and the number of bisections of its logarithm.
+#: Bounds of the search for the share of false accepts, and the number of bisections on a logarithmic scale.
 _GUESSES, _HALVINGS = (1e-5, 0.5), 8
-#: Standard errors beyond which a problem rose, and the smallest scale of drawn changes (problems).
+#: A problem rose if its rate is higher by this number of standard errors. Smallest scale of drawn changes, in problems.
 _SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
-#: A success rate is rare up to this multiple of the share of false accepts.
+#: Success rates below this multiple of the share of false accepts are treated as rare.
 _RARE = 10.0
-#: With more expected false accepts in k samples, these alone solve nearly every problem.
+#: k with more expected false accepts among k samples are omitted: false accepts alone solve nearly every problem there.
 _MOST_GUESSES_AT_K = 3.0
 
 
@@ -73,16 +74,20 @@ class Unread:
     late_P: Int[np.ndarray, " problem"]
 
     def rise(self, counts: PairedCounts) -> float:
-        """Return by how much their share of all samples rose, a probability."""
+        """Return the rise of their share of all samples, a probability."""
         return float(self.late_P.mean() / counts.n_late - self.base_P.mean() / counts.n_base)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fall:
-    """A fall that is significant at ``level``, with its counts, ``ks`` and unparsed samples.
+    """A significant fall, with the counts that other explanations are tested on.
 
-    ``unread`` is None if unknown. ``lenient`` are the counts of the same samples by the lenient reader; None without
-    one. ``selection`` is a filter that all problems pass by the base's samples; None if they pass none.
+    Attributes:
+        ks: Tested k.
+        unread: Unparsed samples; None if unknown.
+        level: Level of the test that found the fall.
+        lenient: Counts of the same samples by the lenient reader; None without one.
+        selection: Filter that all problems pass by the base's samples; None if they pass none.
     """
 
     counts: PairedCounts
@@ -101,9 +106,10 @@ class Fall:
 def fall_p(
     counts: PairedCounts, *, ks: Sequence[int], level: float, rng: np.random.Generator, is_compared_only: bool = False
 ) -> float:
-    """Return the p value of "the mean pass@k of these problems fell at none of ``ks``", fine enough for ``level``.
+    """Return the p value of "mean pass@k of these problems fell at none of ``ks``".
 
-    ``is_compared_only``: the p value is only compared with the level, and fewer draws are enough.
+    The number of draws depends on ``level``. With ``is_compared_only`` the p value is only compared with the level, so
+    fewer draws are enough.
     """
     draws = draws_for(level)
     if is_compared_only:
@@ -112,11 +118,11 @@ def fall_p(
 
 
 def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.random.Generator) -> Cause | None:
-    """Return another cause of such a fall; None if no known one would produce it.
+    """Return another explanation of a fall; None if none applies.
 
-    If the late samples have more unparsed ones than the base's, the fall must be significant at its level without them
-    too: either if those in excess of the base's all count as correct, which assumes nothing about them, or among parsed
-    samples alone. False accepts are tested at ``guess_level``.
+    If more late samples are unparsed than base samples, the fall must also be significant without them. One of two
+    tests is enough: all late unparsed samples in excess of the base's count as correct, which is the most favourable
+    assumption, or only parsed samples count. False accepts are tested at ``guess_level``.
 
     >>> half, none = np.full(100, 128), np.zeros(100, dtype=np.int64)
     >>> counts = PairedCounts(base_P=half, late_P=half // 2, n_base=256, n_late=256)
@@ -144,12 +150,12 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
 
 
 def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
-    """Return whether the verifier's reading explains the fall: the lenient reader sees none.
+    """Return whether unparsed answer formats explain the fall, because the lenient reader's grades show none.
 
-    The share of late samples that the lenient reader alone accepts must have risen by more than its own false accepts
-    explain (``style_rise``), and must make up half of the correct samples that were lost. Its false accepts hide the
-    loss of a few problems from pass@k at large k, so these problems are also tested one by one (Holm over all
-    problems).
+    Three conditions must hold. The share of samples that only the lenient reader accepts rose by more than its false
+    accepts explain (``style_rise``). This rise is at least half of the lost correct samples. No fall is significant by
+    the lenient grades: neither of pass@k, nor of single problems (Holm's correction). Single problems are tested
+    because false accepts of the lenient reader hide their loss from pass@k at large k.
     """
     if fall.lenient is None or style_rise(fall.counts, fall.lenient) is None:
         return False
@@ -160,10 +166,10 @@ def is_misread(fall: Fall, rng: np.random.Generator) -> bool:
 
 
 def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float | None:
-    """Return the rise of the share of samples that the lenient reader alone accepts.
+    """Return the rise of the share of samples that only the lenient reader accepts, a probability.
 
-    A probability. False accepts among the wrong samples, at the base's rates, are subtracted. None for a change of less
-    than ``NOTABLE_STYLE_RISE``, or of less than ``_CLEAR_STYLE_RISE`` standard errors over problems.
+    The expected false accepts of the lenient reader, at the base's rate, are subtracted. None for a change of less than
+    ``NOTABLE_STYLE_RISE``, or of less than ``_CLEAR_STYLE_RISE`` standard errors over problems.
 
     >>> half, none = np.full(10, 8), np.zeros(10, dtype=np.int64)
     >>> strict = PairedCounts(base_P=half, late_P=none, n_base=16, n_late=16)
@@ -176,10 +182,7 @@ def style_rise(counts: PairedCounts, lenient: PairedCounts) -> float | None:
 
 
 def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
-    """Return the share of the lost correct samples that the lenient reader still accepts.
-
-    None without a loss.
-    """
+    """Return the share of the lost correct samples that the lenient reader accepts; None without a loss."""
     lost_P = np.maximum(0.0, counts.base_P / counts.n_base - counts.late_P / counts.n_late)
     if not lost_P.any():
         return None
@@ -188,10 +191,10 @@ def share_misread(counts: PairedCounts, lenient: PairedCounts) -> float | None:
 
 
 def _misread_rise(counts: PairedCounts, lenient: PairedCounts) -> Float[np.ndarray, " problem"]:
-    """Return the late share that the lenient reader alone accepts, minus that at the base's rate.
+    """Return the late share that only the lenient reader accepts, minus the expected share at the base's rate.
 
-    The base's rate is applied to the late number of wrong samples. The rate of a problem is shrunk towards that of all
-    problems, with a weight of ``_PRIOR_WRONG`` wrong samples.
+    The base's rate is the share of its wrong samples that only the lenient reader accepts. It is shrunk towards the
+    rate of all problems, with a weight of ``_PRIOR_WRONG`` wrong samples.
     """
     gap_P, wrong_P = lenient.base_P - counts.base_P, counts.n_base - counts.base_P
     pooled = float(gap_P.sum() / max(1, wrong_P.sum()))
@@ -201,9 +204,9 @@ def _misread_rise(counts: PairedCounts, lenient: PairedCounts) -> Float[np.ndarr
 
 
 def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:
-    """Return the unparsed samples; None unless they would explain the fall.
+    """Return the unparsed samples if they can explain the fall, else None.
 
-    They would if it is not significant once those in excess of the base's count as correct.
+    They can if the fall is not significant when the late ones in excess of the base's count as correct.
     """
     if fall.unread is None or fall.unread.rise(fall.counts) <= 0:
         return None
@@ -211,9 +214,9 @@ def _unread_that_matter(fall: Fall, rng: np.random.Generator) -> Unread | None:
 
 
 def _shows(fall: Fall, counts: PairedCounts, rng: np.random.Generator) -> bool:
-    """Return whether these counts of the same problems show the fall too.
+    """Return whether the fall is significant in other counts of the same problems.
 
-    With fewer samples, up to the k that they allow.
+    k is at most half of their samples.
     """
     most = max(1, min(counts.n_base, counts.n_late) // 2)
     ks = sorted({min(k, most) for k in fall.ks})
@@ -225,19 +228,19 @@ def guessing_p(
 ) -> float:
     """Return the p value of the hypothesis that false accepts at the base explain the fall.
 
-    The hypothesis: up to ``share`` of the base's wrong responses were accepted, none later, and nothing else was lost.
-    Such a fall of pass@k occurs when training makes wrong answers rarer or different.
+    Under the hypothesis the grader accepted up to ``share`` of the base's wrong responses and none later, and nothing
+    else was lost. Such a fall occurs when training makes wrong answers rarer or different.
 
-    Given the hits of both sides together, the late ones are drawn as if the base's success rate were higher by false
-    accepts alone: p late, p + share · (1 − p) at the base, with the maximum-likelihood p. So hits that were never seen
-    are not expected. Problems that rose significantly (``_SURELY_ROSE`` standard errors) keep their counts, because
-    their gain must not hide the loss of others. The observed smallest standardised change over k is counted among the
-    drawn ones. Sampling stops if ``_ENOUGH`` of the first ``_FIRST_DRAWS`` are as low.
+    The test fixes the correct samples of both sides together and draws the late ones. The success rate is p late and
+    p + share · (1 − p) at the base, with the maximum-likelihood p of each problem. Problems that rose significantly
+    (``_SURELY_ROSE`` standard errors) keep their counts, because their gain must not hide the loss of others. The
+    statistic is the smallest standardised change over k. Sampling stops if ``_ENOUGH`` of the first ``_FIRST_DRAWS``
+    draws are as low as the observed one.
 
-    No success rate is below 0, so the likelihood takes some false accepts on impossible problems for ability that was
-    then lost. Therefore the p value is at least that of the fall that is left after an unbiased subtraction of false
-    accepts (``_p_without_guesses``). If single problems lost more than false accepts explain (Holm over all problems),
-    and they make up half of the largest fall, their p value counts if it is smaller.
+    Success rates cannot be negative, so the likelihood counts some false accepts on impossible problems as lost
+    ability. Therefore the p value is at least that of the fall after an unbiased subtraction of false accepts
+    (``_p_without_guesses``). It is replaced by the p value of single problems (Holm's correction) if that is smaller,
+    where these problems make up half of the largest fall.
 
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
@@ -258,14 +261,14 @@ def guessing_p(
 def _drawn_changes(
     counts: PairedCounts, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int
 ) -> Float[np.ndarray, "draw k"]:
-    """Draw changes of pass@k, summed over problems, if false accepts alone made the base better."""
+    """Draw changes of pass@k, summed over problems, if only false accepts made the base better."""
     late_DP = _redistributed(counts, share, rng, draws)
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
     return sums_of_rows(late_CK, late_DP) - sums_of_rows(base_CK, counts.base_P + counts.late_P - late_DP)
 
 
 def _as_low(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Sequence[int]) -> int:
-    """Return the number of draws as low as the observed smallest standardised change over k."""
+    """Return the number of draws whose smallest standardised change over k is at most the observed one."""
     mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
     observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
     return int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-12).sum())
@@ -276,9 +279,9 @@ def _p_without_guesses(
 ) -> float:
     """Return the p value of "pass@k fell at no k, after subtracting false accepts from the base".
 
-    By the normal approximation. None of k samples of the base is accepted with chance ((1 − p)(1 − share))^k, so its
-    unbiased estimate divided by (1 − share)^k is unbiased for (1 − p)^k at every p. Problems that rose significantly
-    are left out, and so is any k at which false accepts alone solve nearly everything.
+    By the normal approximation. The probability that none of k base samples is accepted is ((1 − p)(1 − share))^k, so
+    its unbiased estimate divided by (1 − share)^k is unbiased for (1 − p)^k at every p. Problems that rose
+    significantly are omitted, and so are k at which false accepts alone solve nearly every problem.
     """
     ks = tuple(k for k in ks if k == 1 or k * share <= _MOST_GUESSES_AT_K)
     if min(counts.n_base, counts.n_late) < 2:
@@ -303,9 +306,9 @@ def _surely_rose(counts: PairedCounts) -> Bool[np.ndarray, " problem"]:
 
 
 def _p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int]) -> float:
-    """Return the largest adjusted p value of the problems that make up half of the largest fall.
+    """Return the largest adjusted p value among the problems that make up half of the largest fall.
 
-    Problems are added in the order of their p values.
+    Problems are added in the order of their p values, which are for "only false accepts made the base better".
     """
     change_PK = counts.changes(ks)
     change_P = change_PK[:, change_PK.sum(axis=0).argmin()]
@@ -319,10 +322,11 @@ def _p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int])
 def _redistributed(
     counts: PairedCounts, share: float, rng: np.random.Generator, draws: int
 ) -> Int[np.ndarray, "draw problem"]:
-    """Draw late hits given the hits of both sides, if false accepts alone made the base better.
+    """Draw late correct samples given those of both sides, if only false accepts made the base better.
 
-    Rare hits are divided by the ratio of the rates. Where hits are frequent, false accepts are few in comparison: they
-    are divided as if nothing had changed, minus the shift by false accepts.
+    On rarely solved problems, each correct sample is late with the probability ``_late_shares``. On other problems
+    false accepts are few in comparison: the numbers are hypergeometric, as without a change, minus the expected shift
+    by false accepts.
     """
     n_base, n_late = counts.n_base, counts.n_late
     n_total, total_P = n_base + n_late, counts.base_P + counts.late_P
@@ -340,7 +344,7 @@ def _redistributed(
 
 
 def _late_shares(counts: PairedCounts, share: float) -> Float[np.ndarray, " problem"]:
-    """Return the late part of every problem's hits, if false accepts alone made the base better."""
+    """Return the expected share of late samples among the correct ones, if only false accepts made the base better."""
     rate_P = _late_rates(counts, share)
     expected_late_P = counts.n_late * rate_P
     expected_base_P = counts.n_base * (rate_P + share * (1.0 - rate_P))
@@ -348,7 +352,7 @@ def _late_shares(counts: PairedCounts, share: float) -> Float[np.ndarray, " prob
 
 
 def _late_rates(counts: PairedCounts, share: float) -> Float[np.ndarray, " problem"]:
-    """Return maximum-likelihood late success rates, if false accepts alone raise the base's.
+    """Return the maximum-likelihood late success rates, if only false accepts raise the base's.
 
     With a = 1 − share the likelihood is (share + a p)^base · p^late · (1 − p)^rest; its derivative is a quadratic.
     """
@@ -365,8 +369,8 @@ def guess_rate_that_explains(
 ) -> float | None:
     """Return the smallest share of false accepts at the base that would produce such a fall.
 
-    None if it is above 0.5. The result is within a twentieth of its size; smaller shares than 1e-5 are returned as
-    about 1e-5. ``draws`` must give p values finer than ``level``, or every share would explain the fall.
+    None if it is above 0.5. The relative error is at most one twentieth. Shares below 1e-5 are returned as about 1e-5.
+    ``draws`` must be large enough for p values below ``level``; otherwise every share would explain the fall.
     """
     low, high = (float(np.log(bound)) for bound in _GUESSES)
 
@@ -382,11 +386,11 @@ def guess_rate_that_explains(
 
 
 def read_alone(counts: PairedCounts, unread: Unread, *, rng: np.random.Generator) -> PairedCounts:
-    """Return the counts among parsed samples alone.
+    """Return the counts among parsed samples only.
 
-    Every problem keeps as many parsed samples as the problem with the fewest has, chosen at random. This keeps the
-    sides comparable; scaled counts would be rounded and have the scatter of fewer samples. A problem with less than
-    half of its samples parsed on either side is uninformative and left out; no problem may remain.
+    From every problem an equal number of parsed samples is drawn at random: the number of the problem with the fewest.
+    Scaled counts would be rounded, and would have the scatter of fewer samples. A problem with less than half of its
+    samples parsed on either side is omitted. The result may have no problem.
     """
     read_base_P, read_late_P = counts.n_base - unread.base_P, counts.n_late - unread.late_P
     stays_P = (2 * read_base_P >= counts.n_base) & (2 * read_late_P >= counts.n_late)
@@ -398,18 +402,18 @@ def read_alone(counts: PairedCounts, unread: Unread, *, rng: np.random.Generator
 def _thinned(
     correct_P: np.ndarray, read_P: np.ndarray, n: int, rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " problem"], int]:
-    """Draw the smallest number of parsed samples from every problem, and count the correct ones.
+    """Draw an equal number of parsed samples from every problem, and count the correct ones.
 
-    Returns the counts and that number, which is ``n`` without a problem.
+    Returns the counts and that number: the smallest of any problem, or ``n`` without a problem.
     """
     least = int(read_P.min(initial=n))
     return rng.hypergeometric(correct_P, read_P - correct_P, least), least
 
 
 def taken_for_correct(counts: PairedCounts, unread: Unread) -> PairedCounts:
-    """Return the counts if late unparsed samples in excess of the base's had all been correct.
+    """Return the counts with all late unparsed samples in excess of the base's counted as correct.
 
-    This is the largest possible effect of unparsed samples: how many of them are correct is unknown.
+    This is the largest possible effect of unparsed samples.
 
     >>> counts = PairedCounts(base_P=np.array([8, 8]), late_P=np.array([2, 2]), n_base=16, n_late=8)
     >>> unread = Unread(base_P=np.array([0, 8]), late_P=np.array([5, 5]))
@@ -421,10 +425,9 @@ def taken_for_correct(counts: PairedCounts, unread: Unread) -> PairedCounts:
 
 
 def share_explained(counts: PairedCounts, read: PairedCounts, *, k: int) -> float | None:
-    """Return the part of the fall of pass@k that parsed samples do not show.
+    """Return the share of the fall of pass@k that disappears if only parsed samples count.
 
-    Summed over problems. None without a fall, or if too few samples were parsed: no problem is left, or too few samples
-    for ``k``.
+    The falls are summed over problems. None without a fall, or if too few problems or samples were parsed for ``k``.
     """
     fall = -float(counts.changes([k]).sum())
     if fall <= 0 or not read.n_problems or min(read.n_base, read.n_late) < k:

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-#: over_sharpened       both keys: on these problems and on the population they were sampled from
-#: over_sharpened_here  the exact key alone: on these problems
-#: degraded             a key, but pass@1 fell significantly too: the model got worse, not only narrower
-#: format               a loss, but unparsed samples explain most of it, and parsed ones do not show it
-#: guessing             a loss, but false accepts at the base would explain it
-#: mode_collapse        pass@k is kept, correct responses outside the dominant mode are lost
-#: selected             the base's samples chose the problems, and no loss shows in spite of that: no conclusion
-#: lost_at_steps        none of these in the window as a whole, but a loss at single checkpoints of it
+#: over_sharpened       pass@k fell on these problems and in the population that they were sampled from
+#: over_sharpened_here  pass@k fell on these problems only
+#: degraded             pass@k fell, and pass@1 fell significantly too
+#: format               pass@k fell, but unparsed or misread samples explain it
+#: guessing             pass@k fell, but false accepts at the base would explain it
+#: mode_collapse        no unexplained fall of pass@k, but correct responses outside the dominant mode became rarer
+#: selected             the base's samples selected the problems: no conclusion
+#: lost_at_steps        none of these for the window as a whole, but single checkpoints of it lost pass@k
 #: no_loss              pass@k fell by no more than ``rule.MARGIN`` at any k
+#: inconclusive         none of these
 Label = Literal[
     "over_sharpened",
     "over_sharpened_here",
@@ -27,14 +28,14 @@ Label = Literal[
     "no_loss",
     "inconclusive",
 ]
-#: A label of the rule; ``no_verdict``: nothing could be compared, or the base's samples chose the problems.
+#: Label of a verdict. ``no_verdict``: nothing could be compared, or the base's samples selected the problems.
 VerdictLabel = Label | Literal["no_verdict"]
-#: coverage_lost  pass@k, or correct answers outside the dominant mode, fell, and nothing else explains it
-#: no_loss        no fall of more than the margin, in the population of the problems
-#: not_shown      neither, or a fall that something else may explain
+#: coverage_lost  pass@k, or correct answers outside the dominant mode, fell, without another explanation
+#: no_loss        no fall of more than the margin in the population of the problems
+#: not_shown      neither of these, or a fall with another possible explanation
 Heading = Literal["coverage_lost", "no_loss", "not_shown", "no_verdict"]
 
-#: The heading of every label. The labels say which test decided.
+#: Heading of every label. A label also names the test that decided.
 HEADINGS: Mapping[VerdictLabel, Heading] = {
     "over_sharpened": "coverage_lost",
     "over_sharpened_here": "coverage_lost",
@@ -54,7 +55,7 @@ TITLES: Mapping[Heading, str] = {
     "not_shown": "Not shown",
     "no_verdict": "No verdict",
 }
-#: The part of a fall by problems that were lost as a whole from which the kind is "whole problems".
+#: The kind is "whole problems" if significantly lost problems cause at least this share of the fall.
 MOST_OF_FALL = 0.5
 
 Where = Literal["window", "single checkpoints"]
@@ -68,7 +69,7 @@ ExplanationName = Literal["answer style", "unparsed samples", "false accepts", "
 class OtherExplanation:
     """Another explanation of a fall and the ``share`` of the fall that it could explain (0 to 1).
 
-    ``condition`` is what would have to be true. ``is_enough``: the data do not rule out that it explains the fall.
+    It explains the fall if ``condition`` is true. ``is_enough``: the data do not exclude that it explains the fall.
     """
 
     name: ExplanationName
@@ -82,11 +83,11 @@ class Attributes:
     """Attributes of a verdict.
 
     Attributes:
-        where: The late window as a whole, or single checkpoints, with their ``steps`` as (first, last).
+        where: The late window as a whole, or single checkpoints; ``steps`` are their ranges of steps (first, last).
         scope: The population that the problems were sampled from, or these problems alone.
         pass_at_1: "up" or "down" if the 95 % interval of its change is above or below 0, else "open".
-        kind: Problems that are hardly ever solved now, modes, or many small changes; None without a loss.
-        change: pass@k at the ``k`` where it changed least favourably, with its 95 % interval (probabilities).
+        kind: Kind of loss: whole problems, modes, or many small changes (diffuse); None without a loss.
+        change: Change of pass@k at the ``k`` where it is lowest, with its 95 % interval (probabilities).
         explanations: Other explanations of a fall, the largest share first.
     """
 
@@ -118,8 +119,8 @@ def rank_explanations(
 ) -> tuple[OtherExplanation, ...]:
     """Return other explanations of a fall.
 
-    Those that the data do not rule out come first, then the largest share. ``is_misread``: a lenient reader of the same
-    samples finds no fall. The other parameters are fields of an ``Explanation``.
+    Those that the data do not exclude are first, and within both groups the largest shares. ``is_misread``: a lenient
+    reader of the same samples finds no fall. The other parameters are fields of an ``Explanation``.
 
     >>> [(one.name, one.is_enough) for one in rank_explanations("degraded", guess_rate=0.02, even_loss=0.8)]
     [('false accepts', False), ('equal loss on all problems', False)]

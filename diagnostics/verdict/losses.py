@@ -1,4 +1,4 @@
-"""Two kinds of loss with the same fall of pass@k: spread over many problems, or in a few."""
+"""Two simulated kinds of loss with the same fall of pass@k: on many problems, or on a few."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from scipy.special import expit, logit
 
 Law = Literal["diffuse", "concentrated"]
 
-#: Rise of the log-odds of a problem without a loss, its scatter between problems, and the upper limit of log-odds. The
-#: rule was calibrated with this rise.
+#: Rise of the log-odds of a problem without a loss, its standard deviation between problems, and the upper limit of
+#: log-odds. The rule was calibrated with the same rise.
 LIFT, SCATTER, MOST_LOG_ODDS = 0.6, 0.3, 8.0
-#: Share of the base's pass@k from problems below the pivot of a diffuse loss. The first share that allows the requested
-#: fall is used, so that as few problems as possible lose. Training makes some problems impossible in every set: with a
-#: pivot at one fixed rate, sets without hard problems could lose nothing.
+#: Possible shares of the base's pass@k from problems below the pivot of a diffuse loss. The first share that allows the
+#: requested fall is used, so the number of losing problems is as small as possible. With one fixed success rate as
+#: pivot, sets without hard problems could lose nothing.
 _PIVOT_SHARES = (0.25, 0.5, 0.75, 0.95)
-#: A problem is within reach if k samples solve it with at least this chance: its loss costs up to 1 / P.
+#: A concentrated loss hits problems that k samples solve with at least this probability.
 _WITHIN_REACH = 0.5
 #: Quadrature nodes of the scatter, for expectations.
 _NODES = 7
-#: Grid that brackets the strength of a diffuse loss before root finding: the fall is not monotone in it.
+#: Grid that brackets the strength of a diffuse loss before root finding, because the fall is not monotone in it.
 _STRENGTHS = np.concatenate([np.linspace(0.0, 4.0, 33), np.geomspace(5.0, 100.0, 8)])
 
 
 class Loss(Protocol):
-    """Change of success rates by training."""
+    """Change of success rates by training, for simulations."""
 
     law: ClassVar[Law]
 
@@ -43,10 +43,10 @@ class Loss(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffuseLoss:
-    """Winner-take-all expansion: log-odds move away from those of ``pivot``, a success rate.
+    """Diffuse loss (winner-take-all): log-odds move away from those of ``pivot``, a success rate.
 
-    ``strength`` is the factor. Frequently solved problems are solved more often, rarely solved ones less often.
-    Strength 0 is training that helps, with losses by scatter only.
+    The distance is multiplied by ``strength``. Problems that are solved more often than the pivot gain, others lose. At
+    strength 0 all problems rise, except for random scatter.
 
     >>> DiffuseLoss(pivot=0.025, strength=1.0).moved(np.array([0.001, 0.3]), 0.0).round(5).tolist()
     [7e-05, 0.92884]
@@ -73,9 +73,9 @@ class DiffuseLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class ConcentratedLoss:
-    """A random ``share`` of the problems of rate ``least_rate`` or more is never solved again.
+    """Concentrated loss: a random ``share`` of the problems is never solved again, and all others rise.
 
-    All other problems rise.
+    Only problems with a success rate of at least ``least_rate`` can be lost.
 
     >>> loss = ConcentratedLoss(least_rate=0.1, share=0.5)
     >>> loss.late_pass_at_k(np.array([0.001, 0.999]), 64).round(3).tolist()
@@ -125,23 +125,20 @@ def concentrated_loss(
 ) -> ConcentratedLoss | None:
     """Return the concentrated loss that takes ``fall`` (probability) from expected pass@``k``.
 
-    It offsets the gain of the other problems too. None if no such loss takes that much.
+    The loss also offsets the gain of the other problems. None if no such loss takes that much.
     """
     least_rate = -math.expm1(math.log(1.0 - _WITHIN_REACH) / k)
     late_Q = weight_Q * _risen_pass_at_k(rate_Q, k)
     at_stake = float(late_Q[rate_Q >= least_rate].sum())
     needed = float(late_Q.sum() - weight_Q @ pass_at_k(rate_Q, k)) + fall
-    # MOST_LOG_ODDS caps problems that are nearly always solved, which alone may be a tiny fall
+    # MOST_LOG_ODDS lowers problems that are nearly always solved, which may be a tiny fall without any loss
     if not 0 < at_stake >= needed:
         return None
     return ConcentratedLoss(least_rate=least_rate, share=max(0.0, needed) / at_stake)
 
 
 def fall_of(loss: Loss, rate_Q: Float[np.ndarray, " point"], weight_Q: Float[np.ndarray, " point"], k: int) -> float:
-    """Return the expected fall of pass@``k``, over problems and chance.
-
-    The weights add up to 1.
-    """
+    """Return the expected fall of pass@``k`` over problems and random draws. The weights sum to 1."""
     return float(weight_Q @ (pass_at_k(rate_Q, k) - loss.late_pass_at_k(rate_Q, k)))
 
 
@@ -168,6 +165,6 @@ def _log_odds(rate: np.ndarray | float) -> np.ndarray:
 
 
 def _scatter() -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes of a standard normal distribution, and their weights, which add up to 1."""
+    """Return quadrature nodes of a standard normal distribution, and their weights, which sum to 1."""
     node_N, share_N = hermegauss(_NODES)
     return node_N, share_N / share_N.sum()

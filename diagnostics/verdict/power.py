@@ -1,7 +1,7 @@
-"""Power of an audit of a given size to find a given loss, for ``plan``.
+"""Power of an audit of a given size to detect a given loss, for ``plan``.
 
-The base's success rates are known from counts only, so problems are sampled from their posterior. A loss of a given
-size is planted in them, and the rule's two keys test simulated counts.
+Problems are sampled from the posterior of the base's success rates. A loss of a given size is planted in them, and the
+verdict's exact and population tests are applied to simulated counts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from oversharp.diagnostics.verdict.losses import (
 )
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
 
-#: Quantiles of each posterior, for expectations.
+#: Number of quantiles of each posterior, for expectations.
 _QUANTILES = 32
-#: Draws of a short test, which is enough if its p value is outside these bounds.
+#: Draws of a short test. It is enough if its p value is below the first or above the second bound.
 _SHORT_DRAWS, _SURELY_BELOW, _SURELY_ABOVE = 99, 0.01, 0.15
-#: Runs between tests whether the power differs significantly from the wanted one, and their z.
+#: Simulated audits between two tests whether the power differs from the wanted one. Critical z of these tests.
 _RUNS_AT_ONCE, _SURE_Z = 20, 2.2
 
 
@@ -42,10 +42,10 @@ _RUNS_AT_ONCE, _SURE_Z = 20, 2.2
 class BaseRates:
     """Beta posteriors of the base's success rate on every problem, ``a_P`` and ``b_P``.
 
-    The raw share c / n would not do. A problem without a correct sample would have rate 0 and could be neither lost nor
-    gained, and one that was always solved could not fail. Both are frequent, and pass@k at large k depends on the small
-    rates between. The prior is one Beta distribution for all problems, with the largest marginal likelihood (empirical
-    Bayes), so these problems determine how close to 0 the unsolved ones are.
+    The raw share c / n is not usable: it is 0 or 1 on many problems, and pass@k at large k depends on small rates. A
+    problem with rate 0 could be neither lost nor gained, and one with rate 1 could not fail. The prior is one Beta
+    distribution for all problems, with the largest marginal likelihood (empirical Bayes). So the rates of unsolved
+    problems are estimated from all problems.
     """
 
     a_P: Float[np.ndarray, " problem"]
@@ -76,7 +76,7 @@ class BaseRates:
 
     @property
     def n_problems(self) -> int:
-        """Number of problems that the rates are from."""
+        """Number of problems with an estimated rate."""
         return len(self.a_P)
 
     def pass_at_k(self, k: int) -> float:
@@ -87,7 +87,7 @@ class BaseRates:
     def changes(self, loss: Loss, ks: Sequence[int]) -> tuple[float, ...]:
         """Return the expected change of pass@k under ``loss`` at each of ``ks``.
 
-        A probability, below 0 where pass@k falls.
+        The change is a probability, below 0 if pass@k falls.
 
         >>> rates = BaseRates.of(np.array([0, 0, 1, 3, 20, 50, 64]), np.full(7, 64))
         >>> [[round(change, 3) for change in rates.changes(loss, [1, 32])] for loss in rates.losses(fall=0.1, k=32)]
@@ -99,8 +99,8 @@ class BaseRates:
     def losses(self, *, fall: float, k: int) -> tuple[Loss, ...]:
         """Return a diffuse and a concentrated loss that take ``fall`` from expected pass@``k``.
 
-        ``fall`` is a probability. A kind of loss that cannot take that much is left out. Solved on the exact
-        probabilities of the posterior, without random draws.
+        ``fall`` is a probability. A kind of loss that cannot take that much is omitted. The expectation is over the
+        posterior, without random draws.
         """
         rate_Q, weight_Q = self._points
         both = (solve(rate_Q, weight_Q, fall=fall, k=k) for solve in (diffuse_loss, concentrated_loss))
@@ -121,7 +121,7 @@ class BaseRates:
 
     @cached_property
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """The population as rates with weights that add up to 1."""
+        """The population as success rates with weights that sum to 1."""
         ab_U2, times_U = np.unique(np.stack([self.a_P, self.b_P], axis=1), axis=0, return_counts=True)
         level_Q = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         rate_UQ = np.asarray(beta_distribution.ppf(level_Q[None], ab_U2[:, :1], ab_U2[:, 1:]))
@@ -131,10 +131,10 @@ class BaseRates:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Size of an audit: problems, and samples of each.
+    """Size of an audit: number of problems, and of samples per problem.
 
-    ``n`` are those of one checkpoint, ``n_late`` those of all late checkpoints together. The rule tests pass@k for k up
-    to n / 2.
+    ``n`` is for one checkpoint, ``n_base`` for the base, and ``n_late`` for all late checkpoints together. pass@k is
+    tested at k up to n / 2.
     """
 
     n_problems: int
@@ -157,7 +157,7 @@ class Power:
 
     @property
     def known_to(self) -> float:
-        """Distance to the farther end of the interval, a probability."""
+        """Distance from the power to the farther end of its interval, a probability."""
         low, high = self.interval()
         return max(self.share - low, high - self.share)
 
@@ -185,11 +185,13 @@ def power(
 ) -> Power:
     """Return how often an audit of ``design`` finds the fall of pass@k under ``loss``.
 
-    Its verdict must find the fall in the population of the problems: both keys are significant, at the level of a
-    verdict that is read once, with at least ``FEW_PROBLEMS`` problems within reach. The label is then over_sharpened
-    (degraded if pass@1 fell significantly too) unless false accepts explain it (``guessed``). At most ``runs`` audits
-    are simulated; fewer if the power is significantly above or below ``wanted`` and its interval ends within
-    ``known_to`` (probability). Equal ``rng`` and numbers of problems give equal problems and losses at any n.
+    A fall is found if the exact and the population test are significant, at the level of a single verdict, and base or
+    late samples solved at least ``FEW_PROBLEMS`` problems. The label is then over_sharpened (degraded if pass@1 also
+    fell significantly), unless false accepts explain the fall (``guessed``).
+
+    At most ``runs`` audits are simulated. The simulation stops earlier if the power is significantly above or below
+    ``wanted`` and its interval is within ``known_to`` (probability) of it. Equal ``rng`` and numbers of problems give
+    equal problems and losses at any n.
     """
     ks = inference_ks(min(design.n, design.n_base))
     n_found = 0
@@ -206,10 +208,10 @@ def power(
 def guessed(
     rates: BaseRates, loss: Loss, design: Design, *, guess_share: float, runs: int, rng: np.random.Generator
 ) -> float | None:
-    """Return the share of the found falls that get the label guessing; None if none is found.
+    """Return the share of the found falls that get the label *guessing*; None if none is found.
 
-    These are falls that ``guess_share`` of the base's wrong responses would produce if its grader accepted them. No
-    audit is large enough to distinguish rates below that share from false accepts; a better known grader is.
+    False accepts of ``guess_share`` of the base's wrong responses would explain these falls. No audit is large enough
+    to distinguish success rates below that share from false accepts. A smaller bound on the false-accept rate can.
     """
     ks = inference_ks(min(design.n, design.n_base))
     explained = [
@@ -223,7 +225,7 @@ def guessed(
 def _audits(
     rates: BaseRates, loss: Loss, design: Design, runs: int, rng: np.random.Generator
 ) -> Iterator[tuple[PairedCounts, np.random.Generator]]:
-    """Yield counts of ``runs`` simulated audits, with the generator for their tests."""
+    """Yield the counts of ``runs`` simulated audits, each with the random generator for its tests."""
     problems_rng, samples_rng = rng.spawn(2)
     for _ in range(runs):
         rate_P = rates.draw(design.n_problems, problems_rng)
@@ -234,7 +236,7 @@ def _audits(
 
 
 def _both_keys(counts: PairedCounts, ks: Sequence[int], rng: np.random.Generator) -> bool:
-    """Return whether both keys are significant; cheap tests are first."""
+    """Return whether the exact and the population test are significant. The cheap test is first."""
     if ((counts.base_P > 0) | (counts.late_P > 0)).sum() < FEW_PROBLEMS:
         return False
     if population_key(counts, ks=ks, rng=rng) > KEY_LEVEL:
@@ -247,9 +249,9 @@ def _is_guess(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.ran
 
 
 def _rejects(p_of: Callable[[int], float]) -> bool:
-    """Return whether a p value is at the level of the keys.
+    """Return whether a p value is at most the level of the tests.
 
-    ``p_of`` takes the number of draws; few are made where that is clear.
+    ``p_of`` takes the number of draws. A short test with few draws is made first.
     """
     short = p_of(_SHORT_DRAWS)
     if _SURELY_BELOW < short <= _SURELY_ABOVE:

@@ -1,4 +1,4 @@
-"""Record of the checkpoint to ship, with the trade-off of every other checkpoint."""
+"""Record of the checkpoint to ship, with the results of every other checkpoint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from typing import Any, Literal
 
 from oversharp.diagnostics.records.cells import short_repr
 
-#: candidate: eligible, and not recommended; out: not eligible.
+#: Role of a checkpoint. candidate: eligible, but not recommended; out: not eligible.
 Role = Literal["recommended", "candidate", "out"]
 _ELIGIBLE: Sequence[Role] = ("recommended", "candidate")
-#: Why a checkpoint is out: a significant fall in the band; the verdict's test of this checkpoint; a large fall in the
-#: estimate; a control with too few samples for the largest k; a large fall in posterior expectation; a significant fall
-#: on the held-out problems.
+#: Why a checkpoint is out.
+#: band      pass@k fell significantly by the simultaneous band
+#: verdict   the verdict's test found a loss in the population
+#: estimate  the estimated and the expected fall of pass@k are too large
+#: reach     a control has too few samples for the largest k
+#: expected  the posterior expectation of the fall of pass@k is too large
+#: veto      pass@k fell significantly on the held-out problems
 OutBy = Literal["band", "verdict", "estimate", "reach", "expected", "veto"]
 
 
@@ -32,12 +36,11 @@ class BandedChange:
 class ShippingStep:
     """A checkpoint as an option to ship, or a control of it at another temperature.
 
-    All changes count from the base. They are None at the base itself and where they are unknown, and they are of the
-    problems that choose.
+    Changes are relative to the base, on the problems that choose. They are None at the base and if unknown.
 
     Attributes:
         role: None if there is no recommendation, with the reason in ``why``.
-        may_be_best: No candidate has a significantly higher pass@1; the best one is among these in 95 %.
+        may_be_best: No candidate has a significantly higher pass@1. With 95 % confidence the best one is among these.
         pass_at_1: Probability.
         first: Change of pass@1.
         worst: Change of pass@k at the k with the lowest estimate.
@@ -46,7 +49,7 @@ class ShippingStep:
         expected_loss: Posterior mean of the largest fall of pass@k over all k, in probability.
         better: Posterior probability that pass@1 is above the base's.
         why: Why it is out, or why there is no recommendation.
-        out_by: The same reason as a code.
+        out_by: Why it is out, as a code.
         path: Directory of the weights when they were last read; None if unknown.
         temperature: None for the audit's. ``is_base`` is true at every temperature.
     """
@@ -71,12 +74,12 @@ class ShippingStep:
 
     @property
     def is_own_base(self) -> bool:
-        """Return whether it is the base at the audit's temperature, from which all changes count."""
+        """Return whether it is the base at the audit's temperature, to which all changes are relative."""
         return self.is_base and self.temperature is None
 
     @classmethod
     def from_fields(cls, first: Any, worst: Any, **fields: Any) -> ShippingStep:
-        """Return the step of these fields of JSON."""
+        """Return the step from its JSON fields."""
         return cls(first=_change(first), worst=_change(worst), **fields)
 
 
@@ -160,11 +163,11 @@ class Recommendation:
     recommended
         None if there is no recommendation.
     why
-        Why there is none, or why it is the base, at any temperature; None for a trained checkpoint.
+        Why there is no recommendation, or why it is the base (at any temperature); None for a trained checkpoint.
     steps
         All checkpoints, the base first, each followed by its controls at other temperatures.
     guarantee
-        None for the base at the audit's temperature, and with a reason in ``why_no_guarantee``.
+        None for the base at the audit's temperature, and if ``why_no_guarantee`` has a reason.
     why_no_guarantee
         Why a recommended checkpoint has no guarantee.
     ks
@@ -172,19 +175,19 @@ class Recommendation:
     allowed_loss
         Fall of pass@k that does not exclude a checkpoint, in probability.
     held_out
-        ``n_choosing`` of the ``n_problems`` choose; the others give the guarantee.
+        Whether only ``n_choosing`` of the ``n_problems`` problems choose, and the others give the guarantee.
     n_problems
         Number of problems.
     n_choosing
         Number of problems that choose.
     steps_of
-        The problems of all numbers in ``steps``.
+        Problems that the numbers in ``steps`` are computed on.
     beyond
-        pass@1 of the choice above the base at a lower temperature with the same pass@k.
+        pass@1 of the choice compared with the base at the lower temperature with the same pass@k.
     without_training
-        That the base at a lower temperature may be as good; None if not sampled or not as good.
+        Sentence that the base at a lower temperature may be as good; None if it was not sampled or is not as good.
     cannot_tell
-        That no checkpoint could have qualified with this number of problems; None if one could.
+        Sentence that these problems are too few for any checkpoint to be eligible; None if they are not.
     toss_up
         The checkpoint with the highest expected pass@1, if the base is recommended because it may be as good.
     """
@@ -228,7 +231,7 @@ class Recommendation:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Recommendation:
-        """Return the recommendation of these fields of ``dataclasses.asdict``. Raises ``KeyError`` or ``TypeError``."""
+        """Return the recommendation from fields of ``dataclasses.asdict``. Raises ``KeyError`` or ``TypeError``."""
         chosen, guarantee, beyond = fields["recommended"], fields["guarantee"], fields.get("beyond")
         toss_up = fields.get("toss_up")
         nested = {

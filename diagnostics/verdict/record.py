@@ -1,4 +1,4 @@
-"""Record of the verdict on a series: label, sentence, and the results behind them."""
+"""Record of the verdict on a series: label, sentence, and test results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POSITIVE: tuple[VerdictLabel, ...] = (
     "lost_at_steps",
 )
 
-#: Suffix of the title of a lost window, by the change of pass@1.
+#: Suffix of the title *Coverage lost*, by the change of pass@1.
 _PASS_AT_1_TITLES: Mapping[PassAt1, str] = {"up": " (over-sharpened)", "down": " (degraded)", "open": ""}
 
 
@@ -55,7 +55,7 @@ class ChangeAtK:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number with its 95 % interval; what is outside the range of the data is None."""
+    """A number with its 95 % interval. A value or bound outside the range of the data is None."""
 
     value: float | None
     low: float | None
@@ -82,10 +82,14 @@ class Rates:
 class Claim:
     """A tested statement and its result.
 
-    ``holds`` is true if ``p``, the probability of such data under ``null``, is at most ``level``. ``p`` is None where
-    the claim could not be tested. ``why`` is the reason, or why it is not made at any ``p`` (too few problems).
-    ``size`` is a change of pass@k in probability; for ``some problem lost`` the share of lost problems. ``otherwise``
-    are other causes that would produce the same data.
+    Attributes:
+        null: Null hypothesis.
+        scope: "these problems", or "population" (from which the problems were sampled).
+        holds: Whether ``p`` is at most ``level`` and ``why`` is None.
+        p: p value; None if the claim could not be tested.
+        size: Change of pass@k, a probability; for ``some problem lost`` the share of lost problems.
+        otherwise: Other possible explanations of the data.
+        why: Why the claim could not be tested, or why it does not hold at any ``p``, as with too few problems.
     """
 
     name: str
@@ -99,7 +103,7 @@ class Claim:
     why: str | None = None
 
 
-#: How a run compares with its base at lower temperatures.
+#: Result of the comparison of a run with its base at lower temperatures.
 SharpeningLabel = Literal["better", "sharpening_only", "worse", "not_shown"]
 
 
@@ -107,10 +111,14 @@ SharpeningLabel = Literal["better", "sharpening_only", "worse", "not_shown"]
 class Sharpening:
     """The late checkpoints compared with the base at lower temperatures; in probability.
 
-    ``rise`` is the change of pass@1. ``gain`` is pass@1 minus that of the base at the lower temperature with the same
-    pass@k; ``loss`` is pass@k minus that at the lower temperature with the same pass@1. ``share`` is the part of the
-    rise that a lower temperature gives too. Their ``value`` is None where no lower temperature reaches this. ``read``
-    is the part of the rise from samples that are parsed now and were not before; None if unknown.
+    The ``value`` of ``gain``, ``loss`` and ``share`` is None if no sampled temperature has an equal pass@k or pass@1.
+
+    Attributes:
+        rise: Change of pass@1.
+        gain: pass@1 minus that of the base at the lower temperature with the same pass@k.
+        loss: pass@k minus that of the base at the lower temperature with the same pass@1.
+        share: Share of the rise that a lower temperature gives too.
+        read: Part of the rise from samples that are parsed now and were not before; None if unknown.
     """
 
     label: SharpeningLabel
@@ -124,13 +132,19 @@ class Sharpening:
 
 @dataclass(frozen=True, kw_only=True)
 class StepClaim:
-    """Result of one checkpoint: pass@k of these problems lost, kept to within 2 points at every k, or neither.
+    """Result of one checkpoint: lost, kept, or neither. Changes are probabilities.
 
-    ``change`` of pass@k (probability) is at the ``k`` where it is lowest relative to its standard error, with a 95 %
-    interval over the population that is valid for all checkpoints and k together. ``p`` (these problems) and
-    ``p_population`` are adjusted for all checkpoints; ``is_of_population``: both are significant. ``cause`` is
-    another explanation of a loss: "format", "guessing" or "selection", or "unread" where too few samples were parsed;
-    None if no known one applies.
+    Attributes:
+        lost: Whether pass@k of these problems fell significantly.
+        kept: Whether pass@k fell by less than 2 points at every k.
+        p: p value for these problems, adjusted for all checkpoints.
+        k: The k with the lowest change of pass@k relative to its standard error.
+        change: Change of pass@k at ``k``. Its 95 % interval from ``low`` to ``high`` is for the population, and
+            simultaneous over all checkpoints and k.
+        cause: Another explanation of a loss: "format", "guessing", "selection", or "unread" if too few samples were
+            parsed; None if none applies.
+        is_of_population: Whether the loss is also significant in the population of the problems.
+        p_population: p value for the population, adjusted for all checkpoints.
     """
 
     step: int
@@ -149,7 +163,7 @@ class StepClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A checkpoint without a result, and why. ``step`` is None if it never entered the audit."""
+    """A checkpoint without a result, and the reason. ``step`` is None if the audit never contained it."""
 
     checkpoint: str
     step: int | None
@@ -160,9 +174,9 @@ class LeftOut:
 class LenientReading:
     """Mean pass@``k`` of base and window by a lenient reader of the same samples.
 
-    ``strict_base`` and ``strict_late`` are pass@k as graded. ``rise`` is the change of the share of samples that the
-    lenient reader alone accepts, a probability. ``label`` is the verdict by its counts. ``explains``: it is the reason
-    for the label "format".
+    ``strict_base`` and ``strict_late`` are pass@k as graded. ``rise`` is the change of the share of samples that only
+    the lenient reader accepts, a probability. ``label`` is the verdict's label by the lenient counts. ``explains``
+    means that they are the reason for the label "format".
     """
 
     k: int
@@ -179,12 +193,17 @@ class LenientReading:
 class Explanation:
     """Other explanations of the fall, as shares.
 
-    ``guess_rate`` is the smallest share of wrong responses that, accepted at the base alone, would produce such a fall;
-    None if half of them would not. The verdict allows for ``guess_rate_allowed``, from ``guess_source``. The others are
-    parts of the fall; None if they do not apply. ``format`` is from unparsed samples if they are correct as often as
-    the parsed ones of their problem, ``format_most`` if all in excess of the base's are correct, ``even_loss`` from a
-    loss of the same share of correct samples on every problem. ``step`` is the single checkpoint that this is about;
-    None for the window.
+    ``format``, ``format_most`` and ``even_loss`` are shares of the fall, or None if they do not apply.
+
+    Attributes:
+        guess_rate: Smallest share of the base's wrong responses that would explain the fall if the grader accepted
+            them at the base only; None if it is above one half.
+        guess_rate_allowed: Share of false accepts that the verdict allows for.
+        guess_source: Source of that share.
+        format: Share from unparsed samples, if they are correct as often as the parsed ones of their problem.
+        format_most: Share from unparsed samples, if all in excess of the base's are correct.
+        even_loss: Share from a loss of the same share of correct samples on every problem.
+        step: Step of the single checkpoint with the fall; None for the window.
     """
 
     guess_rate: float | None
@@ -198,9 +217,10 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """Size and cost of the audit that would settle the question.
+    """Size and cost of an audit that detects a fall of ``drop`` (probability) with 80 % power.
 
-    It finds a fall of ``drop`` (probability) with 80 % power. ``tokens`` is None if the length of samples is unknown.
+    ``n`` is the number of samples per problem and checkpoint, ``n_base`` that of the base. ``tokens`` is None if the
+    length of samples is unknown.
     """
 
     drop: float
@@ -215,21 +235,24 @@ class Verdict:
     """Verdict of an audit on one series.
 
     Attributes:
+        why: Why there is no verdict.
+        n_within_reach: Number of problems that the base solved.
         n_late: Samples per problem, summed over the window; ``n_base`` are those of the base.
-        window: Steps of the last third, whose samples the tests pool; ``changes`` and ``k_star`` are means over them.
+        window: Steps of the last third of the checkpoints. The tests pool their samples; ``changes`` and ``k_star`` are
+            means over them.
         k_most: The verdict is valid for k = 1 … ``k_most``.
-        size_given_label: Largest fall of pass@k, corrected for the fact that only clear falls are called a loss.
-        k_star: The k from which pass@k of the window is below the base for good.
+        size_given_label: Largest fall of pass@k, corrected for the selection of significant falls.
+        k_star: The smallest k from which pass@k of the window stays below the base.
         steps: Results of the single checkpoints; ``left_out`` are those without a result.
-        lenient: Given where the style of the answers changed.
+        lenient: Result by the lenient reader; None if the style of the answers did not change.
         sharpening: None if the base was not sampled at lower temperatures.
         detected_by: Step at which a loss was first significant; it began at ``decline_began``.
         caveats: Sentences about what may mislead; ``warnings`` are those about the origin of problems and samples.
         shipping: The checkpoint to ship, among all comparable series; None in older verdicts.
-        repaired: The steps are weights between the base and a checkpoint.
-        accuracies: Of base and compared checkpoints where each problem has one response; empty otherwise.
-        share_by_lost_problems: Part of the largest fall from problems that were each lost significantly.
-        selection_p: p value of "the base's samples did not choose the problems"; None where a problem was never solved.
+        repaired: Whether the steps are weights between the base and a checkpoint.
+        accuracies: Accuracy of base and compared checkpoints; empty unless each problem has one response.
+        share_by_lost_problems: Share of the largest fall from problems whose own fall is significant.
+        selection_p: p value of "the base's samples did not select the problems"; None if a problem was never solved.
     """
 
     series: str
@@ -279,7 +302,7 @@ class Verdict:
 
     @property
     def title(self) -> str:
-        """Heading in words, with the change of pass@1 or the steps."""
+        """Text of the heading, with the change of pass@1 or the steps."""
         title = TITLES[self.heading]
         match self.label:
             case "over_sharpened" | "over_sharpened_here" | "degraded":
@@ -354,41 +377,41 @@ class Verdict:
         return self.label == "lost_at_steps" or (self.explanation is not None and self.explanation.step is not None)
 
     def steps_of_label(self) -> list[StepClaim]:
-        """Return the lost checkpoints of the window with the label's cause, or with none."""
+        """Return the lost checkpoints of the window that the label is about."""
         if not self.window:
             return []
         cause = None if self.label == "lost_at_steps" else self.label
         return [step for step in self.steps if step.lost and step.cause == cause and step.step >= self.window[0]]
 
-    def steps_text(self, told: Sequence[StepClaim]) -> str:
-        """Return some of its checkpoints in words, neighbours as a range."""
-        steps = {claim.step for claim in told}
+    def steps_text(self, claims: Sequence[StepClaim]) -> str:
+        """Return the steps of some checkpoints as text, neighbours as a range."""
+        steps = {claim.step for claim in claims}
         return self.places_text(self._ranges([claim.step in steps for claim in self.steps]))
 
     def _ranges(self, marked: Sequence[bool]) -> tuple[tuple[int, int], ...]:
         return ranges(marked, [claim.step for claim in self.steps])
 
-    def places_text(self, found: Sequence[tuple[int, int]]) -> str:
-        """Return ranges of its steps in words; for a repaired series as values of λ."""
-        return ranges_text(found, repaired=self.repaired)
+    def places_text(self, places: Sequence[tuple[int, int]]) -> str:
+        """Return ranges of steps as text, for a repaired series as values of λ."""
+        return ranges_text(places, repaired=self.repaired)
 
     @property
     def positive(self) -> bool:
-        """Return whether something was lost."""
+        """Return whether the label is a loss, or *format*."""
         return self.label in POSITIVE
 
     @property
     def lost_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Neighbouring checkpoints that lost something, as (first, last) step."""
+        """Ranges of neighbouring checkpoints that lost pass@k, as (first, last) step."""
         return self._ranges([claim.lost for claim in self.steps])
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Neighbouring checkpoints that kept pass@k to within 2 points, as (first, last) step."""
+        """Ranges of neighbouring checkpoints that kept pass@k to within 2 points, as (first, last) step."""
         return self._ranges([claim.kept for claim in self.steps])
 
     def to_json(self) -> str:
-        """Return all fields, heading, title and attributes as JSON, for ``from_json``."""
+        """Return all fields as JSON for ``from_json``, with heading, title and attributes."""
         derived = {"heading": self.heading, "title": self.title, "attributes": asdict(self.attributes)}
         return json.dumps({**asdict(self), **derived}, ensure_ascii=False, allow_nan=False)
 

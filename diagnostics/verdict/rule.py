@@ -1,7 +1,7 @@
-"""Rule that maps the table of tests to a label, and the levels. Pure, without randomness.
+"""Rule that maps the table of tests to a label, and the significance levels. Pure, without randomness.
 
-The rule was fixed before it was applied to any series. ``benchmarks/calibration/rule.py`` simulates how often it raises
-false alarms and what it misses; its results are committed.
+The rule was fixed before it was applied to any series. ``benchmarks/calibration/rule.py`` simulates its rates of false
+alarms and of missed losses. The results are committed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.headings import Label
 
-#: Levels of both keys, of the minority channel, and of single checkpoints. Together they raise a false alarm in less
-#: than 4.5 % of series without a loss: far enough below 5 % for a simulation to show it.
+#: Levels of the tests of pass@k (exact and population), of minority modes, and of single checkpoints. Together they
+#: cause a false alarm in less than 4.5 % of series without a loss, so a simulation can show that it is below 5 %.
 KEY_LEVEL, MINORITY_LEVEL, STEP_LEVEL = 0.03, 0.005, 0.005
-#: At this p value or below, the base's samples chose the problems.
+#: At this p value or below, the base's samples are taken to have selected the problems.
 SELECTED_LEVEL = 0.001
-#: A fall of pass@k that is too small to matter, in probability, and the required confidence that it is no larger.
+#: Largest fall of pass@k (probability) that still counts as no loss, and the required confidence.
 MARGIN, MARGIN_CONFIDENCE = 0.02, 0.95
 
 
 def spent_share(*, number: int, declared: int | None, runs: int) -> float:
-    """Return the part of the levels that look ``number`` (from 1) may use.
+    """Return the share of the significance levels that look ``number`` (from 1) may use.
 
-    All looks together then stay below the levels, by the union bound at any stopping time. Declared looks share evenly.
-    If the number is not declared, or exceeded, look j gets 1 / (j (j + 1)), which adds up to 1. Runs of which one is
-    chosen divide each share again.
+    A look is a verdict on new checkpoints or samples. By the union bound, the false alarms of all looks together then
+    stay below the levels at any stopping time. Declared looks have equal shares. If no number is declared, or if it is
+    exceeded, look j has the share 1 / (j (j + 1)); these sum to 1. Each share is divided by ``runs``, the number of
+    runs from which one is chosen.
 
     >>> [spent_share(number=j, declared=None, runs=1) for j in (1, 2, 3)]
     [0.5, 0.16666666666666666, 0.08333333333333333]
@@ -46,15 +47,16 @@ class LossRow:
     """Tests of the window, of its modes, or of one checkpoint.
 
     Attributes:
-        which: Tested part. Modes: correct samples outside each problem's dominant mode.
+        which: What is tested. For modes, correct samples outside each problem's dominant mode.
         level: Level of the tests.
-        fell: Whether pass@k, or that of other modes, fell significantly; of the window, by the exact key alone.
-        k: Where the change of pass@k is lowest; for a checkpoint, relative to its standard error.
-        change: Change of pass@k there, a probability, with its 95 % interval from ``low`` to ``high``. A window's
-            interval is for this k alone, a checkpoint's for all checkpoints and k together; None if unknown.
+        fell: Whether pass@k of these problems fell significantly.
+        k: The k with the lowest change of pass@k; for a checkpoint, relative to its standard error.
+        change: Change of pass@k at ``k``, a probability, with its 95 % interval from ``low`` to ``high``. The interval
+            of the window is for this k only, that of a checkpoint is simultaneous over all checkpoints and k. None if
+            unknown.
         place: Position of a checkpoint among the compared ones; None for the window and its modes.
         p_exact: p value for these problems; of a checkpoint, adjusted for all checkpoints.
-        p_population: The same for the population of the problems.
+        p_population: p value for the population of the problems, in the same form.
         cause: Another explanation of the fall; None without one, or if it was not tested.
         kept: Whether pass@k fell by less than ``MARGIN`` at every k, by the one-sided lower bounds of the change.
     """
@@ -74,7 +76,7 @@ class LossRow:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether it fell, and nothing else explains that."""
+        """Whether it fell, without another explanation."""
         return self.fell and self.cause is None
 
     @property
@@ -89,16 +91,17 @@ class WindowSizes:
 
     Attributes:
         base: pass@k of the base at each k.
-        intervals: Mean change at each k, with its 95 % interval; the lowest is number ``worst``.
-        error: Standard error of that lowest change: over problems if the test for their population is significant, else
+        intervals: Mean change at each k, with its 95 % interval.
+        worst: Index of the k with the lowest mean change.
+        error: Standard error of the lowest change: over problems if the test for their population is significant, else
             over the samples of these problems.
-        crossing: The k from which pass@k is below the base for good.
-        least_change: Smallest one-sided lower bound over k; None for a single problem.
+        crossing: The smallest k from which pass@k stays below the base.
+        least_change: Smallest one-sided lower bound of the change over all k; None for a single problem.
         p_no_loss: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
         pass_at_1_fell: Whether pass@1 fell significantly.
         p_problem: Smallest p value of single problems, by Holm's correction.
-        share_lost: Share of the problems that were each lost significantly.
-        share_by_lost: Their part of the largest fall of pass@k; None without a fall.
+        share_lost: Share of the problems with a significant fall of their success rate.
+        share_by_lost: Share of the largest fall of pass@k from these problems; None without a fall.
     """
 
     base: tuple[float, ...]
@@ -118,8 +121,9 @@ class WindowSizes:
 class Limits:
     """Limits of the conclusions from a series, apart from its tests.
 
-    ``few``: why there is no inference on the population of the problems; None if there is. ``dependence``: how samples
-    of a problem are correlated; None if they may be independent. ``is_end_unknown``: a late checkpoint was left out.
+    ``few`` is the reason why there is no inference on the population of the problems, or None. ``dependence`` describes
+    the correlation between samples of a problem; None if they may be independent. ``is_end_unknown`` means that a late
+    checkpoint was left out.
     """
 
     few: str | None = None
@@ -132,12 +136,13 @@ class LossTable:
     """All tests of a series.
 
     Attributes:
-        modes: None where no problem shows its modes.
-        checkpoints: All compared ones, the ``n_window`` of the window last; empty where single ones cannot be tested.
+        modes: None if no problem has correct samples of a second mode.
+        checkpoints: All compared checkpoints. The last ``n_window`` are the window. Empty if they cannot be tested.
         ks: The k of the window's tests.
-        spent: Part of all levels that this look may use.
-        p_selection: p value of "the base's samples did not choose the problems"; None where they pass no filter.
-        p_tail: p value of a fall at k above ``ks``; None where the pooled samples allow none, or if it was not tested.
+        spent: Share of the significance levels that this look uses.
+        p_selection: p value of "the base's samples did not select the problems"; None if the problems pass no filter.
+        p_tail: p value of a fall at k above ``ks``; None if the pooled samples allow no such k, or if it was not
+            tested.
         knows_unread: Whether the unparsed samples of the whole window are known.
         limits: Limits of the conclusions, apart from the tests.
     """
@@ -171,31 +176,31 @@ def label_of(table: LossTable) -> Label:
     pooled = [row.cause for row in table.pooled_falls]
     single = [row.cause for row in table.late_falls]
     explained = _first_explanation([*pooled, *single])
-    # on the population of few problems, single checkpoints have no result, and neither have explanations of their loss
+    # with too few problems, single checkpoints have no result, so explanations of their loss are not printed
     printed = explained if few is None else _first_explanation(pooled)
 
-    # nothing is concluded from correlated samples
+    # correlated samples: no conclusion
     if table.limits.dependence is not None:
         return "inconclusive"
-    # pass@k of the window fell, and nothing else explains it
+    # pass@k of the window fell, without another explanation
     if table.window.is_unexplained:
         if table.sizes.pass_at_1_fell or table.ks == (1,):
             return "degraded"
         return "over_sharpened" if table.window.is_of_population and few is None else "over_sharpened_here"
-    # other modes than the dominant ones were lost
+    # modes other than the dominant ones were lost
     if table.modes is not None and table.modes.is_unexplained:
         return "mode_collapse"
-    # a single checkpoint of the window fell
+    # a single checkpoint of the window fell, without another explanation
     if None in single:
         return "lost_at_steps" if few is None else printed or "inconclusive"
-    # the base's samples chose the problems; a fall with another explanation showed in spite of that
+    # the base's samples selected the problems, and no other explanation of a fall applies
     is_chosen = table.p_selection is not None and table.p_selection <= SELECTED_LEVEL
     if "selection" in (*pooled, *single) or (is_chosen and explained is None):
         return "selected"
-    # something else explains a fall
+    # a fall has another explanation
     if explained is not None:
         return printed or "inconclusive"
-    # no fall by the margin or more, in the population and up to the end of the run
+    # no fall by the margin or more in the population, and the last checkpoints are known
     if table.window.kept and few is None and not table.limits.is_end_unknown:
         return "no_loss"
     return "inconclusive"
@@ -206,7 +211,7 @@ def _first_explanation(causes: Sequence[Cause | None]) -> Literal["format", "gue
 
 
 def row_of_label(table: LossTable, label: Label) -> LossRow | None:
-    """Return the fall that the label is about, of several checkpoints the largest; None without a fall."""
+    """Return the row with the fall that the label is about (the largest of several checkpoints), or None."""
     match label:
         case "mode_collapse":
             return table.modes

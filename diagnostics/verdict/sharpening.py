@@ -16,7 +16,7 @@ from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
 
-#: Share of the draws on one side of the frontier from which a run is called better, or worse.
+#: A run is better, or worse, if at least this share of the bootstrap draws is above, or below, the frontier.
 SURE = 0.975
 
 
@@ -25,10 +25,13 @@ def sharpening_of(
 ) -> Sharpening | None:
     """Compare the mean of the window's checkpoints with the frontier of the base.
 
-    None if the base was not sampled at lower temperatures, or with too few samples for a pass@k beyond pass@1.
-    *Better*: above the frontier in 97.5 % of the draws, by more than half a point of pass@1, the possible interpolation
-    error; *worse*: below it. *Sharpening only*: neither of these; pass@1 rose significantly, and it is significantly
-    less than 2 points above the frontier, in pass@1 at equal pass@k or in pass@k at equal pass@1.
+    None if the base was not sampled at lower temperatures, or if there are too few samples for k > 1.
+
+    - *Better*: above the frontier in 97.5 % of the bootstrap draws, by more than the possible interpolation error of
+      half a point of pass@1.
+    - *Worse*: below the frontier in as many draws.
+    - *Sharpening only*: neither. pass@1 rose significantly, and the mean is significantly less than 2 points above the
+      frontier, in pass@1 at equal pass@k or in pass@k at equal pass@1.
     """
     sharper = counts.sharper
     if sharper is None:
@@ -85,9 +88,9 @@ def _rates(
 
 
 def _rise_by_parsing(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> float | None:
-    """Return the rise of pass@1 if as many base samples were parsed as late ones.
+    """Return the rise of pass@1 at the base if it had as many parsed samples as the window; None if unknown.
 
-    It assumes that they are correct as often.
+    Unparsed samples are assumed to be correct as often as parsed ones.
     """
     base, late = counts.base, [one for one in window if one.unread_P is not None]
     if base.unread_P is None or len(late) < len(window):

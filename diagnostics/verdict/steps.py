@@ -1,6 +1,6 @@
-"""Tests of every checkpoint: which lost something, and which lost nothing that matters.
+"""Tests of single checkpoints: which lost pass@k, and which kept it.
 
-All checkpoints and all k are tested together, so forty checkpoints raise no more false alarms than one.
+All checkpoints and all k are tested together, so forty checkpoints cause no more false alarms than one.
 """
 
 from __future__ import annotations
@@ -19,24 +19,29 @@ from oversharp.diagnostics.statistics.keys import PairedCounts, checkpoint_keys,
 from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
 from oversharp.diagnostics.statistics.units import by_cluster
 
-#: Quantile at which the tail of the drawn signs is matched to Student's t; smallest and largest number of draws. p
-#: values must be finer than the level: the largest number is enough for levels down to 1e-4 and takes hundreds of
-#: megabytes at forty checkpoints. If the smallest number gives no p value below ``_NEAR``, it is enough.
+#: The bootstrap's draws are scaled so that this quantile of the normal distribution becomes that of Student's t.
+#: Smallest and largest number of draws. The largest is enough for levels down to 1e-4, and takes hundreds of megabytes
+#: with forty checkpoints. The smallest is enough if no p value is below ``_NEAR``.
 _STRETCHED_AT, _LEAST_DRAWS, _MOST_DRAWS, _NEAR = 0.99, 1_999, 19_999, 0.02
-#: Draws of the exact key of one checkpoint: its p value is only compared with the level.
+#: Draws of the exact test of one checkpoint. Its p value is only compared with the level, so few are enough.
 _EXACT_DRAWS = 199
-#: ``floor`` of ``share_interval`` for differences of 0 and 1.
+#: Variance floor of ``share_interval`` for changes of yes-no properties.
 _FLOOR = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRuling:
-    """Result of one checkpoint: pass@k lost, kept to within the margin at every k, or neither.
+    """Result of one checkpoint: lost, kept, or neither. Changes are probabilities.
 
-    ``lost_here``: lost on these problems; ``lost``: in the population they were sampled from, too. ``p_here`` and ``p``
-    are the p values, adjusted for all checkpoints; ``p_here`` is the smaller of both tests. ``k`` is where the change
-    of pass@k is lowest relative to its standard error over problems; ``low`` and ``high`` bound the change there in the
-    population, for all checkpoints and k together. Changes are probabilities.
+    Attributes:
+        lost_here: Whether pass@k of these problems fell significantly.
+        lost: Whether it also fell significantly in the population that the problems were sampled from.
+        kept: Whether pass@k fell by less than the margin at every k.
+        p_here: p value for these problems, adjusted for all checkpoints: the smaller of both tests.
+        p: p value for the population, adjusted for all checkpoints.
+        k: The k with the lowest change of pass@k relative to its standard error over problems.
+        change: Change of pass@k at ``k``. Its bounds ``low`` and ``high`` are for the population, and simultaneous over
+            all checkpoints and k.
     """
 
     lost_here: bool
@@ -61,13 +66,14 @@ def rule_steps(
     cluster_P: Int[np.ndarray, " problem"] | None = None,
     confidence: float = 0.95,
 ) -> tuple[StepRuling, ...]:
-    """Return one ruling per checkpoint, in the order of ``steps``.
+    """Return the result of each checkpoint, in the order of ``steps``; empty with fewer than two problems or clusters.
 
-    Lost: pass@k fell at some k in the population these problems were sampled from, by the step-down test of the largest
-    studentised fall over all checkpoints and k with a familywise error of ``level``, and by the exact key of that
-    checkpoint alone at ``exact_level``. Lost here: the same, or these problems fell by ``checkpoint_keys`` at ``level``
-    and by that exact key. Kept: the simultaneous one-sided lower bound of the change is above −``margin`` at every k.
-    Empty if there are fewer than two problems, or clusters.
+    - Lost: pass@k fell at some k in the population that these problems were sampled from. The step-down test of the
+      largest studentised fall over all checkpoints and k is significant at ``level``, and ``exact_key`` of this
+      checkpoint at ``exact_level``.
+    - Lost here: the same, or these problems fell. Then ``checkpoint_keys``, which covers all checkpoints with the
+      familywise error ``level``, is significant, and that exact key.
+    - Kept: the simultaneous one-sided lower bound of the change is above −``margin`` at every k.
 
     Source: Romano and Wolf 2005 (Econometrica 73:1237), step-down of the largest statistic.
     """
@@ -85,7 +91,7 @@ def rule_steps(
         if p_T.min() > max(_NEAR, level):
             break
     error_TK = scale_TK / n_units
-    # problems that all change alike show no spread: use at least the critical value of a single test
+    # if all problems change alike, the spread is 0: use at least the critical value of a single test
     one_sided = max(
         float(np.quantile(null_DTK.max(axis=(1, 2)), confidence)), float(student_t.ppf(confidence, n_units - 1))
     )
@@ -117,14 +123,14 @@ def rule_steps(
 
 
 def _null(studentised_GX: np.ndarray, rng: np.random.Generator, draws: int) -> Float[np.ndarray, "draw column"]:
-    """Draw the statistics under no fall: random signs of problems, or clusters."""
+    """Draw the statistics under the null hypothesis, by random signs of the problems or clusters."""
     n_units = len(studentised_GX)
     sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0
     return sign_DG @ studentised_GX * (student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT))
 
 
 def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return neighbouring checkpoints that lost something, as (first, last) step.
+    """Merge neighbouring lost checkpoints to ranges of steps (first, last).
 
     >>> ranges([False, True, True, False, True], [10, 20, 30, 40, 50])
     ((20, 30), (50, 50))
@@ -142,9 +148,9 @@ def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence
 class Accuracy:
     """Accuracy of a checkpoint with one response per problem, ``greedy`` or sampled.
 
-    Relative to the base: problems ``n_lost`` and ``n_gained``, the 95 % interval of the change (probability), and the
-    two-sided ``p`` of McNemar's exact test, for this checkpoint alone. All None at the base; ``p`` is None for related
-    problems.
+    The other fields compare it with the base and are None at the base. ``n_lost`` and ``n_gained`` count problems.
+    ``low`` and ``high`` bound the change of accuracy (probability, 95 %). ``p`` is two-sided, by McNemar's exact test,
+    not corrected for other checkpoints, and None with clusters.
     """
 
     step: int
@@ -182,7 +188,7 @@ def accuracy_of(
 ) -> Accuracy:
     """Return the accuracy of a checkpoint relative to the base.
 
-    ``base_P`` and ``late_P`` are 1 where the problem's one response is correct, else 0.
+    ``base_P`` and ``late_P`` are 1 for a correct response and 0 for a wrong one.
 
     >>> base_P, late_P = np.array([1, 1, 0, 0, 0, 0, 0]), np.array([0, 1, 1, 1, 1, 1, 1])
     >>> accuracy = accuracy_of(base_P, late_P, step=20, checkpoint="step 20", greedy=True)

@@ -1,6 +1,6 @@
 """All tests of a series, from its counts: one row for the window, its modes and each checkpoint.
 
-Every test is made once, in a fixed order, so that equal counts draw equal random numbers.
+The order of the tests is fixed, so equal counts use equal random numbers.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ from oversharp.diagnostics.verdict.steps import rule_steps
 
 @dataclass(frozen=True, kw_only=True)
 class SeenCounts:
-    """Counts as they are tested.
+    """Input of the tests.
 
     Attributes:
-        total: Correct samples, those of the late checkpoints pooled.
-        window: The same checkpoints one by one, for the size of the fall of pass@k.
-        steps: All checkpoints, the last of them the window, tested at ``step_ks``.
-        minority: Correct samples, pooled too, outside the mode that dominated an independent half of the base's.
-        minority_unread: The unparsed samples that belong to ``minority``; None if unknown.
-        unread: For each of ``steps``, the samples that are wrong because of their form; empty, or None, if unknown.
-        lenient: ``steps`` by the lenient reader; empty without one.
-        selection: A filter that all problems pass by the base's samples; None if they pass none.
-        guess_share: Share of wrong responses that may be accepted.
+        total: Correct samples of the base and of the window, pooled over its checkpoints.
+        window: Counts of each checkpoint of the window, for the size of the fall of pass@k.
+        steps: Counts of all checkpoints, tested at ``step_ks``. The last ones are the window.
+        minority: Pooled correct samples outside the dominant mode. Another half of the base's samples determines that
+            mode.
+        minority_unread: Unparsed samples that belong to ``minority``; None if unknown.
+        unread: Truncated, unparsed and timed-out samples of each of ``steps``; empty, or None, if unknown.
+        lenient: Counts of ``steps`` by the lenient reader; empty without one.
+        selection: Filter that all problems pass by the base's samples; None if they pass none.
+        guess_share: Share of wrong responses that the grader may accept.
         cluster_P: Cluster of each problem.
-        spent: Part of all levels that this look may use; 1 for a verdict that is read once, on one run.
+        spent: Share of the significance levels that this look uses; 1 for a single verdict on one run.
         limits: Limits of the conclusions, apart from the tests.
     """
 
@@ -93,7 +94,7 @@ class SeenCounts:
         return Unread(base_P=known[0].base_P, late_P=np.sum([one.late_P for one in known], axis=0))
 
     def fall_of_window(self) -> Fall:
-        """Return the input of the keys, with their level."""
+        """Return the input and the level of the tests of the window."""
         return Fall(
             counts=self.total,
             ks=self.ks,
@@ -104,14 +105,14 @@ class SeenCounts:
         )
 
     def fall_of_modes(self) -> Fall | None:
-        """Return the input of the minority channel; None where no problem shows its modes."""
+        """Return the input of the test of minority modes; None if no problem has correct samples of a second mode."""
         if self.minority is None or not self.minority.n_problems or not self.minority_ks:
             return None
         level = MINORITY_LEVEL * self.spent
         return Fall(counts=self.minority, ks=self.minority_ks, unread=self.minority_unread, level=level)
 
     def fall_of_step(self, t: int, of: int = 1) -> Fall:
-        """Return checkpoint ``t``, one of ``of`` that share the level of single checkpoints."""
+        """Return the input for checkpoint ``t``. ``of`` checkpoints share the level of single checkpoints."""
         return Fall(
             counts=self.steps[t],
             ks=self.step_ks,
@@ -127,9 +128,9 @@ class SeenCounts:
         return modes or (self.fall_of_window() if row.place is None else self.fall_of_step(row.place))
 
     def read_leniently(self) -> SeenCounts | None:
-        """Return the same samples by the lenient reader, which parses every one; None without it.
+        """Return the counts of the same samples by the lenient reader, without their modes; None without it.
 
-        Their modes are unknown.
+        The lenient reader has no unparsed samples.
         """
         if not self.lenient:
             return None
@@ -139,7 +140,7 @@ class SeenCounts:
 
 
 def seen_counts(counts: SeriesCounts) -> SeenCounts:
-    """Return the counts as they are tested: the base, and the comparable checkpoints with the window last."""
+    """Return the input of the tests from the counts of a series."""
     base, compared, window = counts.base, counts.compared, counts.window
     steps = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
     lenient = [
@@ -178,7 +179,7 @@ def _pooled(pairs: Sequence[PairedCounts]) -> PairedCounts:
 
 
 def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | None:
-    """Return the filter by which the base's samples may have chosen the problems, unless the user says otherwise."""
+    """Return the filter by which the base's samples may have selected the problems; ``selected_by`` overrides it."""
     if counts.selected_by == "none":
         return None
     found = find_selection(total, counts.base.first_correct_P, counts.base.first_wrong_P)
@@ -198,8 +199,8 @@ def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unrea
 def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
     """Return the unparsed samples that belong to the counts of minority modes.
 
-    Of the base only the second half counts, and half of the unparsed samples with it. Samples that the lenient reader
-    alone accepts have an unknown mode and count as unparsed.
+    Only the second half of the base's samples counts, so half of its unparsed samples are used. Samples that only the
+    lenient reader accepts have an unknown mode and count as unparsed.
     """
     unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
     if unread is None:
@@ -213,11 +214,9 @@ def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -
 
 
 def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
-    """Return correct samples outside the dominant mode: of half of the base's, and of the window.
+    """Return correct samples outside the dominant mode; None without any, as if the grader distinguishes no modes.
 
-    The base's first half shows which mode dominates, so only the second half counts.
-
-    None if there are none, as with graders for which all correct answers are one mode: then there is no test.
+    The first half of the base's samples determines the dominant mode, so only its second half counts.
     """
     shown_P = counts.shows_modes_P
     base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]
@@ -234,8 +233,8 @@ def _summed(counts: Iterable[np.ndarray]) -> np.ndarray:
 def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.random.Generator | None = None) -> LossTable:
     """Return all tests of a series.
 
-    Without ``claim_rng``, only those that decide the label: no tail, and no explanation of a checkpoint's fall that has
-    no effect.
+    Without ``claim_rng``, only tests that affect the label: no test of the tail, and no other explanation of a
+    checkpoint's fall if it does not affect the label.
 
     Raises ``ValueError`` without a problem or for a k above the number of samples.
 
@@ -251,7 +250,7 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
     of_window, of_modes = seen.fall_of_window(), seen.fall_of_modes()
     p_exact = fall_p(of_window.counts, ks=of_window.ks, level=of_window.level, rng=rng)
     fell = p_exact <= of_window.level
-    # if the first key is not significant, the second is only reported, and the usual number of draws is enough
+    # if the exact test is not significant, the population test is only reported: fewer draws are enough
     draws = max(POPULATION_DRAWS, draws_for(of_window.level)) if fell else POPULATION_DRAWS
     p_population = population_key(seen.total, ks=seen.ks, rng=rng, draws=draws, cluster_P=seen.cluster_P)
     p_modes = 1.0 if of_modes is None else fall_p(of_modes.counts, ks=of_modes.ks, level=of_modes.level, rng=rng)
@@ -264,8 +263,8 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
         rng=rng,
         cluster_P=seen.cluster_P,
     )
-    # other explanations of the falls that decide the label: an unexplained fall of the window decides it alone, and
-    # checkpoints before the window matter only where it shows no fall
+    # other explanations are tested for falls that affect the label: an unexplained fall of the window decides the
+    # label alone, and checkpoints before the window matter only if the window shows no fall
     cause = _cause(of_window, seen, rng) if fell else None
     is_decided = fell and cause is None
     modes_cause = None
@@ -332,7 +331,7 @@ def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.rando
 
 
 def _causes_of_steps(seen: SeenCounts, lost: Sequence[int], rng: np.random.Generator) -> dict[int, Cause | None]:
-    """Return other explanations of the falls of single checkpoints, which share the levels."""
+    """Return other explanations of the falls of the ``lost`` checkpoints, which share the levels."""
     return {t: _cause(seen.fall_of_step(t, len(lost)), seen, rng, len(lost)) for t in lost}
 
 
@@ -353,7 +352,7 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
     change_P1 = mean_changes(seen.window, [seen.ks[worst]])
     change_P, fall = change_P1[:, 0], -float(change_P1[:, 0].sum())
     varying_G = by_cluster(change_P1, seen.cluster_P)[:, 0] if is_of_population else None
-    # a single problem gives no inference about others: its pass@1 is tested by Fisher's exact test
+    # no inference over problems from a single one: its pass@1 is tested by Fisher's exact test
     pass_at_1_fell = total.n_problems == 1 and bool(fisher_P[0] <= 1 - MARGIN_CONFIDENCE)
     least_change = p_no_loss = None
     if n_units > 1:
@@ -381,7 +380,7 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
 def _error_of_change(change_G: Float[np.ndarray, " unit"] | None, total: PairedCounts, k: int) -> float:
     """Return the standard error of the change of pass@k, a probability.
 
-    Over problems or clusters by their changes if these are given; else over the samples of these problems.
+    It is over problems or clusters if their changes are given, else over the samples of these problems.
     """
     if change_G is not None:
         return float(np.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G))
@@ -393,9 +392,10 @@ def _error_of_change(change_G: Float[np.ndarray, " unit"] | None, total: PairedC
 
 
 def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:
-    """Return the p value of a fall of the pooled samples at k above the others; None without such a k.
+    """Return the p value of a fall of pass@k of the pooled samples at k above ``seen.ks``; None without such a k.
 
-    Pooled checkpoints have enough samples for k up to half of theirs; single ones do not.
+    k is at most half of the samples. The pooled samples are more than those of single checkpoints, so they allow larger
+    k.
     """
     ks, k = [], 2 * seen.ks[-1]
     while 2 * k <= min(seen.total.n_base, seen.total.n_late):

@@ -154,7 +154,7 @@ def test_a_regrading_reports_the_decomposition_of_the_first_series_change(
         told = store.made_of(regraded.of_series)
     assert told is not None
     assert "points of pass@8 from the base to step 20" in told
-    assert "are grades that the second verifier does not share" in told
+    assert "by grades that differ from those of the second verifier" in told
     assert show_regrade(regraded, as_json=False) == show_regrade(regraded, as_json=True) == 0
     printed, document = capsys.readouterr().out.split("\n{", 1)
     assert "earlier       " in printed
@@ -307,7 +307,7 @@ def test_what_a_recorded_series_does_not_tell_is_said_to_be_unknown(store: Path)
     text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
     assert "16 times per problem by verl (temperature, top-p, max tokens and seed not recorded)." in text
     assert "responses were graded by the reward that verl recorded" in text
-    assert "Whether samples were cut off before they had answered is not known of every checkpoint" in text
+    assert "At some checkpoints it is unknown how many samples were truncated before an answer." in text
     for never in ("<NA>", "&lt;NA&gt;", ": None", " nan", "recorded:verl", "--panel", "run oversharp confirm"):
         assert never not in text, never
     with Store.open(store, read_only=True) as opened:

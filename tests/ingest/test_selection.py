@@ -65,7 +65,7 @@ def test_greedy_responses_alone_give_accuracies(tmp_path: Path, n_problems: int,
     assert [of.step for of in one.verdict.accuracies] == list(steps)
     assert one.verdict.accuracies[0].n_correct == sum(problem % 2 == 0 for problem in range(n_problems))
     assert one.verdict.shipping is not None
-    assert "pass@k for k > 1 needs samples" in one.verdict.shipping.sentence
+    assert "pass@k for k > 1 needs 8 or more samples" in one.verdict.shipping.sentence
     (shown,) = preview(plan_import([tmp_path / "run.jsonl"], config(tmp_path)), config(tmp_path))
     assert shown.why is None
     with Store.open(tmp_path / "audit.duckdb", read_only=True) as store:

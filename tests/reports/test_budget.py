@@ -38,9 +38,9 @@ def test_the_sentence_names_what_is_sure_and_sums_up_the_rest(context: Context) 
     told = budgeted(context)
     series = told.series[0]
     assert budget_sentence(told, series) == (
-        f"Of the −12.0 points of pass@4 from the base to {series.step_text(series.last_step)}, −8.0 [−10.0, "
-        "−6.0] are what sharpening the base alone does and −3.0 are samples that were cut off; the other parts, each "
-        "of which may be 0, add up to −1.0."
+        f"pass@4 changed by −12.0 points from the base to {series.step_text(series.last_step)}: −8.0 [−10.0, −6.0] by "
+        "sharpening (a lower temperature of the base has the same effect) and −3.0 by truncated samples. The other "
+        "parts, each of which may be 0, sum to −1.0."
     )
     assert budget_sentence(told, series) in decision(told).sentences
 
@@ -52,7 +52,7 @@ def test_where_nothing_is_sure_nothing_is_said(context: Context) -> None:
 
 def test_a_sure_change_of_no_sure_part_is_called_that(context: Context) -> None:
     told = budgeted(context, {"lost": (-0.05, -0.12, 0.02), "unexplained": (-0.04, -0.1, 0.02)})
-    assert budget_sentence(told, told.series[0]).endswith("no single part is surely other than 0.")
+    assert budget_sentence(told, told.series[0]).endswith("No single part differs significantly from 0.")
 
 
 def test_the_bars_add_up_to_the_whole_and_what_is_unknown_is_named(context: Context) -> None:

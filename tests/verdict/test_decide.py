@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE, LIKE_THESE
+from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE, POPULATION
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Rates, Verdict
@@ -141,7 +141,7 @@ def test_of_few_problems_or_clusters_no_claim_reaches_beyond_them(
     base, late = _checkpoint(0, np.full(n_problems, 4)), _checkpoint(40, _lost(n_problems))
     kept = _checkpoint(20, np.full(n_problems, 200))
     verdict = verdict_of(replace(_series(base, kept, late), cluster_P=cluster_P))
-    beyond = [claim for claim in verdict.claims if claim.scope == LIKE_THESE]
+    beyond = [claim for claim in verdict.claims if claim.scope == POPULATION]
     assert {claim.why for claim in beyond} == {why}
     assert {claim.name: claim.holds for claim in beyond}[FELL] is (why is None)
     assert {claim.name: claim.holds for claim in verdict.claims}[FELL_HERE]
@@ -160,9 +160,9 @@ def test_a_loss_of_single_checkpoints_names_them() -> None:
 @pytest.mark.parametrize(
     ("looks", "said"),
     [
-        (Looks(number=3, declared=None), "0.083 of those of a single look, so that reading it any number of times"),
-        (Looks(number=1, declared=1, runs=4), "0.25 of those of a single look, so that reading each of 4 runs once"),
-        (Looks(number=2, declared=1), "This is verdict 2 on a series that was to be read once: chances"),
+        (Looks(number=3, declared=None), "multiplied by 0.083. Then any number of verdicts together cause"),
+        (Looks(number=1, declared=1, runs=4), "multiplied by 0.25. Then 1 verdict on each of 4 runs together cause"),
+        (Looks(number=2, declared=1), "This is verdict 2 on this series, and 1 verdict was declared."),
     ],
 )
 def test_what_looks_and_runs_cost_is_told_and_their_levels_are_still_within_reach(looks: Looks, said: str) -> None:
@@ -179,7 +179,7 @@ def test_what_looks_and_runs_cost_is_told_and_their_levels_are_still_within_reac
 def test_problems_that_nobody_solves_do_not_count_towards_problems_like_these() -> None:
     base, late = np.repeat((20, 0), (20, 20)), np.repeat((0, 0), (20, 20))
     verdict = verdict_of(_series(_checkpoint(0, base), _checkpoint(20, late)))
-    assert "Only 20 of 40 problems were solved by the base" in " ".join(verdict.caveats)
+    assert "The base solved only 20 of 40 problems." in " ".join(verdict.caveats)
     assert "population" not in verdict.sentence
 
 
@@ -239,7 +239,7 @@ def test_problems_that_show_no_mode_have_no_say_in_the_minority_channel() -> Non
     one_mode = replace(counts, base=replace(base, minority_P=late.minority_P), trained=(late,))
     for none in (verdict_of(no_mode), verdict_of(one_mode)):
         assert (none.p_minority, none.n_minority_problems, none.label) == (None, 0, "no_loss")
-        assert "No problem shows a second correct mode: mode collapse could not be seen." in none.caveats
+        assert "No problem has correct samples of a second mode, so mode collapse was not tested." in none.caveats
 
 
 def test_many_problems_without_change_are_no_loss_up_to_their_k() -> None:
@@ -266,7 +266,8 @@ def test_related_problems_settle_nothing_and_the_verdict_says_why_it_names_no_si
     alone = _series(_checkpoint(0, correct, n=64), _checkpoint(20, correct, n=64))
     told = verdict_of(replace(alone, cluster_P=np.arange(40) // 2))
     assert (told.label, told.remedy) == ("inconclusive", None)
-    assert any(caveat.startswith("How large an audit would settle it is not named") for caveat in told.caveats)
+    start = "The size of an audit that would settle the question is not estimated."
+    assert any(caveat.startswith(start) for caveat in told.caveats)
 
 
 @pytest.mark.usefixtures("no_remedy")
@@ -294,7 +295,7 @@ def test_greedy_responses_give_accuracies_and_no_verdict() -> None:
     base, late = (_checkpoint(step, solved_P.astype(int), n=1) for step, solved_P in ((0, base_P), (20, late_P)))
     verdict = verdict_of(replace(_series(base, late), is_greedy=True))
     assert verdict.label == "no_verdict"
-    assert "pass@k for k > 1 needs samples" in verdict.sentence
+    assert "pass@k for k > 1 needs 8 or more samples" in verdict.sentence
     of_base, of_late = verdict.accuracies
     assert (of_base.n_correct, of_base.change, of_base.p) == (20, None, None)
     assert (of_late.n_correct, of_late.n_lost, of_late.n_gained, of_late.change) == (28, 2, 10, 0.2)
@@ -313,7 +314,7 @@ def test_one_sample_is_judged_at_k_1_alone_with_its_exact_test_and_a_note() -> N
     assert verdict.label == "degraded"
     assert (verdict.accuracies[1].n_lost, verdict.accuracies[1].n_gained) == (14, 0)
     assert verdict.accuracies[1].p == pytest.approx(2 / 2**14)
-    assert any("pass@k for k > 1 needs samples" in warning for warning in verdict.warnings)
+    assert any("pass@k for k > 1 needs 8 or more samples" in warning for warning in verdict.warnings)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -341,7 +342,7 @@ def test_without_anything_to_compare_the_verdict_says_why_there_is_none() -> Non
     for counts, why in (
         (_series(base), "the series has no checkpoint after the base"),
         (_series(base, late), "no checkpoint after the base can be compared: checkpoint-20 (model.norm.weight is NaN)"),
-        (_series(replace(base, why="1 of 1 problems lack samples"), late), "the base checkpoint-0 cannot be compared"),
+        (_series(replace(base, why="1 of 1 problems lack samples"), late), "the base checkpoint-0 cannot be used"),
         (_series(_checkpoint(0, []), _checkpoint(20, [])), "the audit has no problems"),
         (replace(_series(base), skipped={"checkpoint-20": "cut short"}), "checkpoint-20 (cut short)"),
     ):
@@ -359,11 +360,11 @@ def test_without_anything_to_compare_the_verdict_says_why_there_is_none() -> Non
         (
             (0.01, 0.02, 0.0),
             (0.13, 0.025, 0.0),
-            "13.0 % of late samples were cut off before they had answered, against 1.0 % of the base's: a lost mode "
-            "may be a cut-off one.",
+            "13.0 % of the late samples were truncated before an answer, compared with 1.0 % of the base's. Answers "
+            "that seem lost may be in these samples.",
         ),
         ((0.0, 0.0, 0.0), (0.0, 0.3, 0.0), "could not be parsed"),
-        ((0.0, 0.0, 0.0), (0.0, 0.0, 0.3), "ran out of the grader's time"),
+        ((0.0, 0.0, 0.0), (0.0, 0.0, 0.3), "timed out in grading"),
     ],
 )
 def test_unread_responses_are_warned_of_where_they_became_more_and_something_fell(
@@ -383,9 +384,9 @@ def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_
     counts = replace(_series(base, _checkpoint(20, np.full(12, 20), n=32, n_most=64)), tasks=("aime", "math"))
     caveats = " ".join(verdict_of(counts).caveats)
     assert "Fewer than 30 problems (12)" in caveats
-    assert "Only 32 samples per problem and checkpoint: nothing is seen beyond k = 16." in caveats
+    assert "Only 32 samples per problem and checkpoint: k above 16 is not tested." in caveats
     assert "Problems have unequal numbers of samples" in caveats
-    assert "2 tasks (aime, math) are judged together" in caveats
+    assert "One verdict covers the problems of 2 tasks (aime, math)." in caveats
     base, late = (_checkpoint(step, np.full(30, 20), minority=np.full(30, (step or 10) // 2)) for step in (0, 20))
     assert verdict_of(_series(base, late, shows_modes=True)).caveats == ()
 
@@ -408,7 +409,7 @@ def test_any_counts_end_in_sentences_with_its_range_of_k(correct_TP: np.ndarray)
     base, *trained = (_checkpoint(20 * t, correct_P, n=8) for t, correct_P in enumerate(correct_TP))
     verdict = verdict_of(_series(base, *trained))
     if verdict.label == "no_verdict":
-        assert "ever solved" in verdict.sentence or "chosen for that" in verdict.sentence
+        assert "and a verdict needs" in verdict.sentence or "selected" in verdict.sentence
     else:
         assert "k = 1 to 4" in verdict.sentence
         assert tuple(change.k for change in verdict.changes) == (1, 2, 4)
@@ -496,10 +497,10 @@ def test_a_checkpoint_has_its_own_cause_where_the_window_fell_by_itself() -> Non
     assert [one.cause for one in verdict.steps] == ["format", *[None] * 8]
     otherwise = {claim.name: claim.otherwise for claim in verdict.claims if claim.holds}
     assert otherwise["pass@k fell"] == ()
-    assert otherwise["a checkpoint lost"] == ("samples that were cut off, not parsed or out of the grader's time",)
+    assert otherwise["a checkpoint lost"] == ("samples that were truncated, unparsed, or timed out in grading",)
     whys = {step.step: step.why for step in verdict.shipping.steps}
-    assert whys[20].startswith("falls of pass@k come from answers that could not be read")
-    assert not whys[180].endswith(")") or "may be why" not in whys[180]
+    assert whys[20].startswith("unparsed or misread answers explain a fall of pass@k")
+    assert not whys[180].endswith(")") or "possible cause" not in whys[180]
 
 
 @pytest.mark.usefixtures("no_remedy")
@@ -529,7 +530,7 @@ def test_unread_samples_that_explain_little_of_a_fall_leave_open_whether_there_i
     verdict = verdict_of(series)
     assert verdict.p_exact <= KEY_LEVEL
     assert (verdict.label, verdict.explanation.format < 0.5) == ("inconclusive", True)
-    assert "By the counts pass@" in verdict.sentence
+    assert "In all samples, pass@" in verdict.sentence
     assert verdict_of(replace(series, trained=(_checkpoint(20, hits_P),))).label == "over_sharpened"
 
 
@@ -555,7 +556,7 @@ def test_of_samples_that_hang_together_nothing_is_concluded(late: int) -> None:
     )
     assert not any(claim.holds for claim in verdict.claims)
     assert not any(step.lost or step.kept for step in verdict.steps)
-    assert verdict.warnings[0].startswith("Samples of a problem hang together: by 3.")
+    assert verdict.warnings[0].startswith("Samples of a problem are correlated: by 3.")
     assert verdict.shipping.recommended is None
 
 
@@ -595,7 +596,7 @@ def test_a_fall_over_problems_like_these_is_not_claimed_where_these_do_not_show_
     assert verdict.label == "inconclusive"
     fell = next(claim for claim in verdict.claims if claim.name == FELL)
     assert fell.p <= fell.level
-    assert (fell.holds, fell.why) == (False, "these very problems do not show it")
+    assert (fell.holds, fell.why) == (False, "the exact test for these problems is not significant")
 
 
 @pytest.mark.usefixtures("no_remedy")
@@ -608,11 +609,11 @@ def test_where_most_samples_could_not_be_read_the_verdict_says_so_whatever_its_l
     verdict = verdict_of(_series(base, late, good))
     not_read, cut_off = verdict.warnings[:2]
     assert not_read.startswith(
-        "95 % of the samples of checkpoint-0 state no answer that was read (more than half at 2 of 3 checkpoints): "
+        "95 % of the samples of checkpoint-0 were unparsed, ambiguous, or timed out in grading (more than half at 2 of "
+        "3 checkpoints). "
     )
     assert cut_off.startswith(
-        "78 % of the samples of checkpoint-0 were cut off before they had answered (more than half at 1 of 3 "
-        "checkpoints)"
+        "78 % of the samples of checkpoint-0 were truncated before an answer (more than half at 1 of 3 checkpoints)"
     )
     assert {not_read, cut_off} <= set(verdict.caveats)
     assert verdict_of(_series(replace(good, step=0), good)).warnings == ()
@@ -628,4 +629,4 @@ def test_what_training_mended_of_the_form_is_told_where_no_loss_is_found(unread:
     late = replace(_checkpoint(20, np.full(200, 160)), unread_P=np.zeros(200, dtype=np.int64))
     verdict = verdict_of(_series(base, late))
     assert verdict.label == "no_loss"
-    assert any("a loss may hide behind answers that are now read" in text for text in verdict.caveats) == told
+    assert any("which would hide a loss" in text for text in verdict.caveats) == told

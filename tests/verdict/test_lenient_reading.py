@@ -67,7 +67,7 @@ def test_a_fall_that_the_lenient_reader_does_not_show_is_one_of_format() -> None
     assert found.lenient.rise == pytest.approx(BASE.mean() / N)
     assert (found.lenient.strict_late, found.lenient.late) == (0.0, pytest.approx(found.lenient.base))
     assert (
-        "46 % more of the samples are in a style that the grader does not read. A lenient reader of the same samples"
+        "The share of answers in a format that the grader does not parse rose by 46 points. A lenient reader of the "
         in found.sentence
     )
 
@@ -76,7 +76,7 @@ def test_nothing_is_recommended_where_answers_were_not_read() -> None:
     counts = series((NONE, BASE), (NONE, BASE))
     said = recommend([judged_series(counts, verdict_of(counts))])
     assert said.recommended is None
-    assert "answers that could not be read" in said.sentence
+    assert "unparsed or misread answers explain" in said.sentence
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_an_eligible_checkpoint_changes_nothing_where_the_label_is_format(late: 
     assert found.label == "format"
     assert found.shipping is not None
     assert found.shipping.recommended is None
-    assert "answers that could not be read" in found.shipping.sentence
+    assert "unparsed or misread answers explain" in found.shipping.sentence
     assert all(one.why for one in found.shipping.steps)
 
 
@@ -117,7 +117,7 @@ def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_i
     assert found.label == "degraded"
     assert found.lenient is not None
     assert not found.lenient.explains
-    assert any("whose verdict would be" in warning for warning in found.warnings)
+    assert any("and the verdict would be" in warning for warning in found.warnings)
     same = verdict((half, half))
     assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
 
@@ -154,7 +154,8 @@ def test_a_style_that_training_made_readable_may_hide_a_loss_and_says_so() -> No
     found = verdict_of(series((lost, lost), base=(few, BASE)))
     assert found.label not in ("degraded", "over_sharpened")
     assert found.lenient is not None
-    assert any(warning.startswith("Answers that only a lenient reader accepts moved") for warning in found.warnings)
+    start = "The share of answers that only a lenient reader accepts changed"
+    assert any(warning.startswith(start) for warning in found.warnings)
 
 
 def test_the_verdict_with_both_readings_survives_the_way_to_json_and_back() -> None:

@@ -1,4 +1,4 @@
-"""What a change is made of, in one sentence: what is surely a part, and what the rest adds up to."""
+"""Sentence on the parts of a change: the significant ones, and the sum of the others."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def test_every_part_of_the_measure_has_its_words() -> None:
 def test_sure_parts_come_by_size_and_the_rest_is_summed_up() -> None:
     parts = {"lost": LOST, "sharpening": SHARPER, "unexplained": REST}
     assert made_of_text(WHOLE, parts, k=64, place="step 100") == (
-        "Of the −11.0 points of pass@64 from the base to step 100, −8.0 [−10.0, −6.0] are what sharpening the base "
-        "alone does and −2.0 are problems that are solved no more often now than by luck; the other parts, each of "
-        "which may be 0, add up to −1.0."
+        "pass@64 changed by −11.0 points from the base to step 100: −8.0 [−10.0, −6.0] by sharpening (a lower "
+        "temperature of the base has the same effect) and −2.0 by lost problems (now solved no more often than by "
+        "false accepts). The other parts, each of which may be 0, sum to −1.0."
     )
 
 
@@ -31,18 +31,18 @@ def test_a_part_that_is_not_known_to_a_tenth_of_the_change_stands_with_its_inter
     near, far = (Estimate(value=-0.1, low=-0.1 - reach, high=-0.1 + reach) for reach in (0.0095, 0.0105))
     whole = Estimate(value=-0.1, low=-0.12, high=-0.08)
     told = [made_of_text(whole, {"lost": one}, k=1, place="step 2") for one in (near, far)]
-    assert ["step 2, −10.0 are" in told[0], "step 2, −10.0 [−11.1, −8.9] are" in told[1]] == [True, True]
+    assert ["step 2: −10.0 by" in told[0], "step 2: −10.0 [−11.1, −8.9] by" in told[1]] == [True, True]
 
 
 def test_a_rest_that_would_be_printed_as_nothing_is_not_told() -> None:
     whole = Estimate(value=-0.0204, low=-0.03, high=-0.01)
-    assert made_of_text(whole, {"lost": LOST}, k=1, place="step 2").endswith("no more often now than by luck.")
+    assert made_of_text(whole, {"lost": LOST}, k=1, place="step 2").endswith("no more often than by false accepts).")
 
 
 def test_where_nothing_is_sure_nothing_is_said() -> None:
     assert made_of_text(REST, {"unexplained": REST}, k=1, place="step 2") == ""
     assert made_of_text(WHOLE, {"unexplained": REST}, k=1, place="step 2").endswith(
-        "no single part is surely other than 0."
+        "No single part differs significantly from 0."
     )
 
 
@@ -59,8 +59,8 @@ def test_a_part_is_sure_where_its_interval_would_leave_out_0_a_quarter_wider_too
 def test_a_fall_that_is_shown_is_not_called_luck_without_a_word_on_their_sum() -> None:
     rare = {"guesses": Estimate(value=-0.08, low=-0.1, high=-0.06), "unexplained": REST}
     told = made_of_text(WHOLE, rare, k=64, place="step 100", fall_is_shown=True)
-    assert "problems so rarely solved that, one by one, luck would look the same" in told
-    assert told.endswith("The verdict tests all problems together: luck alone does not explain that sum.")
+    assert "by rarely solved problems (each may be solved by false accepts only)" in told
+    assert told.endswith("The verdict tests all problems together: chance does not explain the sum of their changes.")
     assert "together" not in made_of_text(WHOLE, rare, k=64, place="step 100")
     assert "together" not in made_of_text(WHOLE, {"lost": LOST}, k=64, place="step 100", fall_is_shown=True)
 

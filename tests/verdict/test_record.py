@@ -146,8 +146,8 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
         (
             replace(FELL, label="guessing", changes=(_change(4, -0.06),), explanation=GUESSES, claims=(FELL_CLAIM,)),
             "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] at steps "
-            "120–160. A grader that accepted 0.18 % of the base's wrong answers and none later would leave the "
-            "same counts. Up to 0.5 % is assumed, because this grader was not measured (--guess-rate). Scope: "
+            "120–160. A grader that accepted 0.18 % of the base's wrong answers and none later would produce "
+            "the same counts. Up to 0.5 % is assumed, because this grader was not measured (--guess-rate). Scope: "
             "these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
@@ -160,7 +160,7 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
             ),
             "Not shown, although a fall was found: correct answers outside each problem's dominant mode became "
             "fewer at steps 120–160. A grader that accepted 0.18 % of the base's wrong answers and none later "
-            "would leave the same counts. This grader accepts up to 25 %. Scope: these 100 problems, k = 1 to "
+            "would produce the same counts. This grader accepts up to 25 %. Scope: these 100 problems, k = 1 to "
             "128, one training seed.",
         ),
         (
@@ -219,8 +219,8 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
             ),
             "Coverage lost (modes): correct answers outside each problem's dominant mode became fewer at steps "
             "120–160. No fall of pass@k is shown. Step 160 lost up to 30.0 points [25.0, 35.0] of pass@64. At "
-            "step 160, too few samples were parsed to tell. Scope: the 0 of these 100 problems that show their "
-            "modes, k = 1 to 128, one training seed.",
+            "step 160, too few samples were parsed for a conclusion. Scope: the 0 of these 100 problems that "
+            "show their modes, k = 1 to 128, one training seed.",
         ),
     ],
 )

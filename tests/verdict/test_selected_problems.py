@@ -43,7 +43,7 @@ def series(*, is_filtered: bool, late: float = 1.0) -> SeriesCounts:
 def test_an_unchanged_model_on_problems_that_these_samples_chose_gets_no_verdict() -> None:
     verdict = verdict_of(series(is_filtered=True))
     assert (verdict.heading, verdict.label) == ("no_verdict", "no_verdict")
-    assert verdict.sentence.startswith("No verdict: these base samples chose the 60 problems")
+    assert verdict.sentence.startswith("No verdict: the 60 problems were probably selected by these base samples (p = ")
     assert "--selected-by none" in verdict.sentence
     assert verdict.selection_p <= 0.001
     assert verdict.shipping is not None
@@ -61,7 +61,7 @@ def test_unfiltered_problems_get_a_verdict_unless_the_user_says_that_they_were_c
     honest = series(is_filtered=False)
     assert verdict_of(honest).heading == "not_shown"
     chosen = verdict_of(replace(honest, selected_by="base"))
-    assert chosen.sentence.startswith("No verdict: these base samples chose the 60 problems (--selected-by base).")
+    assert "the 60 problems were selected by these base samples (--selected-by base), so" in chosen.sentence
 
 
 @pytest.mark.parametrize("label", ["checkpoint-80", "final"])

@@ -1,1 +1,1 @@
-"""Which checkpoint to ship: the options, the choice, and its sentences. Pure."""
+"""Choice of the checkpoint to ship: its options and sentences. Pure."""

@@ -1,8 +1,8 @@
 """Choice of the checkpoint to ship, from counts to a recommendation. Pure.
 
-One simultaneous band around the change of pass@k since the base covers all checkpoints of all series, all samples at
-other temperatures and all k, so its bounds are valid for the checkpoint that was chosen by comparing all of them. A
-posterior that is shrunk over the checkpoints decides whether the choice is better than the base.
+A simultaneous band around the change of pass@k since the base covers all checkpoints of all series, all samples at
+other temperatures and all k. So its bounds are valid for the chosen checkpoint. A posterior that is shrunk over the
+checkpoints decides whether the choice is better than the base.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from oversharp.diagnostics.verdict.steps import rule_steps
 
 #: Seed of a recommendation.
 SEED = 20_261_122
-#: Posterior probability of a higher pass@1 than the base's, below which the base is recommended.
+#: The base is recommended if the posterior probability that pass@1 is above the base's is below this.
 NEEDED = 0.8
 
 
 def certifying(names: Sequence[str]) -> Bool[np.ndarray, " problem"]:
-    """Return which problems certify; the others choose. One bit of the hash of each name (its cluster, or its id).
+    """Return which problems certify; the others choose.
 
-    A problem is on the same side in every set of problems.
+    One bit of the hash of the name (cluster, or id) decides, so a problem is on the same side in every set of problems.
 
     >>> certifying(["a", "b", "e", "a"]).tolist()
     [False, False, True, False]
@@ -66,26 +66,27 @@ def recommend(
     allowed_loss: float = 0.0,
     certifying_P: Bool[np.ndarray, " problem"] | None = None,
 ) -> Recommendation:
-    """Recommend a checkpoint of one or several series with the same base and, in the same order, the same problems.
+    """Recommend a checkpoint of one or several series with the same base and problems.
 
-    Samples at other temperatures are options too. The choice has three steps:
+    The problems of all series are in the same order. Samples at other temperatures are options too. The choice has
+    three steps:
 
-    1. An option is out if some pass@k fell significantly by more than ``allowed_loss``; at 0 also if its verdict calls
-       it lost. It is out if its expected fall of pass@k at the worst k is above max(``MARGIN``, ``allowed_loss``): a
-       significant loss begins as one that is not yet significant. The expectation is that of the posterior. A control
-       is out if its few samples do not exclude such a fall at the largest k.
-    2. Of the others with a higher pass@1 than the base take the one with the highest expected pass@1.
+    1. Exclude options. An option is out if some pass@k fell significantly by more than ``allowed_loss``. At 0 it is
+       also out if the verdict found a loss in the population. It is out if the posterior expectation of its largest
+       fall of pass@k is above max(``MARGIN``, ``allowed_loss``), because a beginning loss is not yet significant. A
+       control is out if its samples are too few to exclude such a fall at the largest k.
+    2. Take the option with the highest expected pass@1 among those with a higher measured pass@1 than the base.
     3. Recommend the base instead if the posterior probability that this pass@1 is above the base's is below ``NEEDED``.
-       This is a toss-up: the base is the safe choice.
+       This is a toss-up, and the base is the safe choice.
 
-    A series with the label *format* has a reason from ``judged_series`` and gets no recommendation. With
-    other labels there is none if only the base is eligible and unparsed answers explain a checkpoint's loss.
+    There is no recommendation for series with the label *format*, nor if only the base is eligible and unparsed answers
+    explain a checkpoint's loss.
 
     Args:
         series: Series to choose from.
         allowed_loss: Fall of pass@k that does not exclude a checkpoint, in probability.
-        certifying_P: Problems that have no part in the choice. They give the guarantee, and veto the choice if some
-            pass@k fell significantly on them. None: all problems choose and give the guarantee.
+        certifying_P: Problems that are not used for the choice. They give the guarantee, and veto the choice if some
+            pass@k fell significantly on them. None: all problems are used for both.
 
     Raises:
         ValueError: ``series`` is empty.
@@ -126,7 +127,7 @@ def recommend(
         return _recommend_nothing(result, series, first, words.NOT_READ)
     if chosen is None:
         recommended = base = replace(base, role="recommended")
-        # A veto is significant, and a toss-up is eligible.
+        # with a veto or a toss-up there were enough data
         doubt = None if result.why else _cannot_tell(stack, band, steps, result)
         result = replace(result, why=result.why or _why_base(trained, result), cannot_tell=doubt)
     else:
@@ -165,14 +166,14 @@ def _why_none(
         if n_units < 2:
             return f"fewer than two {'problems' if first.cluster_P is None else 'clusters of problems'}{where}"
         if not first.base.correct_P[part_P].any():
-            return f"the base solved nothing{where}, so that no loss can be measured"
+            return f"the base solved nothing{where}, so no loss can be measured"
     return None
 
 
 def _recommend_nothing(
     result: Recommendation, series: Sequence[JudgedSeries], first: SeriesCounts, why: str
 ) -> Recommendation:
-    """Return no recommendation, and all checkpoints with the reason."""
+    """Return a result without a recommendation, and with the reason for all checkpoints."""
     trained = [
         NoOption(of=judged, drawn=late, why=judged.why or late.why or why)
         for judged in series
@@ -183,7 +184,7 @@ def _recommend_nothing(
 
 
 def _find_lost(stack: Stack, rng: np.random.Generator) -> list[bool]:
-    """Return which checkpoints the verdict's rule calls lost on these problems alone; False for controls."""
+    """Return which checkpoints lost pass@k in the population by the verdict's tests; False for controls."""
     if stack.few is not None:
         return [False] * len(stack.options)
     rulings = iter(
@@ -232,7 +233,7 @@ def _list_steps(
 def _why_out(
     stack: Stack, band: Band, t: int, is_lost: bool, expected_loss: float, allowed_loss: float
 ) -> tuple[OutBy, str] | tuple[None, None]:
-    """Return why an option is out, as a code and as text; twice None if it is eligible."""
+    """Return why an option is out, as a code and as text; (None, None) if it is eligible."""
     option = stack.options[t]
     n_ks = option.count_ks(stack.ks)
     fell = _significant_fall(band, t, stack.ks[:n_ks], allowed_loss)
@@ -258,7 +259,7 @@ def _significant_fall(band: Band, t: int, ks: Sequence[int], allowed_loss: float
 
 
 def _find_toss_up(step: ShippingStep) -> TossUp | None:
-    """Return the record of a checkpoint whose pass@1 may be no higher than the base's; None if it probably is."""
+    """Return the toss-up if the pass@1 of the checkpoint may be no higher than the base's, else None."""
     assert step.first is not None
     assert step.expected_gain is not None
     assert step.better is not None
@@ -301,7 +302,10 @@ def _unknown_step(option: NoOption) -> ShippingStep:
 
 
 def _find_best(steps: Sequence[ShippingStep]) -> int | None:
-    """Return the candidate with the highest expected pass@1, the earliest of equals; None if none is above the base."""
+    """Return the index of the candidate with the highest expected pass@1 (or the earliest of equals), or None.
+
+    Its measured pass@1 must be above the base's.
+    """
     better = {
         t: step.expected_gain
         for t, step in enumerate(steps)
@@ -317,7 +321,7 @@ def _why_base(steps: Sequence[ShippingStep], result: Recommendation) -> str:
 
 
 def _cannot_tell(stack: Stack, band: Band, steps: Sequence[ShippingStep], result: Recommendation) -> str | None:
-    """Return that no checkpoint could have qualified at this size; None if one could, or a fall is significant."""
+    """Return the sentence that these problems are too few for any checkpoint to be eligible, or None."""
     trained = [t for t, option in enumerate(stack.options) if option.temperature is None]
     most = max(MARGIN, result.allowed_loss)
     fell = any((band.high_TK[t] < -result.allowed_loss).any() for t in trained)
@@ -333,7 +337,7 @@ def _cannot_tell(stack: Stack, band: Band, steps: Sequence[ShippingStep], result
 def _compare_with_sampled_base(
     result: Recommendation, chosen: Option, steps: Sequence[ShippingStep], rng: np.random.Generator
 ) -> Recommendation:
-    """Add whether the base at a lower temperature may be as good as the choice, or why it is the choice."""
+    """Add a comparison of the choice with the base at lower temperatures, or the reason if it is such a base."""
     where = f" on the {result.n_choosing} problems that chose" if result.held_out else ""
     if chosen.is_base:
         best = replace(result, recommended=None, steps=tuple(steps)).best_trained
@@ -349,7 +353,7 @@ def _compare_with_sampled_base(
 
 
 def _compare_beyond(chosen: Option, rng: np.random.Generator) -> BeyondSharpening | None:
-    """Compare the chosen checkpoint alone with the base at every lower temperature, also between the sampled ones."""
+    """Compare the chosen checkpoint with the base at lower temperatures, also between the sampled ones."""
     counts = chosen.of.counts
     sharpening = sharpening_of(counts, [late for late in counts.trained if late.step == chosen.drawn.step], rng)
     if sharpening is None:
@@ -359,7 +363,7 @@ def _compare_beyond(chosen: Option, rng: np.random.Generator) -> BeyondSharpenin
 
 
 def _certify(result: Recommendation, stack: Stack, chosen: int, rng: np.random.Generator) -> Recommendation:
-    """Add the guarantee of the held-out problems for the choice alone, or their veto."""
+    """Add the guarantee from the held-out problems for the choice, or their veto."""
     stack = replace(stack, ks=result.ks)
     option = stack.options[chosen]
     band = stack.band(rng, [option])
@@ -368,14 +372,14 @@ def _certify(result: Recommendation, stack: Stack, chosen: int, rng: np.random.G
         name = f"{option.drawn.checkpoint} of {option.of.counts.series}"
         name += "" if option.temperature is None else f" at T = {option.temperature:g}"
         return replace(result, why=f"the {result.n_certifying} held-out problems veto {name}, {fell}")
-    over = "all k, on problems that had no part in the choice"
+    over = "all k, on problems that were not used for the choice"
     return _add_guarantee(result, stack, band, row=0, chosen=chosen, over=over)
 
 
 def _add_guarantee(
     result: Recommendation, stack: Stack, band: Band, *, row: int, chosen: int, over: str
 ) -> Recommendation:
-    """Add the bounds of ``row`` of the band."""
+    """Add the guarantee from the bounds in ``row`` of the band."""
     if stack.few is not None:
         return replace(result, why_no_guarantee=f"{stack.few}, too few for the population they were sampled from")
     option = stack.options[chosen]
@@ -393,10 +397,10 @@ def _add_guarantee(
 
 
 def _mark_best(stack: Stack, steps: Sequence[ShippingStep], rng: np.random.Generator) -> list[ShippingStep]:
-    """Mark the base and the options with no candidate significantly above them in pass@1.
+    """Mark each candidate whose pass@1 is not significantly below that of any other candidate.
 
-    Each candidate is compared with all others in one band, paired over problems. The best one is missed only if one of
-    its own differences is misjudged, so the number of comparisons needs no further correction.
+    Each candidate is compared with all others in one band, paired over problems. The best one is missed only by an
+    error in its own comparisons, so there is no further correction for the number of candidates.
 
     Source: Hsu 1984 (Ann. Stat. 12:1136), multiple comparisons with the best.
     """

@@ -1,4 +1,4 @@
-"""Options to ship: checkpoints, and controls of the base and of checkpoints at other temperatures."""
+"""Options to ship: checkpoints, and samples of base or checkpoints at other temperatures (controls)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class JudgedSeries:
 
     Attributes:
         counts: Counts of the base, the checkpoints and the controls.
-        lost: Steps that the verdict calls lost.
+        lost: Steps with a loss in the population by the verdict.
         causes: Other possible causes of the loss, by step.
-        why: Why no checkpoint of it can be recommended; None if one can.
+        why: Why no checkpoint of the series can be recommended; None if one can.
     """
 
     counts: SeriesCounts
@@ -46,9 +46,9 @@ class Option:
     """Alternative to the base: a checkpoint, or samples of a checkpoint or of the base at another temperature.
 
     Attributes:
-        of: Its series.
-        drawn: Its counts.
-        lost: The verdict calls the checkpoint lost. Always False for controls, which have no verdict.
+        of: Series of the option.
+        drawn: Counts of the option.
+        lost: Whether the verdict found a loss in the population. Always False for controls, which are not tested.
         cause: Another possible cause of the loss.
     """
 
@@ -76,20 +76,23 @@ class Option:
 
     @property
     def reach_k(self) -> int:
-        """Largest k that its samples give.
+        """Largest k for the number of samples.
 
-        Half of the samples of a checkpoint, as in the verdict. Controls have fewer samples, and all are used: the
-        estimate is unbiased up to n, and the band includes its noise over problems.
+        At most half of the samples of a checkpoint, as in the verdict. Controls have fewer samples, so k is up to all
+        of them: the estimate is unbiased up to n, and the band includes its variance over problems.
         """
         n = self.drawn.n if self.temperature is None else 2 * self.drawn.n
         return inference_ks(min(self.of.counts.base.n, n))[-1]
 
     def count_ks(self, ks: Sequence[int]) -> int:
-        """Return the number of ``ks`` up to ``reach_k``; for larger ones the band has a lower bound."""
+        """Return the number of ``ks`` up to ``reach_k``."""
         return sum(k <= self.reach_k for k in ks)
 
     def changes(self, ks: Sequence[int], part_P: Bool[np.ndarray, " problem"]) -> Float[np.ndarray, "problem k"]:
-        """Return the change of pass@k since the base; a lower bound for k above ``reach_k``, as pass@k rises with k."""
+        """Return the change of pass@k since the base.
+
+        For k above ``reach_k`` it is a lower bound: pass@``reach_k`` minus pass@k of the base.
+        """
         base, late_ks = self.of.counts.base, [min(k, self.reach_k) for k in ks]
         late_PK = pass_at_k_table(self.drawn.n, late_ks)[self.drawn.correct_P[part_P]]
         return late_PK - pass_at_k_table(base.n, ks)[base.correct_P[part_P]]
@@ -97,7 +100,7 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class NoOption:
-    """Checkpoint that is no option, with the reason."""
+    """Checkpoint that is not an option, with the reason."""
 
     of: JudgedSeries
     drawn: CheckpointCounts
@@ -105,10 +108,10 @@ class NoOption:
 
 
 def list_options(series: Sequence[JudgedSeries]) -> tuple[list[Option], list[NoOption]]:
-    """Return the options, and the checkpoints that are none; the same weights at one temperature count once.
+    """Return the options, and the checkpoints that are not options.
 
-    Controls of the base come first. A checkpoint of two series counts in the first, and is lost if either verdict calls
-    it lost.
+    Equal weights at equal temperature are one option. Controls of the base are first. A checkpoint of two series is
+    assigned to the first, and is lost if either verdict found a loss.
     """
     options: dict[tuple[object, ...], Option] = {}
     left_out: list[NoOption] = []
@@ -151,7 +154,7 @@ class Stack:
         options: The options, in the order of the arrays' first axis.
         ks: Compared k of the checkpoints.
         part_P: The problems.
-        cluster_P: Their clusters, None without clusters.
+        cluster_P: Clusters of the problems; None without clusters.
     """
 
     base: CheckpointCounts
@@ -162,7 +165,7 @@ class Stack:
 
     @property
     def pairs(self) -> list[PairedCounts]:
-        """Counts of the checkpoints, each paired with its base, as the verdict's rule takes them."""
+        """Counts of the checkpoints, each paired with its base, for the verdict's tests."""
         return [
             PairedCounts(
                 base_P=option.of.counts.base.correct_P[self.part_P],
@@ -179,7 +182,7 @@ class Stack:
         return by_cluster(option.changes(self.ks, self.part_P), self.cluster_P)
 
     def band(self, rng: np.random.Generator, options: Sequence[Option] | None = None) -> Band:
-        """Return one band over all k and all options, or over ``options``."""
+        """Return the simultaneous band over all k and ``options`` (by default all)."""
         return simultaneous_band(np.stack([self.changes(option) for option in options or self.options]), rng=rng)
 
     def pass_at_1(self, drawn: CheckpointCounts | ControlCounts) -> Float[np.ndarray, " problem"]:
@@ -207,7 +210,7 @@ class Stack:
 def stack_options(
     series: Sequence[JudgedSeries], options: Sequence[Option], part_P: Bool[np.ndarray, " problem"]
 ) -> Stack:
-    """Return the options on the problems of ``part_P``, with k up to half of the samples of every checkpoint."""
+    """Return the options on the problems of ``part_P``. k is at most half of the samples of every checkpoint."""
     first = next(judged for judged in series if judged.why is None).counts
     trained = [option for option in options if option.temperature is None]
     return Stack(
@@ -226,7 +229,7 @@ class Prospect:
     Attributes:
         gain: Expected change of pass@1 since the base.
         better: Probability that pass@1 is above the base's.
-        loss: Expected largest fall of pass@k over all k that its samples reach; below 0 if a rise at each is expected.
+        loss: Expected largest fall of pass@k over all k that its samples allow; below 0 if a rise at all k is expected.
     """
 
     gain: float
@@ -263,7 +266,7 @@ def estimate_prospects(stack: Stack, is_lost: Sequence[bool], rng: np.random.Gen
 
 
 def banded_change(band: Band, option: int, j: int, ks: Sequence[int]) -> BandedChange:
-    """Return the change of ``option`` at the ``j``-th k, with the band."""
+    """Return the change of ``option`` at the ``j``-th k, with its bounds by the band."""
     mean, low, high = (float(values_TK[option, j]) for values_TK in (band.mean_TK, band.low_TK, band.high_TK))
     return BandedChange(k=ks[j], change=mean, low=low, high=high)
 

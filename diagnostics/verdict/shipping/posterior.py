@@ -1,8 +1,8 @@
 """Empirical-Bayes posterior of the changes of many checkpoints that share one base.
 
-The checkpoint with the highest estimate is partly the luckiest. Shrinkage towards the other checkpoints, most of all
-towards its neighbours in training, corrects for that choice: the posterior of a checkpoint is the same whether or not
-it was chosen (Dawid 1994, "Selection paradoxes of Bayesian inference", IMS Lecture Notes 24:211).
+The highest of several estimates is too high on average. Shrinkage towards the other checkpoints, most of all towards
+neighbours in training, corrects for that. The posterior of a checkpoint is the same whether or not it was chosen (Dawid
+1994, "Selection paradoxes of Bayesian inference", IMS Lecture Notes 24:211).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import t as student_t
 
-#: Quantiles of the prior of tau over which the posterior is averaged.
+#: Number of quantiles of the prior of tau over which the posterior is averaged.
 _TAUS = 12
-#: Standard deviations of the prior of mu, in standard errors of the estimates. Equal weights.
+#: Standard deviations of the prior of mu, in standard errors of the estimates, with equal weights.
 _MU_SCALES = (2.0, 8.0)
-#: Draws of the change at all k, in antithetic pairs.
+#: Number of draws of the changes at all k, in antithetic pairs.
 _DRAWS = 4_000
 #: Largest correlation between two checkpoints, so that the covariance can be inverted.
 _MOST_CORRELATED = 0.99
@@ -26,14 +26,14 @@ _MOST_CORRELATED = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePosterior:
-    """Posterior of the true mean change of every checkpoint, a mixture.
+    """Posterior of the true mean change of every checkpoint, as a mixture.
 
-    A component has a correlation over training, a scale of mu, and a tau.
+    Each component has one prior correlation over training, one scale of mu, and one tau.
 
     Attributes:
         weight_J: Weights of the components; their sum is 1.
         mean_JT: Mean of each checkpoint's change, in probability.
-        variance_JT: Its variance, in probability squared.
+        variance_JT: Variance of each checkpoint's change, in probability squared.
         n_units: Number of problems, or clusters of problems.
     """
 
@@ -63,12 +63,12 @@ def trajectory_correlations(
 ) -> Float[np.ndarray, "correlation step step"]:
     """Return three prior covariances of the changes around their mean, each with a mean variance of 1.
 
-    Independent checkpoints; a random walk from the base; and a trend, proportional to the progress of training. Only
-    checkpoints of one series are correlated.
+    They are: independent checkpoints; a random walk from the base; a trend proportional to the progress of training.
+    Checkpoints of different series are uncorrelated.
 
     Args:
         series_T: Series of each checkpoint.
-        progress_T: Steps since the base as a share of those of the last checkpoint, from 0 to 1.
+        progress_T: Steps since the base, divided by those of the last checkpoint; 0 to 1.
 
     >>> trajectory_correlations(["a", "a"], [0.5, 1.0])[1].round(2).tolist()  # min(s, t) / 0.75
     [[0.67, 0.67], [0.67, 1.33]]
@@ -90,17 +90,19 @@ def change_posterior(
 ) -> ChangePosterior:
     """Return the posterior of the mean change of every checkpoint, from changes per problem or cluster.
 
-    Model: the estimates are normal around the true changes, and these are N(mu, tau² · correlation). All estimates
-    share the base's samples and the problems, so each pair is correlated. The covariance has the estimated variances
-    and the mean correlation of all pairs: with 40 checkpoints and 100 problems a free covariance would fit noise
-    (Ledoit and Wolf 2004, "Honey, I shrunk the sample covariance matrix"). The posterior is averaged over the
-    correlations, over mu ~ N(0, (scale · standard error)²) for each of ``_MU_SCALES``, and over tau with the prior
-    s / (s + tau)², where s² is the harmonic mean of the uncorrelated variances (DuMouchel 1994; Spiegelhalter, Abrams
-    and Myles 2004, section 5.7.3). Weights are the likelihoods. A single checkpoint is not shrunk.
+    Model: the estimates are normal around the true changes, and the true changes are N(mu, tau² · correlation). All
+    estimates share the base's samples and the problems, so they are correlated. Their covariance has the estimated
+    variances and, for all pairs, the mean correlation. With 40 checkpoints and 100 problems, a free covariance would
+    fit noise (Ledoit and Wolf 2004, "Honey, I shrunk the sample covariance matrix").
+
+    The posterior is averaged, with the likelihoods as weights, over the prior correlations, over
+    mu ~ N(0, (scale · standard error)²) for each of ``_MU_SCALES``, and over tau. The prior of tau is s / (s + tau)²,
+    where s² is the harmonic mean of the uncorrelated variances (DuMouchel 1994; Spiegelhalter, Abrams and Myles 2004,
+    section 5.7.3). A single checkpoint is not shrunk.
 
     Args:
         change_TU: Late minus base, in probability. At least two units.
-        floor: Added to the summed squared deviations of each checkpoint, in probability squared.
+        floor: Term added to the summed squared deviations of each checkpoint, in probability squared.
         correlation_CTT: See ``trajectory_correlations``. None: independent checkpoints.
 
     >>> late_U = np.tile([0.1, -0.1], 50)
@@ -147,7 +149,8 @@ def _shrink(
 ) -> tuple[Float[np.ndarray, " tau"], Float[np.ndarray, "tau step"], Float[np.ndarray, "tau step"]]:
     """Return the log likelihood of each tau, and the posterior mean and variance of each change given it.
 
-    The generalised eigenvectors of ``prior_TT`` and the covariance of the estimates for tau = 0 serve all tau.
+    One generalised eigendecomposition, of ``prior_TT`` and the covariance of the estimates at tau = 0, is used for all
+    tau.
     """
     root_TT = np.linalg.cholesky(covariance_TT + mu_variance)
     inverse_TT = np.linalg.inv(root_TT)
@@ -176,7 +179,7 @@ def sampling_floor(ks: Sequence[int], n_base: int, n_late: int) -> Float[np.ndar
     """Return the largest sampling variance of one problem's change of pass@k, in probability squared.
 
     k / (4 n) bounds the variance of pass@k from n samples (Hoeffding 1948, Ann. Math. Stat. 19:293, theorem 5.2), on
-    each side. As a floor it keeps equal counts on all problems from looking exact.
+    each side. With this floor, equal changes on all problems do not give a variance of 0.
 
     >>> sampling_floor((1, 8), n_base=16, n_late=16).tolist()
     [0.03125, 0.25]
@@ -194,10 +197,10 @@ def expected_worst_losses(
 ) -> Float[np.ndarray, " step"]:
     """Return each checkpoint's posterior expectation of its largest fall of pass@k over its k, in probability.
 
-    Each k is shrunk over the checkpoints. Then the changes at all k are drawn together, with the correlation of their
-    estimates: the largest of several uncertain falls is larger than the fall at the k with the lowest estimate. Below
-    0: pass@k is expected to rise at every k. Of the k of ``change_TUK`` each checkpoint is compared at the first
-    ``n_ks``, to which its samples reach.
+    The changes at each k are shrunk over the checkpoints. Then the changes at all k are drawn together, with the
+    correlation of their estimates, because the expected largest of several uncertain falls is larger than the fall at
+    the k with the lowest estimate. A value below 0 means that pass@k is expected to rise at every k. ``n_ks`` has for
+    each checkpoint the number of k that its samples allow; the other k of ``change_TUK`` are not used for it.
     """
     n_steps, _, n_all = change_TUK.shape
     posteriors = [

@@ -68,8 +68,8 @@ def _bounds(guarantee: Guarantee, ks: Sequence[int]) -> str:
         gain = f"a fall by up to {at_most_text(-guarantee.gain)} points is not excluded"
     if len(ks) == 1:
         return f"{gain}; n is too small for larger k ({where})"
-    fall = f"by more than {at_most_text(guarantee.loss)}" if guarantee.loss > 0 else "at all"
-    return f"{gain}, and pass@k is down {fall} at no k of {ks_text(ks)} ({where})"
+    fall = f"down by at most {at_most_text(guarantee.loss)} points" if guarantee.loss > 0 else "not down"
+    return f"{gain}, and pass@k is {fall} at k = {ks_text(ks)} ({where})"
 
 
 def ks_text(ks: Sequence[int]) -> str:
@@ -114,20 +114,20 @@ def cause_text(cause: Cause | None) -> str:
     """Return another possible cause of a loss as a clause; empty if none is known.
 
     >>> cause_text("guessing")
-    ' (wrong answers that were accepted at the base may be why)'
+    ' (possible cause: false accepts at the base)'
     """
-    return "" if cause is None else f" ({CAUSES[cause]} may be why)"
+    return "" if cause is None else f" (possible cause: {CAUSES[cause]})"
 
 
 def estimated_text(change: BandedChange, most: float) -> str:
-    """Return a fall whose estimate is above ``most`` (probability) without being significant."""
+    """Return why a checkpoint is out whose estimated fall is above ``most`` (probability) but not significant."""
     return (
         f"the estimate of pass@{change.k} fell by more than {100 * most:g} points, not significantly: {_size(change)}"
     )
 
 
 def expected_text(loss: float, most: float) -> str:
-    """Return why a checkpoint is out whose estimate is within the limit.
+    """Return why a checkpoint is out whose estimated fall is within the limit, but not its expected fall.
 
     >>> expected_text(0.031, 0.02)
     'the expected fall of pass@k at the worst k is 3.1 points, more than 2'
@@ -138,34 +138,34 @@ def expected_text(loss: float, most: float) -> str:
 def toss_up_text(toss_up: TossUp, series: Sequence[str]) -> str:
     """Return why the base is recommended although a checkpoint has a higher measured pass@1."""
     return (
-        f"toss-up with the base, the safe choice: {step_text(toss_up, series)} has "
-        f"{signed_text(toss_up.expected_gain)} points of pass@1 expected ({signed_text(toss_up.gain)} measured), and "
-        f"the probability that its pass@1 is above the base's is {toss_up.better:.2f}, below {toss_up.needed:g}"
+        f"toss-up with the base, the safe choice: {step_text(toss_up, series)} has an expected gain of "
+        f"{signed_text(toss_up.expected_gain)} points of pass@1 ({signed_text(toss_up.gain)} measured), and the "
+        f"probability that its pass@1 is above the base's is {toss_up.better:.2f}, below {toss_up.needed:g}"
     )
 
 
-#: The verdict tests each checkpoint alone, and on these problems too, so it detects more than a band over all.
-VERDICT_LOST = "the verdict's own test of this checkpoint shows a fall of pass@k that the wider band does not show"
+#: The band also covers samples at other temperatures, so it can be wide enough to miss a fall that the verdict detects.
+VERDICT_LOST = "pass@k fell significantly by the verdict's test of this checkpoint, though not by the wider band"
 
 
 def unseen_text(k: int, reach_k: int, n: int, most: float) -> str:
-    """Return why a control with too few samples for the largest k is out."""
+    """Return why a control is out that has too few samples for the largest k."""
     return (
         f"a fall of pass@{k} by more than {100 * most:g} points is not excluded: {plural(n, 'sample')} "
         f"{'gives' if n == 1 else 'give'} pass@k up to k = {reach_k} (raise --control-n)"
     )
 
 
-#: Why nothing is recommended: the label is *format*, or only the base is eligible and unparsed answers
-#: explain a checkpoint's loss.
+#: Reason for no recommendation: the label is *format*, or only the base is eligible and unparsed answers explain a
+#: checkpoint's loss.
 NOT_READ = (
-    "falls of pass@k come from answers that could not be read; grade again with a verifier that reads them "
+    "unparsed or misread answers explain a fall of pass@k; grade again with a verifier that parses them "
     "(oversharp regrade)"
 )
 
 
 def base_text(reasons: Sequence[str | None], allowed_loss: float) -> str:
-    """Return why the base is recommended; ``reasons`` are why each checkpoint is out, None if it is eligible."""
+    """Return why the base is recommended. ``reasons`` has the reason why each checkpoint is out, or None."""
     if any(reason is None for reason in reasons):
         return "no eligible checkpoint has a higher pass@1"
     how = "significantly" if allowed_loss == 0.0 else f"significantly by more than {100 * allowed_loss:g} points"
@@ -184,7 +184,7 @@ def trained_text(best: ShippingStep, series: Sequence[str], *, where: str) -> st
 
 
 def same_text(base: ShippingStep, *, where: str) -> str:
-    """Return that the base at another temperature may be as good as the recommended checkpoint."""
+    """Return the sentence that the base at another temperature may be as good as the recommended checkpoint."""
     assert base.temperature is not None
     assert base.pass_at_1 is not None
     return (
@@ -194,30 +194,30 @@ def same_text(base: ShippingStep, *, where: str) -> str:
 
 
 def beyond_text(beyond: BeyondSharpening) -> str | None:
-    """Return that a lower temperature of the base may be as good; None if the checkpoint is shown to be better."""
+    """Return the sentence that the base at a lower temperature may be as good; None if the checkpoint is better."""
     if beyond.is_better:
         return None
-    start = "It is not shown to be better than the base at some lower temperature"
+    start = "It is not significantly better than the base at a lower temperature"
     if beyond.gain is None:
         return f"{start}."
     distance = difference_text(Estimate(value=beyond.gain, low=beyond.low, high=beyond.high))
-    return f"{start}: with the same pass@{beyond.k}, its pass@1 is {distance}."
+    return f"{start}: at the same pass@{beyond.k}, its pass@1 is {distance}."
 
 
 def cannot_tell_text(*, n_units: int, units: str, width: float, most: float) -> str:
-    """Return that no checkpoint could have been shown to keep pass@k with this number of problems.
+    """Return the sentence that these problems are too few to show that a checkpoint kept pass@k.
 
     >>> cannot_tell_text(n_units=12, units="problems", width=0.15, most=0.02)
-    'Too few data: with 12 problems no fall is significant, and the band reaches at least 15.0 points down, so no
-    checkpoint could be shown to have lost less than 2. About 680 problems would be enough (the width is proportional to
-    one over the root of their number); oversharp plan prints what such audits detect and cost.'
+    'Too few data: with 12 problems no fall is significant, and the confidence band extends at least 15.0 points below
+    the estimates. So no checkpoint can be shown to have lost less than 2 points. About 680 problems would be enough, as
+    the width is proportional to 1/√(number of problems). oversharp plan prints what such audits detect and cost.'
     """
     needed = n_units * (width / most) ** 2
     return (
-        f"Too few data: with {n_units:,} {units} no fall is significant, and the band reaches at least "
-        f"{points_text(width)} points down, so no checkpoint could be shown to have lost less than {100 * most:g}. "
-        f"About {float(f'{needed:.2g}'):,.0f} {units} would be enough (the width is proportional to one over the root "
-        "of their number); oversharp plan prints what such audits detect and cost."
+        f"Too few data: with {n_units:,} {units} no fall is significant, and the confidence band extends at least "
+        f"{points_text(width)} points below the estimates. So no checkpoint can be shown to have lost less than "
+        f"{100 * most:g} points. About {float(f'{needed:.2g}'):,.0f} {units} would be enough, as the width is "
+        f"proportional to 1/√(number of {units}). oversharp plan prints what such audits detect and cost."
     )
 
 

@@ -1,1 +1,1 @@
-"""Words of the verdict: sentences, caveats, the decomposition of a change, and numbers as text."""
+"""Texts of the verdict: sentences, caveats, the decomposition of a change, and formatted numbers."""

@@ -1,4 +1,4 @@
-"""Caveats: what may mislead in a series, as sentences next to its verdict."""
+"""Caveats: sentences on everything that may make the verdict on a series misleading."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, CheckpointCounts
 from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
 from oversharp.diagnostics.verdict.record import LenientReading, Rates, Verdict
 from oversharp.diagnostics.verdict.rule import spent_share
-from oversharp.diagnostics.verdict.words.numbers import points_text
+from oversharp.diagnostics.verdict.words.numbers import points_text, signed_text
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, share_text
 
-#: A verdict warns below this number of samples per problem and checkpoint.
+#: With fewer samples per problem and checkpoint, a caveat prints their number.
 FEW_SAMPLES = 256
-#: A rise of a rate of unparsed samples (probability) that is reported.
+#: Smallest reported rise of a rate of truncated, unparsed, ambiguous or timed-out samples, a probability.
 NOTABLE_RISE = 0.01
-#: A fall of this rate that may hide a loss that matters.
+#: A larger fall of the rate of unparsed samples (probability) may hide a loss.
 NOTABLE_MENDING = 0.05
-#: Smallest part of the size of a fall that is reported as selection bias.
+#: Smallest reported selection bias, as a share of the measured fall.
 _NOTABLE_PART = 0.1
-#: Rates of ``CheckpointCounts`` that look like lost modes and are not, and their wording in a caveat.
+#: Rates of ``CheckpointCounts`` whose rise looks like lost modes, and their wording in a caveat.
 _MISTAKEN = (
-    (attrgetter("rates.truncated"), "were cut off before they had answered", "a cut-off one"),
-    (attrgetter("rates.not_parsed"), "could not be parsed", "one that the grader cannot read"),
-    (attrgetter("rates.ambiguous"), "named no single answer", "one that hedges"),
-    (attrgetter("rates.timed_out"), "ran out of the grader's time", "one that the grader had no time for"),
+    (attrgetter("rates.truncated"), "were truncated before an answer"),
+    (attrgetter("rates.not_parsed"), "could not be parsed"),
+    (attrgetter("rates.ambiguous"), "gave no single answer"),
+    (attrgetter("rates.timed_out"), "timed out in grading"),
 )
-#: Above this share of a checkpoint's samples, the verdict is more about format than about ability.
+#: Above this share of ungraded or truncated samples at a checkpoint, pass@k mainly measures the answer format.
 _MOST_UNREAD = 0.5
 
 
 def caveats_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
-    """Yield what may mislead in this series, from its data."""
+    """Yield the caveats of a series."""
     window = counts.window
     if verdict.label == "no_verdict":
         yield from warnings_of(verdict, counts)
@@ -48,8 +48,9 @@ def caveats_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
         return
     if counts.is_repaired:
         yield (
-            "A repaired series: steps are hundredths of the way from the base to a checkpoint, and the label is about "
-            "the far end alone. What each point returns is told by checkpoint, and oversharp ship chooses among them."
+            "A repaired series: its steps are hundredths of the way from the base to a checkpoint. The label is about "
+            "the last third of these points. The table of checkpoints shows how much each point restores; oversharp "
+            "ship recommends one of them."
         )
     if verdict.positive or largest_fall(verdict.changes) is not None:
         yield from _rates_that_rose(counts.base, window)
@@ -57,33 +58,33 @@ def caveats_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
         yield from _of_improved_parsing(counts.base, window)
     n_least = min(one.n for one in window)
     if verdict.n_problems < FEW_PROBLEMS:
-        yield f"Fewer than {FEW_PROBLEMS} problems ({verdict.n_problems}): only large falls can be seen."
+        yield f"Fewer than {FEW_PROBLEMS} problems ({verdict.n_problems}): only large falls can be detected."
     if min(n_least, verdict.n_base) < FEW_SAMPLES:
         yield (
             f"Only {plural(min(n_least, verdict.n_base), 'sample')} per problem and checkpoint: "
-            f"nothing is seen beyond k = {verdict.k_most}."
+            f"k above {verdict.k_most} is not tested."
         )
     if verdict.n_within_reach < FEW_PROBLEMS <= verdict.n_problems:
         yield (
-            f"Only {verdict.n_within_reach} of {verdict.n_problems} problems were solved by the base: below "
-            f"{FEW_PROBLEMS} nothing is said of problems like these."
+            f"The base solved only {verdict.n_within_reach} of {verdict.n_problems} problems. A conclusion about the "
+            f"population of these problems needs {FEW_PROBLEMS}."
         )
     yield from _of_size(verdict)
     yield from _of_guessing(verdict)
     yield from warnings_of(verdict, counts)
     yield from _of_related_remedy(verdict, counts)
     if verdict.p_minority is None:
-        yield "No problem shows a second correct mode: mode collapse could not be seen."
+        yield "No problem has correct samples of a second mode, so mode collapse was not tested."
     if any(one.n < one.n_most for one in window):
         yield (
-            "Problems have unequal numbers of samples: the verdict counts the first ones of each, as many as the least "
-            f"sampled has, {n_least} per checkpoint."
+            "Problems have unequal numbers of samples. The verdict uses the first ones of each problem, as many as the "
+            f"problem with the fewest has: {n_least} per checkpoint."
         )
     if counts.excluded is not None:
         yield counts.excluded
     yield from _of_left_out(verdict)
     if len(counts.tasks) > 1:
-        yield f"The problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)}) are judged together."
+        yield f"One verdict covers the problems of {len(counts.tasks)} tasks ({', '.join(counts.tasks)})."
 
 
 def _of_size(verdict: Verdict) -> Iterator[str]:
@@ -91,8 +92,8 @@ def _of_size(verdict: Verdict) -> Iterator[str]:
     if fall is None or verdict.size_given_label is None or verdict.size_given_label < (1 - _NOTABLE_PART) * fall.change:
         return
     yield (
-        f"Only clear falls are called a loss, and those look larger than they are: about "
-        f"{points_text(-verdict.size_given_label)} points are the best guess, not {points_text(-fall.change)}."
+        "A fall is reported only if it is significant, so reported falls are too large on average. Corrected for this, "
+        f"the fall is about {points_text(-verdict.size_given_label)} points, not {points_text(-fall.change)}."
     )
 
 
@@ -105,18 +106,18 @@ def _of_guessing(verdict: Verdict) -> Iterator[str]:
         or explanation.guess_source != "assumed"
     ):
         return
-    # a rate that the verdict allows for was rejected; the search has other draws and may end slightly below it
+    # the verdict rejected the allowed rate; the search uses other random draws and may end slightly below that rate
     if explanation.guess_rate <= explanation.guess_rate_allowed:
         return
     yield (
         f"A grader that accepted {share_text(explanation.guess_rate)} of the base's wrong answers and none later would "
-        f"leave the same behind; up to {share_text(explanation.guess_rate_allowed)} was reckoned with. Where yours "
-        "accepts more, give its share with --guess-rate."
+        f"produce the same counts. The verdict assumes at most {share_text(explanation.guess_rate_allowed)}. If your "
+        "grader accepts more, pass its rate with --guess-rate."
     )
 
 
 def warnings_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
-    """Yield the caveats about the origin of problems and samples, which weaken the verdict."""
+    """Yield the caveats about the origin of problems and samples."""
     yield from counts.grading
     if verdict.label == "no_verdict" and not _is_selected(verdict):
         yield from _of_unread(counts)
@@ -143,22 +144,22 @@ def _of_left_out(verdict: Verdict) -> Iterator[str]:
     yield from (f"Left out: {one.checkpoint} ({one.why})." for one in verdict.left_out)
 
 
-#: A change of the share of samples that the lenient reader alone accepts beyond which both readings are always printed.
+#: Both readings are always printed if the share that only the lenient reader accepts changes by this (probability).
 _LARGE_STYLE_RISE = 0.05
 
 
 def _of_style(lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
-    """Yield both readings if the lenient one would change the label, or the size by much."""
+    """Yield the pass@k of both readers if the lenient one changes the label, or the answer style changed much."""
     if lenient is None or lenient.explains or label == "mode_collapse":
         return
     if lenient.label == label and abs(lenient.rise) < _LARGE_STYLE_RISE:
         return
     other = "the same" if lenient.label == label else f'"{TITLES[HEADINGS[lenient.label]]}"'
     yield (
-        f"Answers that only a lenient reader accepts moved by {points_text(lenient.rise)} points. "
-        f"pass@{lenient.k} is {lenient.strict_base:.3f} at the base and {lenient.strict_late:.3f} late as graded, "
-        f"{lenient.base:.3f} and {lenient.late:.3f} by a lenient reader of the same samples, whose verdict would be "
-        f"{other}. Read some late responses before you decide."
+        f"The share of answers that only a lenient reader accepts changed by {signed_text(lenient.rise)} points. "
+        f"pass@{lenient.k} as graded is {lenient.strict_base:.3f} at the base and {lenient.strict_late:.3f} late. By "
+        f"the lenient reader it is {lenient.base:.3f} and {lenient.late:.3f}, and the verdict would be {other}. Read "
+        "some late responses before you decide."
     )
 
 
@@ -170,13 +171,13 @@ def _of_misread_base(counts: SeriesCounts) -> Iterator[str]:
     n_lenient, n_strict = int((base.lenient_P > 0).sum()), int((base.correct_P > 0).sum())
     if n_lenient - n_strict >= max(1, len(base.correct_P) // 10):
         yield (
-            f"A lenient reader finds {plural(n_lenient, 'problem')} solved by {base.checkpoint}, the grader "
-            f"{n_strict}: it may not read how these responses state their answers. Read some of them."
+            f"{base.checkpoint} solved {plural(n_lenient, 'problem')} by a lenient reader and {n_strict} by the "
+            "grader. The grader may not parse the answer format of these responses. Read some of them."
         )
 
 
 def _of_unread(counts: SeriesCounts) -> Iterator[str]:
-    """Yield checkpoints with mostly unparsed samples, and ones with mostly truncated samples."""
+    """Yield warnings about checkpoints whose samples are mostly unparsed, or mostly truncated."""
     rates = [one.rates for one in (counts.base, *counts.trained) if one.rates is not None]
     for rate_of, what, hint in _UNREAD:
         known = [(share, rate.checkpoint) for rate in rates if (share := rate_of(rate)) is not None]
@@ -185,7 +186,7 @@ def _of_unread(counts: SeriesCounts) -> Iterator[str]:
             continue
         share, checkpoint = max(most, key=lambda pair: pair[0])
         others = f" (more than half at {len(most)} of {plural(len(known), 'checkpoint')})" if len(known) > 1 else ""
-        yield f"{100 * share:.0f} % of the samples of {checkpoint} {what}{others}: {hint}"
+        yield f"{100 * share:.0f} % of the samples of {checkpoint} {what}{others}. {hint}"
 
 
 def _not_read(rates: Rates) -> float:
@@ -195,15 +196,14 @@ def _not_read(rates: Rates) -> float:
 _UNREAD: tuple[tuple[Callable[[Rates], float | None], str, str], ...] = (
     (
         _not_read,
-        "state no answer that was read",
-        "they count as wrong, so that pass@k is first about the form of the answer. See what they say, and how the "
-        "prompts ask (chat template), before the verdict is believed.",
+        "were unparsed, ambiguous, or timed out in grading",
+        "They count as wrong, so pass@k mainly measures the answer format. Read some of these samples, and check the "
+        "prompts (chat template), before you use the verdict.",
     ),
     (
         attrgetter("truncated"),
-        "were cut off before they had answered",
-        "what they would have said is not known. A larger limit on tokens, or a prompt after which the model ends, "
-        "tells more.",
+        "were truncated before an answer",
+        "Their answers are unknown. Raise --max-tokens, or use a prompt after which the model ends its response.",
     ),
 )
 
@@ -214,9 +214,9 @@ def _of_one_response(counts: SeriesCounts) -> Iterator[str]:
 
 
 def _of_equal_weights(counts: SeriesCounts) -> Iterator[str]:
-    """Yield checkpoints that have the weights of an earlier one.
+    """Yield a caveat for checkpoints with equal weights.
 
-    Their id is that of the earlier one, with their step added.
+    The id of the later checkpoint is the id of the earlier one, followed by a hyphen and the later step.
     """
     first: dict[str, str] = {}
     equal: dict[str, list[str]] = {}
@@ -239,30 +239,30 @@ def _of_relations(counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None:
         n_clusters = len(np.unique(counts.cluster_P))
         why = too_few_to_generalise(counts.cluster_P)
-        few = f": nothing is said of problems like these, for there are {why}" if why else ""
+        few = f". They allow no conclusion about the population of these problems: {why}" if why else ""
         yield f"Related problems are counted as {plural(n_clusters, 'cluster')}{few}."
     elif counts.n_near_duplicates:
         n = counts.n_near_duplicates
-        repeat = "1 problem nearly repeats" if n == 1 else f"{n} problems nearly repeat"
-        taken = "is taken for independent" if n == 1 else "are taken for independent"
-        hint = "Name the field that groups them with --cluster (of an import: --map cluster=FIELD)."
-        yield f"{repeat} the text of another and {taken}. {hint}"
+        repeat = "1 problem has" if n == 1 else f"{n} problems have"
+        hint = "If they are variants of one problem, pass the field that groups them with --cluster"
+        hint += " (in an import: --map cluster=FIELD)."
+        yield f"{repeat} nearly the same text as another problem. The tests assume independent problems. {hint}"
 
 
 def _of_related_remedy(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     if counts.cluster_P is not None and verdict.label == "inconclusive":
         yield (
-            "How large an audit would settle it is not named: that hangs on how far the problems of a cluster rise "
-            "and fall together, which no samples of the base tell."
+            "The size of an audit that would settle the question is not estimated. It depends on how strongly the "
+            "changes of the problems of a cluster are correlated, which samples of the base do not show."
         )
 
 
 def _of_order(counts: SeriesCounts) -> Iterator[str]:
     if counts.dependence is not None:
         yield (
-            f"Samples of a problem hang together: {counts.dependence}. Batches that share something do that, and rows "
-            "that are sorted. pass@k is unbiased for independent draws alone, so that nothing is concluded. Draw them "
-            "one by one with seeds of their own, or import them in the order in which they were drawn."
+            f"Samples of a problem are correlated: {counts.dependence}. Possible reasons: batches that share random "
+            "numbers, or sorted rows. pass@k is unbiased only for independent samples, so there is no conclusion. "
+            "Sample each response with a separate seed, or import the samples in the order of sampling."
         )
 
 
@@ -270,55 +270,49 @@ def _of_looks(counts: SeriesCounts) -> Iterator[str]:
     looks = counts.looks
     if looks.declared is not None and looks.number > looks.declared:
         yield (
-            f"This is verdict {looks.number} on a series that was to be read {_times(looks.declared)}: chances of a "
-            "false alarm add up. Declare with --looks how often it is read, before the first time."
+            f"This is verdict {looks.number} on this series, and {plural(looks.declared, 'verdict')} "
+            f"{'was' if looks.declared == 1 else 'were'} declared. Each further verdict raises the probability of a "
+            "false alarm. Declare the number of verdicts with --looks before the first one."
         )
     elif (looks.number, looks.declared, looks.runs) != (1, 1, 1):
         spent = spent_share(number=looks.number, declared=looks.declared, runs=looks.runs)
-        read = "any number of times" if looks.declared is None else _times(looks.declared)
-        what = f"each of {looks.runs} runs" if looks.runs > 1 else "it"
+        planned = "any number of verdicts" if looks.declared is None else plural(looks.declared, "verdict")
+        planned += f" on each of {looks.runs} runs" if looks.runs > 1 else ""
         yield (
-            f"The levels of a loss are {spent:.2g} of those of a single look, so that reading {what} {read} cries wolf "
-            "no more often in all; No loss is not corrected for that."
+            f"The significance levels for a loss are multiplied by {spent:.2g}. Then {planned} together cause a false "
+            "alarm no more often than a single verdict. No loss is not corrected for this."
         )
-
-
-def _times(n: int) -> str:
-    return "once" if n == 1 else f"{n} times"
 
 
 def _rates_that_rose(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
     if any(one.rates is None for one in (base, *window)):
         return
     n_late = sum(one.n for one in window)
-    for rate_of, what, mistaken in _MISTAKEN:
+    for rate_of, what in _MISTAKEN:
         before = rate_of(base)
         if any(rate_of(one) is None for one in (base, *window)):
             yield (
-                f"Whether samples {what} is not known of every checkpoint: a lost mode may be {mistaken}. Import dumps "
-                "that tell how each sample ended."
+                f"At some checkpoints it is unknown how many samples {what}. Answers that seem lost may be in such "
+                "samples. Import files with the finish reason of each sample."
             )
             continue
         late = sum(rate_of(one) * one.n for one in window) / n_late
         if late - before > NOTABLE_RISE:
             yield (
-                f"{100 * late:.1f} % of late samples {what}, against {100 * before:.1f} % of the base's: "
-                f"a lost mode may be {mistaken}."
+                f"{100 * late:.1f} % of the late samples {what}, compared with {100 * before:.1f} % of the base's. "
+                "Answers that seem lost may be in these samples."
             )
 
 
 def _of_improved_parsing(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Iterator[str]:
-    """Yield a warning if the base has more unparsed samples than the window.
-
-    Answers that are parsed only after training may hide a loss.
-    """
+    """Yield a warning if the base has many more unparsed samples than the window, which may hide a loss."""
     if base.unread_P is None or any(one.unread_P is None for one in window):
         return
     before = float(base.unread_P.mean() / base.n)
     late = float(np.mean([one.unread_P.mean() / one.n for one in window if one.unread_P is not None]))
     if before - late > NOTABLE_MENDING:
         yield (
-            f"{100 * before:.0f} % of the base's samples could not be read, and {100 * late:.0f} % of the late ones: "
-            "the base may have solved more than was counted, and a loss may hide behind answers that are now read. "
-            "Grade again with a verifier that reads the base's form too (oversharp regrade) to see."
+            f"{100 * before:.0f} % of the base's samples were truncated, unparsed, or timed out in grading, and "
+            f"{100 * late:.0f} % of the late ones. The base may have solved more than was counted, which would hide a "
+            "loss. Grade again with a verifier that parses the base's answer format (oversharp regrade)."
         )

@@ -1,4 +1,4 @@
-"""Decomposition of a change of pass@k in one sentence, for report, command line and Python."""
+"""Sentence on the decomposition of a change of pass@k, for report, command line and Python."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from oversharp.diagnostics.verdict.words.numbers import bounds_text, signed_text
 #: Parts of the measure ``change_budget``, and their wording in a sentence.
 PARTS_IN_WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "cut_off": "samples that were cut off",
-        "unread": "samples without an answer that could be read",
-        "grader": "grades that the second verifier does not share",
-        "sharpening": "what sharpening the base alone does",
-        "guesses": "problems so rarely solved that, one by one, luck would look the same",
-        "lost": "problems that are solved no more often now than by luck",
-        "gained": "problems that were solved no more often before than by luck",
-        "ways": "problems of which a way of solving is gone or nearly gone",
-        "unexplained": "unexplained, on problems that both solve",
+        "cut_off": "truncated samples",
+        "unread": "unparsed samples",
+        "grader": "grades that differ from those of the second verifier",
+        "sharpening": "sharpening (a lower temperature of the base has the same effect)",
+        "guesses": "rarely solved problems (each may be solved by false accepts only)",
+        "lost": "lost problems (now solved no more often than by false accepts)",
+        "gained": "gained problems (before, solved no more often than by false accepts)",
+        "ways": "problems where a way of solving has disappeared or become rare",
+        "unexplained": "unexplained changes on problems that both solve",
     }
 )
-#: Why a significant fall may be the sum over problems none of which shows one.
-_TOGETHER = "The verdict tests all problems together: luck alone does not explain that sum."
-#: A smaller rest (probability) would be printed as 0, and is left out.
+#: Reason why a fall is significant although no single problem shows one.
+_TOGETHER = "The verdict tests all problems together: chance does not explain the sum of their changes."
+#: The sum of the other parts is omitted below this probability, which is printed as 0.
 _LEAST = 0.0005
-#: A part is significant if its distance from 0 is more than this multiple of its interval's reach towards 0.
+#: A part is significant if it is more than this multiple of the distance between it and its bound nearer to 0.
 _SURELY = 1.25
-#: A part is printed without its interval if this reaches at most this share of the whole to either side.
+#: A part is printed without its interval if both bounds are within this share of the whole change from the part.
 _NEARLY_KNOWN = 0.1
 
 
 def is_sure(part: Estimate) -> bool:
-    """Return whether the interval excludes 0, even if it reached a quarter further.
+    """Return whether the interval, extended by a quarter, excludes 0.
 
-    The intervals are 95 %, so excluding 0 alone would be a false claim in one of twenty audits.
+    A 95 % interval that is not extended excludes 0 wrongly in one of twenty audits.
     """
     if part.value is None or part.low is None or part.high is None:
         return False
@@ -44,7 +44,7 @@ def is_sure(part: Estimate) -> bool:
 
 
 def is_nearly_known(part: Estimate, whole: Estimate) -> bool:
-    """Return whether the interval reaches at most a tenth of the whole change to either side."""
+    """Return whether both bounds are within a tenth of the whole change from the part."""
     if part.value is None or part.low is None or part.high is None:
         return False
     return max(part.value - part.low, part.high - part.value) <= _NEARLY_KNOWN * abs(whole.value or 0.0)
@@ -60,30 +60,29 @@ def made_of_text(
 ) -> str:
     """Return the significant parts of a change of pass@``k``, and the rest, as a sentence.
 
-    The change (probability) is from the base to ``place``. ``parts`` are the known ones, by their names in
-    ``PARTS_IN_WORDS``. Empty if neither a part nor the whole differs significantly from 0. A part that is not known to
-    a tenth of the whole is printed with its interval. ``fall_is_shown``: the verdict on the same series shows a fall,
-    see ``is_fall_shown``.
+    The change (probability) is from the base to ``place``. The keys of ``parts`` are those of ``PARTS_IN_WORDS``;
+    unknown parts are missing. The sentence is empty if neither a part nor the whole differs significantly from 0. A
+    part has its interval unless ``is_nearly_known``. ``fall_is_shown`` is the result of ``is_fall_shown``.
 
     >>> whole, lost = Estimate(value=-0.1, low=-0.13, high=-0.07), Estimate(value=-0.08, low=-0.1, high=-0.06)
     >>> rest = Estimate(value=-0.02, low=-0.05, high=0.01)
-    >>> made_of_text(whole, {"lost": lost, "unexplained": rest}, k=64, place="step 100")[:91]
-    'Of the −10.0 points of pass@64 from the base to step 100, −8.0 [−10.0, −6.0] are problems t'
+    >>> made_of_text(whole, {"lost": lost, "unexplained": rest}, k=64, place="step 100")[:94]
+    'pass@64 changed by −10.0 points from the base to step 100: −8.0 [−10.0, −6.0] by lost problems'
     """
     size = {name: part.value or 0.0 for name, part in parts.items()}
     sure = sorted((name for name, part in parts.items() if is_sure(part)), key=lambda name: -abs(size[name]))
     if not (sure or is_sure(whole)):
         return ""
-    start = f"Of the {signed_text(whole.value or 0.0)} points of pass@{k} from the base to {place}"
+    start = f"pass@{k} changed by {signed_text(whole.value or 0.0)} points from the base to {place}"
     if not sure:
-        return f"{start}, no single part is surely other than 0."
-    *named, last = [f"{_points(parts[name], whole)} are {PARTS_IN_WORDS[name]}" for name in sure]
-    listed = f"{', '.join(named)} and {last}" if named else last
+        return f"{start}. No single part differs significantly from 0."
+    *first, last = [f"{_points(parts[name], whole)} by {PARTS_IN_WORDS[name]}" for name in sure]
+    listed = f"{', '.join(first)} and {last}" if first else last
     rest = (whole.value or 0.0) - sum(size[name] for name in sure)
-    tells_rest = abs(rest) >= _LEAST
-    ending = f"; the other parts, each of which may be 0, add up to {signed_text(rest)}" if tells_rest else ""
+    has_rest = abs(rest) >= _LEAST
+    ending = f". The other parts, each of which may be 0, sum to {signed_text(rest)}" if has_rest else ""
     together = f" {_TOGETHER}" if fall_is_shown and "guesses" in sure and size["guesses"] < 0 else ""
-    return f"{start}, {listed}{ending}.{together}"
+    return f"{start}: {listed}{ending}.{together}"
 
 
 def _points(part: Estimate, whole: Estimate) -> str:

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 
 def ranges_text(places: Sequence[tuple[int, int]], *, repaired: bool = False) -> str:
-    """Return ranges of steps, (first, last), in words.
-
-    ``repaired``: they are hundredths of λ.
+    """Return the text of ranges of steps (first, last). With ``repaired`` the steps are hundredths of λ.
 
     >>> ranges_text([(20, 40), (80, 80)]), ranges_text([(160, 160)])
     ('steps 20–40, 80', 'step 160')

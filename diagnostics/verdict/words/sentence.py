@@ -1,4 +1,4 @@
-"""The verdict in words: one template per heading. Short sentences; pass@k in points (hundredths of probability)."""
+"""Sentences of the verdict: one template per heading. Changes of pass@k are in percentage points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oversharp.diagnostics.verdict.steps import Accuracy
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, points_text, signed_text
 
 _MARGIN_TEXT = f"{100 * MARGIN:.0f} points"
-#: Unparsed samples are mentioned where they could be the larger part of a fall.
+#: Unparsed samples are mentioned if they could explain at least this share of a fall.
 _NOTABLE_SHARE = 0.5
 _UNPARSED = "truncated, unparsed, or timed out in grading"
 _MODES_FEWER = "correct answers outside each problem's dominant mode became fewer"
@@ -99,7 +99,7 @@ def _fall(verdict: Verdict) -> str:
     interval = ""
     here_only = verdict.label == "over_sharpened_here"
     here_only |= any(claim.name == FELL and not claim.holds for claim in verdict.claims)
-    # the tests look at all k together; the interval of a single k may reach 0 although they reject
+    # the tests cover all k together, so the interval at one k may contain 0 although they reject
     if not here_only and fall.low is not None and fall.high is not None and fall.high < 0:
         interval = bounds_text(-fall.high, -fall.low)
     return f"pass@{fall.k} is {points_text(-fall.change)} points below the base{interval} {_when(verdict)}"
@@ -121,7 +121,7 @@ def _fall_at_steps(verdict: Verdict) -> str:
 
 
 def _bounds_of_fall(step: StepClaim) -> str:
-    """Return the interval of a checkpoint's fall; empty where it reaches 0, as it may for these problems only."""
+    """Return the interval of a checkpoint's fall; empty if it contains 0, as if only these problems show the fall."""
     return bounds_text(-step.high, -step.low) if step.high < 0 else ""
 
 
@@ -134,7 +134,7 @@ def _explained_fall(verdict: Verdict) -> str:
 def _format(verdict: Verdict) -> Iterator[str]:
     lenient = verdict.lenient
     if lenient is not None and lenient.explains:
-        yield f"{100 * lenient.rise:.0f} % more of the samples are in a style that the grader does not read"
+        yield f"The share of answers in a format that the grader does not parse rose by {100 * lenient.rise:.0f} points"
         levels = f"{100 * lenient.base:.1f} at the base and {100 * lenient.late:.1f} late"
         yield f"A lenient reader of the same samples finds pass@{lenient.k} {levels}"
     else:
@@ -142,7 +142,7 @@ def _format(verdict: Verdict) -> Iterator[str]:
 
 
 def _explained_part(verdict: Verdict) -> str:
-    """Return what parsed samples show of a fall, and the part that the others explain."""
+    """Return the share of a fall that unparsed samples explain, and whether the parsed ones show a fall."""
     part = verdict.explanation.format if verdict.explanation else None
     if part is None:
         return ". Too few were parsed to show a fall"
@@ -151,7 +151,7 @@ def _explained_part(verdict: Verdict) -> str:
 
 
 def _unparsed_part(verdict: Verdict) -> Iterator[str]:
-    """Yield the part of a loss that unparsed samples could explain, where it could be the larger one."""
+    """Yield the share of a loss that unparsed samples could explain, if it is large."""
     other = verdict.explanation
     if other is None or other.format is None or other.format_most is None or other.format_most < _NOTABLE_SHARE:
         return
@@ -161,17 +161,17 @@ def _unparsed_part(verdict: Verdict) -> Iterator[str]:
 
 
 def _unparsed_fall(verdict: Verdict) -> Iterator[str]:
-    """Yield a fall of the counts that neither unparsed samples explain nor parsed ones show."""
+    """Yield a fall that unparsed samples do not explain and parsed samples do not show."""
     if verdict.explanation is None:
         return
     fall = _MODES_FEWER if is_of_modes(verdict) else _fall(verdict)
-    yield f"By the counts {fall}. More samples than the base's were {_UNPARSED}{_explained_part(verdict)}"
+    yield f"In all samples, {fall}. More samples than the base's were {_UNPARSED}{_explained_part(verdict)}"
 
 
 def _false_accepts(verdict: Verdict) -> Iterator[str]:
     other = verdict.explanation
     share = "a share" if other is None or other.guess_rate is None else share_text(other.guess_rate)
-    yield f"A grader that accepted {share} of the base's wrong answers and none later would leave the same counts"
+    yield f"A grader that accepted {share} of the base's wrong answers and none later would produce the same counts"
     if other is not None:
         yield _allowed_rate(other)
 
@@ -223,12 +223,12 @@ def _pass_at_1(verdict: Verdict) -> Iterator[str]:
         yield f"pass@1 is {points} points {'above' if first.change > 0 else 'below'} the base"
 
 
-#: What else explains the loss of a single checkpoint.
+#: Other explanations of the loss of a single checkpoint.
 _CAUSES: Mapping[Cause, str] = {
     "format": "unparsed or misread samples explain it",
-    "unread": "too few samples were parsed to tell",
+    "unread": "too few samples were parsed for a conclusion",
     "guessing": "false accepts at the base may explain it",
-    "selection": "the choice of problems by these base samples may explain it",
+    "selection": "the selection of the problems by these base samples may explain it",
 }
 
 
@@ -246,7 +246,7 @@ def _other_steps(verdict: Verdict) -> Iterator[str]:
     where = where if verdict.repaired else f"{where[0].upper()}{where[1:]}"  # λ stays small
     scope = "" if all(step.is_of_population for step in others) else " on these problems"
     text = f"{where} {lost} up to {points} of pass@{worst.k}{most}{scope}"
-    # only a window that kept the base's level shows that the loss was regained
+    # the loss was regained only if the window shows no loss
     yield f"{text}, regained later" if verdict.label == "no_loss" and earlier else text
     for cause, reason in _CAUSES.items():
         steps = [step for step in others if step.cause == cause]
@@ -305,7 +305,7 @@ def is_of_modes(verdict: Verdict) -> bool:
 
 
 def _is_fall_of_window_explained(verdict: Verdict) -> bool:
-    """Return whether the window fell by the exact test; another label then has another explanation for it."""
+    """Return whether the window's exact test is significant. If the label is another, the fall is explained."""
     return any(claim.name == FELL_HERE and claim.p is not None and claim.p <= claim.level for claim in verdict.claims)
 
 
@@ -352,7 +352,7 @@ def _accuracy_line(accuracy: Accuracy) -> str:
 
 
 def checkpoints_text(verdict: Verdict) -> str:
-    """Return which checkpoints kept pass@k and which lost some; empty without tests of single checkpoints.
+    """Return which checkpoints kept and which lost pass@k; empty if single checkpoints were not tested.
 
     >>> from oversharp.diagnostics.verdict.record import StepClaim
     >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}

@@ -11,7 +11,7 @@ import pytest
 
 from oversharp.diagnostics.measures.contract import Measure
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, LIKE_THESE, NO_FALL, SOME_LOST
+from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, NO_FALL, POPULATION, SOME_LOST
 from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from oversharp.diagnostics.verdict.record import (
@@ -57,19 +57,19 @@ VERDICT = Verdict(
     n_within_reach=150,
     claims=(
         Claim(
-            name=FELL, null="over problems like these, pass@k fell at no k", scope=LIKE_THESE, level=0.03, holds=True,
-            p=3e-7, size=Estimate(value=-0.2, low=-0.3, high=-0.1), otherwise=("guesses", "cut-off samples"),
+            name=FELL, null="mean pass@k of the population did not fall at any k", scope=POPULATION, level=0.03,
+            holds=True, p=3e-7, size=Estimate(value=-0.2, low=-0.3, high=-0.1), otherwise=("guesses", "cut-off samples"),
         ),
         Claim(
             name="minority modes lost", null="they became rarer at no k", scope=HERE, level=0.005, holds=False, p=None,
-            why="no problem shows a second correct mode",
+            why="no problem has correct samples of a second mode",
         ),
         Claim(
             name=SOME_LOST, null="no success rate fell", scope=HERE, level=0.03, holds=False, p=0.2,
             size=Estimate(value=0.25, low=None, high=None),
         ),
         Claim(
-            name=NO_FALL, null="it fell", scope=LIKE_THESE, level=0.05, holds=False, p=0.01, why="too few",
+            name=NO_FALL, null="it fell", scope=POPULATION, level=0.05, holds=False, p=0.01, why="too few",
             size=Estimate(value=None, low=-0.012, high=None),
         ),
     ),
@@ -132,13 +132,13 @@ def test_every_claim_stands_with_its_p_its_level_its_size_and_what_speaks_agains
         "scope",
         "other explanation, or why not claimed",
     ]
-    fell = "over problems like these, pass@k fell at no k"
+    fell = "mean pass@k of the population did not fall at any k"
     assert texts(claims) == [
-        [FELL, "yes", "< 0.0001", "0.03", "−20.0 [−30.0, −10.0]", fell, LIKE_THESE, "guesses; cut-off samples"],
+        [FELL, "yes", "< 0.0001", "0.03", "−20.0 [−30.0, −10.0]", fell, POPULATION, "guesses; cut-off samples"],
         ["minority modes lost", "not tested", "–", "0.005", "–", "they became rarer at no k", HERE,
-         "no problem shows a second correct mode"],
+         "no problem has correct samples of a second mode"],
         [SOME_LOST, "not shown", "0.2000", "0.03", "25.0\xa0% of problems", "no success rate fell", HERE, ""],
-        [NO_FALL, "not claimed", "0.0100", "0.05", "above −1.2", "it fell", LIKE_THESE, "too few"],
+        [NO_FALL, "not claimed", "0.0100", "0.05", "above −1.2", "it fell", POPULATION, "too few"],
     ]  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def test_every_checkpoint_is_told_as_lost_kept_or_open(context: Context, states:
     guessed = replace(step(10, "lost"), cause="guessing")
     told = table(said(context.source, label="guessing", steps=(guessed,)), "Checkpoints")
     assert texts(told)[0][:2] == ["10", "lost, or guessing"]
-    assert "perhaps because of wrong answers that were accepted at the base" in told.note
+    assert "perhaps because of false accepts at the base" in told.note
 
 
 def test_the_checkpoint_to_ship_is_the_one_that_is_recommended_with_those_as_good(context: Context) -> None:
@@ -293,7 +293,7 @@ def test_the_verdict_is_read_from_the_store(store_of: Callable[..., Path], measu
 
 
 def test_a_checkpoint_that_is_open_below_0_says_why_and_one_that_was_left_out_has_a_row(context: Context) -> None:
-    at_level = Claim(name=A_CHECKPOINT, null="none is lost", scope=LIKE_THESE, level=0.005, holds=False, p=0.03)
+    at_level = Claim(name=A_CHECKPOINT, null="none is lost", scope=POPULATION, level=0.005, holds=False, p=0.03)
     below = replace(step(20, "open"), high=-0.002)
     gone = LeftOut(checkpoint="checkpoint-60", step=None, why="cut short")
     steps, left_out = (below, step(40, "open")), (gone,)

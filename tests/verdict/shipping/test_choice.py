@@ -101,8 +101,9 @@ def test_a_gain_that_may_be_none_is_a_toss_up_with_the_base_and_a_larger_one_is_
     assert (toss_up.gain, toss_up.expected_gain) == pytest.approx((0.005, 0.005))
     assert toss_up.better == pytest.approx(0.714, abs=0.005)
     assert open_gain.sentence == (
-        "Ship the base, checkpoint-0: toss-up with the base, the safe choice: checkpoint-10 has +0.5 points of pass@1 "
-        "expected (+0.5 measured), and the probability that its pass@1 is above the base's is 0.71, below 0.8."
+        "Ship the base, checkpoint-0: toss-up with the base, the safe choice: checkpoint-10 has an expected "
+        "gain of +0.5 points of pass@1 (+0.5 measured), and the probability that its pass@1 is above the base's is "
+        "0.71, below 0.8."
     )
     larger = recommend([_series([2] * 150 + [1] * 20 + [3] * 30)])
     assert larger.toss_up is None
@@ -195,7 +196,7 @@ def test_the_base_is_shipped_where_no_checkpoint_is_better() -> None:
         (_series(RISEN, why="no verdict: five reasons"), "no verdict: five reasons"),
         (_series([4], base=[2]), "fewer than two problems"),
         (_series([4] * 4, base=[2] * 4, cluster_P=np.zeros(4, dtype=int)), "fewer than two clusters of problems"),
-        (_series([4] * 9, base=[0] * 9), "the base solved nothing, so that no loss can be measured"),
+        (_series([4] * 9, base=[0] * 9), "the base solved nothing, so no loss can be measured"),
     ],
 )
 def test_where_nothing_can_be_said_there_is_a_reason(series: JudgedSeries, why: str) -> None:
@@ -342,7 +343,7 @@ def test_a_choice_that_a_temperature_between_the_drawn_ones_gives_is_said_not_to
     assert said.recommended.step == 10
     assert said.beyond is not None
     assert not said.beyond.is_better
-    assert "It is not shown to be better than the base at some lower temperature" in said.sentence
+    assert "It is not significantly better than the base at a lower temperature" in said.sentence
 
 
 def test_the_same_weights_in_two_series_count_once_and_are_lost_if_either_says_so() -> None:
@@ -363,7 +364,7 @@ def test_where_nothing_could_qualify_the_data_cannot_tell_and_where_a_fall_is_su
     open_one = recommend([_series([0] * 3 + [4] * 9, base=[2] * 12)])
     assert open_one.steps[1].out_by == "estimate"
     assert open_one.cannot_tell is not None
-    assert "with 12 problems no fall is significant, and the band reaches" in open_one.sentence
+    assert "with 12 problems no fall is significant, and the confidence band extends" in open_one.sentence
     assert "oversharp plan prints what such audits detect and cost" in open_one.sentence
     assert recommend([_series(SHARPENED)]).cannot_tell is None
 
