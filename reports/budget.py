@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS
-from oversharp.diagnostics.verdict.record import Estimate
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.words.made_of import is_fall_shown, made_of_text
 from oversharp.reports import numbers
 from oversharp.reports.context import Context

@@ -36,7 +36,7 @@ from benchmarks.calibration.causes_worlds import (
 from benchmarks.speed.results import circumstances
 from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS, change_budget
 from oversharp.diagnostics.records.types import Finding
-from oversharp.diagnostics.verdict.record import Estimate
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.words.made_of import is_nearly_known, is_sure
 
 RESULTS = Path(__file__).parents[1] / "results"

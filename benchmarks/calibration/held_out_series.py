@@ -13,7 +13,7 @@ from benchmarks.calibration.held_out_cells import Cell
 from benchmarks.calibration.held_out_laws import Course
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import SEED, step_claims
-from oversharp.diagnostics.verdict.record import Rates, StepClaim
+from oversharp.diagnostics.verdict.results import Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN, label_of
 from oversharp.diagnostics.verdict.table import run_tests, seen_counts
 

@@ -38,7 +38,7 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
-from oversharp.diagnostics.verdict.record import Rates
+from oversharp.diagnostics.verdict.results import Rates
 
 SERIES = "losing"
 COUNTED = Plan(n_problems=500, n_checkpoints=40, n=1024)

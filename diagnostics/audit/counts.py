@@ -28,7 +28,8 @@ from oversharp.diagnostics.verdict.counts import (
     SharperDraws,
 )
 from oversharp.diagnostics.verdict.decide import verdict_of
-from oversharp.diagnostics.verdict.record import Rates, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Rates
 from oversharp.diagnostics.verifiers import MEASURED_FALSE_ACCEPTS, guess_shares
 from oversharp.diagnostics.verifiers.thoughts import SUFFIX as THOUGHTS
 

@@ -16,7 +16,7 @@ from oversharp.diagnostics.records.pace import LEAST_BYTES, SampleCost
 from oversharp.diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
 from oversharp.diagnostics.store.write_audit import COMPARED, look_id
 from oversharp.diagnostics.verdict.claims import FELL_HERE
-from oversharp.diagnostics.verdict.record import Estimate
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.words.made_of import PARTS_IN_WORDS, is_fall_shown, made_of_text
 from oversharp.diagnostics.verdict.words.numbers import ranges_text
 

@@ -13,7 +13,7 @@ from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verdict.losses import Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power
-from oversharp.diagnostics.verdict.record import Remedy
+from oversharp.diagnostics.verdict.results import Remedy
 
 #: Sizes of problem sets as multiples of the current number of problems, up to ``MOST_PROBLEMS`` problems.
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000

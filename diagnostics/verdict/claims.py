@@ -10,7 +10,7 @@ import numpy as np
 from oversharp.diagnostics.statistics.keys import PairedCounts
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.verdict.explanations import CAUSES
-from oversharp.diagnostics.verdict.record import Claim, Estimate
+from oversharp.diagnostics.verdict.results import Claim, Estimate
 from oversharp.diagnostics.verdict.rule import (
     KEY_LEVEL,
     MARGIN,

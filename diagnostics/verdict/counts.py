@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
-from oversharp.diagnostics.verdict.record import LeftOut, Rates
+from oversharp.diagnostics.verdict.results import LeftOut, Rates
 
 #: With fewer solved problems, there is no inference on the population that the problems were sampled from.
 FEW_PROBLEMS = 30

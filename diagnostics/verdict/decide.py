@@ -36,16 +36,8 @@ from oversharp.diagnostics.verdict.explanations import (
     taken_for_correct,
 )
 from oversharp.diagnostics.verdict.headings import Label
-from oversharp.diagnostics.verdict.record import (
-    POSITIVE,
-    ChangeAtK,
-    Estimate,
-    Explanation,
-    LenientReading,
-    Remedy,
-    StepClaim,
-    Verdict,
-)
+from oversharp.diagnostics.verdict.record import POSITIVE, Verdict
+from oversharp.diagnostics.verdict.results import ChangeAtK, Estimate, Explanation, LenientReading, Remedy, StepClaim
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, LossTable, label_of, row_of_label
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
 from oversharp.diagnostics.verdict.shipping.choice import recommend

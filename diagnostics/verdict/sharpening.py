@@ -13,7 +13,7 @@ from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel
+from oversharp.diagnostics.verdict.results import Estimate, Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
 
 #: A run is better, or worse, if at least this share of the bootstrap draws is above, or below, the frontier.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from oversharp.diagnostics.statistics.problem_changes import SURE
 from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation
-from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel
+from oversharp.diagnostics.verdict.results import Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.shipping.words import alternatives_text, step_text
 from oversharp.diagnostics.verdict.words.numbers import at_least_text, bounds_text, signed_text
@@ -246,7 +246,7 @@ def _sharpening_cell(choice: Choice) -> str:
 def _distance_text(sharpening: Sharpening) -> str:
     """Return the difference from the base at a lower temperature, in pass@1 or pass@k as in the verdict's sentence.
 
-    >>> from oversharp.diagnostics.verdict.record import Estimate
+    >>> from oversharp.diagnostics.verdict.results import Estimate
     >>> some = [Estimate(value=v, low=low, high=high) for v, low, high in ((0.2, 0.1, 0.3), (0.04, -0.01, 0.09))]
     >>> _distance_text(Sharpening(label="not_shown", k=64, rise=some[0], gain=some[1], loss=some[1], share=some[0]))
     'pass@1 +4.0 [−1.0, +9.0]'

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from oversharp.diagnostics.verdict.headings import VerdictLabel
-from oversharp.diagnostics.verdict.record import Remedy, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Remedy
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.shipping.words import alternatives_text
 from oversharp.diagnostics.verdict.words.sentence import share_text

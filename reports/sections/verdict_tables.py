@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
 from oversharp.diagnostics.verdict.explanations import CAUSES
-from oversharp.diagnostics.verdict.record import Claim, Estimate, Explanation, Rates, StepClaim, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Claim, Estimate, Explanation, Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.steps import Accuracy
 from oversharp.diagnostics.verdict.words.sentence import share_text

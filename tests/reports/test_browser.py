@@ -13,15 +13,8 @@ from typing import Any
 import pytest
 
 from oversharp.diagnostics.records.types import TrainingMetric
-from oversharp.diagnostics.verdict.record import (
-    ChangeAtK,
-    Claim,
-    Estimate,
-    Explanation,
-    Rates,
-    StepClaim,
-    Verdict,
-)
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import ChangeAtK, Claim, Estimate, Explanation, Rates, StepClaim
 from oversharp.reports.context import Context
 from oversharp.reports.page import build_page
 from oversharp.reports.records import Cell, Column, Page, Table

@@ -15,7 +15,8 @@ from hypothesis.extra.numpy import arrays
 from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE, POPULATION
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, Looks, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
-from oversharp.diagnostics.verdict.record import Rates, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Rates
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
 from oversharp.diagnostics.verdict.words.sentence import checkpoints_text
 

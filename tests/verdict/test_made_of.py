@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS
-from oversharp.diagnostics.verdict.record import Estimate, Verdict, VerdictLabel
+from oversharp.diagnostics.verdict.record import Verdict, VerdictLabel
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.words.made_of import PARTS_IN_WORDS, is_fall_shown, is_sure, made_of_text
 
 LOST = Estimate(value=-0.02, low=-0.03, high=-0.0101)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from oversharp.diagnostics.verdict.claims import FELL_HERE, HERE
 from oversharp.diagnostics.verdict.headings import HEADINGS
-from oversharp.diagnostics.verdict.record import ChangeAtK, Claim, Explanation, Remedy, StepClaim, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import ChangeAtK, Claim, Explanation, Remedy, StepClaim
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, sentence_of
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.explanations import Cause
     from oversharp.diagnostics.verdict.headings import Heading, Kind, VerdictLabel
     from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep, TossUp
-    from oversharp.diagnostics.verdict.record import Sharpening, SharpeningLabel, Verdict
+    from oversharp.diagnostics.verdict.record import Verdict
+    from oversharp.diagnostics.verdict.results import Sharpening, SharpeningLabel
     from oversharp.diagnostics.verdict.steps import Accuracy
 
 #: Label → its meaning, printed after the title on the same line.
@@ -28,7 +29,7 @@ MEANINGS: Mapping[VerdictLabel, str] = {
     "format": "unparsed or misread samples explain it",
     "guessing": "false accepts by the grader may explain it",
     "mode_collapse": "less frequent correct answers became fewer",
-    "lost_at_steps": "the late checkpoints together fell not significantly",
+    "lost_at_steps": "pooled late checkpoints show no significant fall",
     "no_loss": "no pass@k fell by 2 points or more",
     "inconclusive": "the data neither show a fall nor rule one out",
 }
@@ -86,6 +87,8 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     """Yield the output rows of a verdict, without the warnings."""
     yield OutputRow(label="series", value=_series_text(verdict))
     meaning = verdict.why or "" if verdict.label == "no_verdict" else MEANINGS[verdict.label]
+    if verdict.is_end_unknown:
+        meaning = "no pass@k fell by 2 points or more, but a later checkpoint is left out"
     style = _STYLES.get(verdict.heading, "yellow")
     yield OutputRow(label="verdict", value=f"{verdict.title}: {meaning}", style=style)
     yield from (

@@ -14,7 +14,7 @@ from oversharp.diagnostics.verdict.recommendation import (
     ShippingStep,
     TossUp,
 )
-from oversharp.diagnostics.verdict.record import Estimate
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.words.numbers import (
     at_least_text,

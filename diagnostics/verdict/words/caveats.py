@@ -12,8 +12,9 @@ from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.counts import FEW_PROBLEMS as FEW_PROBLEMS
 from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
-from oversharp.diagnostics.verdict.record import LenientReading, Rates, Verdict
-from oversharp.diagnostics.verdict.rule import spent_share
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import LenientReading, Rates
+from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, spent_share
 from oversharp.diagnostics.verdict.words.numbers import points_text, signed_text
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, share_text
 
@@ -124,6 +125,7 @@ def warnings_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
         yield from _of_misread_base(counts)
         yield from _of_equal_weights(counts)
         return
+    yield from _of_selection(verdict)
     yield from _of_style(verdict.lenient, verdict.label)
     yield from _of_unread(counts)
     yield from _of_one_response(counts)
@@ -133,6 +135,15 @@ def warnings_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     yield from _of_looks(counts)
     if _is_selected(verdict):
         yield from filter(None, [counts.excluded])
+
+
+def _of_selection(verdict: Verdict) -> Iterator[str]:
+    """Yield a warning if a loss is significant although the base's samples chose the problems."""
+    if verdict.positive and verdict.selection_p is not None and verdict.selection_p <= SELECTED_LEVEL:
+        yield (
+            "The base's samples chose these problems. The fall is significant in spite of that, but its size and "
+            "intervals are too large. Sample the base again for the size."
+        )
 
 
 def _is_selected(verdict: Verdict) -> bool:
@@ -158,8 +169,8 @@ def _of_style(lenient: LenientReading | None, label: VerdictLabel) -> Iterator[s
     yield (
         f"The share of answers that only a lenient reader accepts changed by {signed_text(lenient.rise)} points. "
         f"pass@{lenient.k} as graded is {lenient.strict_base:.3f} at the base and {lenient.strict_late:.3f} late. By "
-        f"the lenient reader it is {lenient.base:.3f} and {lenient.late:.3f}, and the verdict would be {other}. Read "
-        "some late responses before you decide."
+        f"the lenient reader it is {lenient.base:.3f} and {lenient.late:.3f}, and the verdict over all k would be "
+        f"{other}. Read some late responses before you decide."
     )
 
 

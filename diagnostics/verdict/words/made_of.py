@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from oversharp.diagnostics.verdict.record import Estimate, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, signed_text
 
 #: Parts of the measure ``change_budget``, and their wording in a sentence.

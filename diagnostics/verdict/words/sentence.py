@@ -8,7 +8,8 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.headings import Heading
-from oversharp.diagnostics.verdict.record import ChangeAtK, Explanation, StepClaim, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import ChangeAtK, Explanation, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.steps import Accuracy
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, points_text, signed_text
@@ -68,8 +69,10 @@ def _not_shown(verdict: Verdict) -> Iterator[str]:
     if verdict.label in ("format", "guessing"):
         yield _explained_fall(verdict)
         yield from _format(verdict) if verdict.label == "format" else _false_accepts(verdict)
+    elif verdict.is_end_unknown:
+        yield f"no pass@k is more than {_MARGIN_TEXT} below the base {_when(verdict)} (95 % confidence)"
     else:
-        yield (f"the data neither show a drop of pass@k nor rule out one of more than {_MARGIN_TEXT} {_when(verdict)}")
+        yield f"the data neither show a drop of pass@k nor rule out one of more than {_MARGIN_TEXT} {_when(verdict)}"
         yield from _unparsed_fall(verdict)
     yield from _pass_at_1(verdict)
     yield from _other_steps(verdict)
@@ -117,7 +120,7 @@ def _fall_at_steps(verdict: Verdict) -> str:
     together = f"the last third of the checkpoints together ({_steps(verdict)})"
     if _is_fall_of_window_explained(verdict):
         return f"{fall}. The fall of {together} may have another explanation"
-    return f"{fall}. For {together}, no fall is shown"
+    return f"{fall}. The fall of {together} is not significant"
 
 
 def _bounds_of_fall(step: StepClaim) -> str:
@@ -193,8 +196,9 @@ def _allowed_rate(other: Explanation) -> str:
 def _remedy(verdict: Verdict) -> Iterator[str]:
     """Yield the size of an audit that would settle the question."""
     remedy = verdict.remedy
-    if remedy is None:
-        return
+    fall = largest_fall(verdict.changes)
+    if remedy is None or verdict.is_end_unknown or (fall and fall.low is not None and fall.low > -remedy.drop):
+        return  # the interval already excludes such a drop
     shows = f"would show a drop of {100 * remedy.drop:.3g} points with 80 % power"
     if remedy.n_problems <= verdict.n_problems and remedy.n * len(verdict.window) <= verdict.n_late:
         yield f"An audit of this size {shows}"
@@ -354,7 +358,7 @@ def _accuracy_line(accuracy: Accuracy) -> str:
 def checkpoints_text(verdict: Verdict) -> str:
     """Return which checkpoints kept and which lost pass@k; empty if single checkpoints were not tested.
 
-    >>> from oversharp.diagnostics.verdict.record import StepClaim
+    >>> from oversharp.diagnostics.verdict.results import StepClaim
     >>> seen = {"checkpoint": "c", "p": 0.5, "k": 8, "change": 0.0, "low": -0.01, "high": 0.01}
     >>> steps = [StepClaim(step=20 * t, lost=t > 2, kept=t < 3, **seen) for t in (1, 2, 3)]
     >>> checkpoints_text(Verdict(series="run", label="inconclusive", sentence="", steps=tuple(steps)))

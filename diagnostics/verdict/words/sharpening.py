@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Estimate, Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.words.numbers import at_least_text, at_most_text, bounds_text, points_text
 

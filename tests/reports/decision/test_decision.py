@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from oversharp.diagnostics.verdict.recommendation import ShippingStep, TossUp
-from oversharp.diagnostics.verdict.record import Estimate, Sharpening, SharpeningLabel, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Estimate, Sharpening, SharpeningLabel
 from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.reports.context import Context
 from oversharp.reports.decision.section import _distance_text, decision

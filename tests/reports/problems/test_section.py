@@ -16,7 +16,8 @@ from oversharp.diagnostics.measures.contract import Measure
 from oversharp.diagnostics.records.types import Confirmation
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.claims import FELL_HERE
-from oversharp.diagnostics.verdict.record import Claim, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Claim
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.problem_changes import (
     SHOWN_CASES,

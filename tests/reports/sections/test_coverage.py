@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from oversharp.diagnostics.verdict.record import Estimate, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.reports.context import Context
 from oversharp.reports.pictures.drawing import figure_svgs
 from oversharp.reports.pictures.latex import figure_latex

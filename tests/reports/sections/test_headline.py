@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from oversharp.diagnostics.records.types import Finding
-from oversharp.diagnostics.verdict.record import ChangeAtK, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import ChangeAtK
 from oversharp.reports.citations import with_sources
 from oversharp.reports.context import Context
 from oversharp.reports.records import Figure, Missing, Page, Section

@@ -14,7 +14,8 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, HERE, NO_FALL, POPULATION, SOME_LOST
 from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from oversharp.diagnostics.verdict.record import (
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import (
     ChangeAtK,
     Claim,
     Estimate,
@@ -23,7 +24,6 @@ from oversharp.diagnostics.verdict.record import (
     Rates,
     Remedy,
     StepClaim,
-    Verdict,
 )
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import Source
@@ -58,7 +58,8 @@ VERDICT = Verdict(
     claims=(
         Claim(
             name=FELL, null="mean pass@k of the population did not fall at any k", scope=POPULATION, level=0.03,
-            holds=True, p=3e-7, size=Estimate(value=-0.2, low=-0.3, high=-0.1), otherwise=("guesses", "cut-off samples"),
+            holds=True, p=3e-7, size=Estimate(value=-0.2, low=-0.3, high=-0.1),
+            otherwise=("guesses", "cut-off samples"),
         ),
         Claim(
             name="minority modes lost", null="they became rarer at no k", scope=HERE, level=0.005, holds=False, p=None,

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
-from oversharp.diagnostics.verdict.record import Estimate, Sharpening, Verdict
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Estimate, Sharpening
 from oversharp.diagnostics.verdict.words.sharpening import sharpening_text
 from oversharp.reports.comparison.compare import compare
 from oversharp.reports.context import Context
