@@ -233,7 +233,7 @@ def _explanations(verdict: Verdict, explanation: Explanation) -> Table:
         rows.append(("the same share of correct samples lost on every problem", part))
     if verdict.size_given_label is not None:
         size = f"{numbers.points(verdict.size_given_label)} points"
-        rows.append(("size of the fall, corrected for selection (only clear falls are called a loss)", size))
+        rows.append(("size of the fall, corrected for selection (only significant falls are reported)", size))
     return Table(
         title="Other explanations of the fall",
         columns=columns("explanation", "amount"),

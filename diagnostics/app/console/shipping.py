@@ -35,7 +35,7 @@ UNKNOWN = "not to choose"
 #: Reason why a checkpoint is out → word in the table, and explanation below the table.
 OUT: Mapping[OutBy | None, tuple[str, str]] = {
     "band": ("significant", "some pass@k fell significantly by more than is allowed"),
-    "verdict": ("verdict", "the verdict's own test of this checkpoint shows a fall of pass@k"),
+    "verdict": ("verdict", "the verdict found a significant fall of pass@k in the population"),
     "estimate": ("estimate", "some pass@k fell by more than is allowed, but not significantly"),
     "expected": ("expected", "the expected fall at the worst k is more than is allowed"),
     "reach": ("unseen", "too few samples at this temperature for the largest k (--control-n)"),

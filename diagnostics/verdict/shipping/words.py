@@ -145,7 +145,7 @@ def toss_up_text(toss_up: TossUp, series: Sequence[str]) -> str:
 
 
 #: The band also covers samples at other temperatures, so it can be wide enough to miss a fall that the verdict detects.
-VERDICT_LOST = "pass@k fell significantly by the verdict's test of this checkpoint, though not by the wider band"
+VERDICT_LOST = "the verdict found a significant fall of pass@k in the population, which the wider band does not show"
 
 
 def unseen_text(k: int, reach_k: int, n: int, most: float) -> str:
