@@ -116,7 +116,7 @@ def draw_null(
 def stepped_down(
     statistic_X: Float[np.ndarray, " test"], null_DX: Float[np.ndarray, "draw test"]
 ) -> Float[np.ndarray, " test"]:
-    """Return adjusted p values by step-down; a large statistic speaks against the null.
+    """Return adjusted p values by step-down; a large statistic is evidence against the null hypothesis.
 
     Each test is compared with the largest draw of itself and those with smaller statistics. p values are monotone in
     that order.

@@ -271,7 +271,7 @@ def value_at(path: RunPath, x: float) -> MatchedValue:
     if first_x == x:
         return MatchedValue(value=first_y, step=float(first_step))
     for (step_a, x_a, y_a), (step_b, x_b, y_b) in itertools.pairwise(points):
-        if min(x_a, x_b) <= x <= max(x_a, x_b):  # a flat stretch at x was entered before
+        if min(x_a, x_b) <= x <= max(x_a, x_b):  # a flat segment at x was reached earlier
             share = (x - x_a) / (x_b - x_a)
             return MatchedValue(value=y_a + share * (y_b - y_a), step=step_a + share * (step_b - step_a))
     low, high = min(x_t for _, x_t, _ in points), max(x_t for _, x_t, _ in points)

@@ -221,7 +221,7 @@ def _curve(
 ) -> _Curve:
     sharpness_S = points.sharpness_S
     place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
-    # Where sharpening lowers pass@1, pooling would put the base below itself: the base stays the lower bound.
+    # if sharpening lowers pass@1, pooling would lower the base too: keep the base as lower bound
     rising_DS = np.maximum(_sort_by_pooling(x_DS), x_DS[:, :1])
     falling_DS = 1.0 - _sort_by_pooling(1.0 - y_DS)
     log_missed_DR = PchipInterpolator(sharpness_S, np.log(1.0 - falling_DS + _LEAST), axis=1)(place_R)

@@ -137,7 +137,7 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
         as_low_D = np.append(as_low_D, studentised.least(total_P - late_DP, late_DP) <= observed + 1e-12)
     p = _p_of_draws(as_low_D[:draws])
     if min(counts.n_base, counts.n_late) < 2:
-        return p  # a single sample gives no variance: only the permutation applies
+        return p  # a single sample gives no variance: use only the permutation
     covariance_KK = _summed_covariance(counts.n_base, counts.base_P, ks)
     covariance_KK = covariance_KK + _summed_covariance(counts.n_late, counts.late_P, ks)
     return max(p, least_normal_p(observed, covariance_KK, rng=rng, draws=8 * draws))

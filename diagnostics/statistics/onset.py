@@ -42,12 +42,14 @@ def onset(
 ) -> Onset | None:
     """Return where the mean over problems of ``change_TP`` (late minus base, per step and problem) begins to fall.
 
-    The hinge y = level + slope · max(0, step − s₀), slope < 0, is fitted by least squares: for every candidate s₀ the
-    best level and slope, then the best s₀, on a grid from ``base_step`` to the last but one of ``steps_T``; a later
-    bend cannot be located. The base is one point (``base_step``, 0) among the others, and the level is free, because
-    the sampling error of the base shifts all differences alike: a line through 0 would read it as a decline from the
-    start. The interval is a percentile bootstrap over problems, widened to contain the value; for a single problem it
-    is all of training. None with fewer than two steps, or where no hinge falls.
+    The line y = level + slope · max(0, step − s₀), slope < 0, is fitted by least squares. The candidates for s₀ are a
+    grid from ``base_step`` to the last but one of ``steps_T``, because a later bend cannot be located. For each
+    candidate, level and slope are fitted. The base is the point (``base_step``, 0). The level is not fixed at 0, because
+    the sampling error of the base shifts all differences alike. A line through 0 would turn that into a decline from
+    the start.
+
+    The interval is a percentile bootstrap over problems, extended to contain the estimate; for a single problem it is
+    all of training. Returns None with fewer than two steps, or if no candidate falls.
 
     Use it only for series known to decline: noise has a best hinge too. The interval covers the sampling of problems,
     not the deviation of the curve from a hinge: a curve that rises first, falls ever faster or stops falling has no
@@ -90,10 +92,10 @@ def _began(
 ) -> Float[np.ndarray, " draw"]:
     """Return the best candidate for every curve; infinite where none falls."""
     hinge_GT = np.maximum(0.0, step_T - candidate_G[:, None])
-    hinge_GT -= hinge_GT.mean(axis=1, keepdims=True)  # the level is free
+    hinge_GT -= hinge_GT.mean(axis=1, keepdims=True)  # the level is fitted too
     hinge_GT /= np.sqrt((hinge_GT**2).sum(axis=1, keepdims=True))
     # The sum of squares falls by the square of the projection if the slope has the right sign.
     fall_DG = np.maximum(0.0, -(mean_DT @ hinge_GT.T))
-    # A curve without a change has only rounding left.
+    # a curve without a change contains only rounding errors
     fall_DG[fall_DG <= _ROUNDING] = 0.0
     return np.where(fall_DG.any(axis=1), candidate_G[fall_DG.argmax(axis=1)], np.inf)

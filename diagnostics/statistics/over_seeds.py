@@ -68,10 +68,10 @@ def mean_over_seeds(
 ) -> SeedMean:
     """Return the mean and t interval of one value per seed, None for a seed without a value.
 
-    The interval is clipped to ``bounds``. There is no interval for fewer than ten seeds, nor for equal values, which
-    have no usable spread (runs that all keep pass@k at 1 do not prove that another would). The variance is raised by
-    half of the squared range over n², as if half a seed more had the largest deviation: of 15 or 20 seeds, one may have
-    collapsed where three should have.
+    The interval is clipped to ``bounds``. There is no interval for fewer than ten seeds, nor for equal values, whose
+    spread is unknown: other runs may differ although these all keep pass@k at 1. Half of the squared range over n² is
+    added to the variance, as if half a seed more had the largest deviation. Without that, the interval is too narrow if
+    by chance only one of 15 or 20 seeds collapsed instead of three.
 
     >>> ten = mean_over_seeds([1.0, 3.0] * 5)
     >>> ten.mean, round(ten.low, 3), round(ten.high, 3), ten.n  # 2 ± 2.262 · √(10/9/10 + 2²/2/10²)

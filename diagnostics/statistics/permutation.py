@@ -63,7 +63,7 @@ def link_test(
 ) -> LinkTest:
     """Test ``within_correlation`` by permutation against "the trajectories of x and y are unrelated".
 
-    Problems are the permuted unit, within strata, all steps together. p = (1 + #{|r*| ≥ |r|}) / (1 + B), never 0; valid
+    Problems are permuted within strata, with all their steps. p = (1 + #{|r*| ≥ |r|}) / (1 + B) is never 0. It is valid
     for finite samples where problems of a stratum are exchangeable under the null hypothesis. A link is not a cause: a
     third quantity that moves both (a problem's difficulty) gives one too. x and y must not share samples, because
     common noise is also a link. Source: Pitman 1937 (J. R. Stat. Soc. Suppl. 4:225); Phipson and Smyth 2010 (Stat.
@@ -79,7 +79,7 @@ def link_test(
     scale = _scale(x_SP, y_SP)
     if scale is None:
         return LinkTest(why="one of the two does not vary between problems")
-    x_PS, y_PS = np.ascontiguousarray(x_SP.T), np.ascontiguousarray(y_SP.T)  # a problem's steps are contiguous
+    x_PS, y_PS = np.ascontiguousarray(x_SP.T), np.ascontiguousarray(y_SP.T)  # the steps of a problem are contiguous
     observed = float(np.vdot(x_PS, y_PS))
     # An equal sum in another order of addition is a tie.
     threshold = abs(observed) - RELATIVE_ROUNDING * scale
@@ -105,7 +105,7 @@ def _deviations(x_SP: np.ndarray, y_SP: np.ndarray, stratum_P: np.ndarray | None
     n_problems = x_SP.shape[1]
     labels_P = np.zeros(n_problems, dtype=np.int64) if stratum_P is None else stratum_P
     _, number_P, size_H = np.unique(labels_P, return_inverse=True, return_counts=True)
-    # Sorted, so that a sort by (stratum, random number) is a permutation within strata.
+    # sorted by stratum, so that sorting by (stratum, random number) permutes within strata
     order_P = np.argsort(number_P, kind="stable")
     number_P = number_P[order_P]
     start_H = np.cumsum(size_H) - size_H

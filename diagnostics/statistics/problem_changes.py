@@ -16,7 +16,7 @@ from scipy.stats import binom, hypergeom
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
-#: In the order of the change.
+#: States of a problem, in the order of the change.
 STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
 #: Adjusted p values up to this are significant.
 SURE = 0.05

@@ -142,7 +142,7 @@ class _Draws:
 
     row_P: Int[np.ndarray, " problem"]
     cumulative_RC: Float[np.ndarray, "row correct"]
-    #: Chance that a problem passes the filter.
+    #: Probability that a problem passes the filter.
     passed_P: Float[np.ndarray, " problem"]
 
     @classmethod
