@@ -150,8 +150,8 @@ class Verdict:
     def is_end_unknown(self) -> bool:
         """Whether pass@k is kept to within 2 points, but a later checkpoint was left out."""
         keeps = self.label == "inconclusive" and self.least_change is not None and self.least_change > -MARGIN
-        later = [left for left in self.left_out if left.step is None or left.step > self.window[-1]]
-        return keeps and bool(later)
+        end = self.window[-1] if self.window else 0
+        return keeps and any(left.step is None or left.step > end for left in self.left_out)
 
     @property
     def attributes(self) -> Attributes:

@@ -37,7 +37,7 @@ from oversharp.reports.records import Table, Tile
 #: Headings of plain English, and of tables whose first column names settings.
 PLAIN = {"", "benchmark", "how much", "id", "in", "of", "path", "runs", "setting", "table", "title", "value", "what"}
 PLAIN |= {"method", "series or model", "answer", "part", "next", "task", "accepted by"}
-PLAIN |= {"best between", "amount", "explanation", "other explanation, or why not claimed"}
+PLAIN |= {"best between", "quantity", "amount", "explanation", "other explanation, or why not claimed"}
 
 
 of_imports = pytest.mark.xdist_group("imported_store")  # they share what takes seconds to make
@@ -111,7 +111,7 @@ def test_every_word_that_starts_a_line_of_the_console_is_explained(
     starts = (line[:LABEL_WIDTH].strip() for line in lines)
     heads = {start for start in starts if re.fullmatch(r"[a-z][a-z@1]*( [a-z@]+)*", start)}
     assert {"verdict", "pass@1", "worst pass@k", "frontier", "cause", "ship", "next", "caveat", "guarantee"} <= heads
-    heads |= {"made of", "report", "store", "warning", "worst step"}
+    heads |= {"made of", "report", "store", "warning", "lost step"}
     assert [head for head in sorted(heads) if not explained(head)] == []
 
 

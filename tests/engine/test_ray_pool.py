@@ -129,7 +129,7 @@ def test_with_a_killed_worker_the_results_equal_those_of_one_process_and_ray_pri
     ours = (
         r"(series|sampler) .*|(sample|panel|teacher-force|kernel) (checkpoint-\d+|\d checkpoints): \d+ done"
         r"|(grade|measure|verdict): \d+ done"
-        r"|checkpoint-\d+: 5 of 5 problems are decided, 4 samples each"
+        r"|checkpoint-\d+: 5 of 5 problems are decided and get 4 samples each"
         r"|(warning: )?checkpoint-0: pass@1 so far .*|to draw: .*|time and disk space are unknown .*"
         r"|checkpoint \d of 3 done: .*|\d\d:\d\d .*"
     )

@@ -406,7 +406,7 @@ LORA: list[tuple[Break, dict[str, Any], str]] = [
     (
         lambda run: write_model(build_model(7), run.parent / "other"),
         {"base": "other"},
-        "is an adapter of .*checkpoint-0, and base= .*other has other weights; pass base= .*checkpoint-0",
+        "is an adapter of .*checkpoint-0, but base= .*other has other weights; pass base= .*checkpoint-0",
     ),
 ]
 

@@ -84,7 +84,7 @@ def test_points_of_a_repaired_series_are_told_as_weights_in_no_order_of_time(no_
     trained, repaired = (verdict_of(replace(counts, is_repaired=flag)) for flag in (False, True))
     assert ". Steps 25–50 had lost up to 50.0 points [36.6, 63.4] of pass@128 at step 25." in trained.sentence
     assert ". λ = 0.25–0.5 lost up to 50.0 points [36.6, 63.4] of pass@128 at λ = 0.25." in repaired.sentence
-    assert repaired.title == "Not shown at the far end, coverage lost at λ = 0.25–0.5"
+    assert repaired.title == "Coverage lost at λ = 0.25–0.5; not shown at the far end"
     assert checkpoints_text(repaired).endswith("lost at some k at λ = 0.25–0.5")
     assert not re.search(r"\bsteps? \d", repaired.sentence + checkpoints_text(repaired))
 

@@ -166,38 +166,42 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
         ),
         (
             replace(FELL, label="lost_at_steps", steps=(_step(120), _step(140), _step(160, -0.3))),
-            "Coverage lost at step 160: pass@64 is 30.0 points below the base [25.0, 35.0] at step 160. For the "
-            "last third of the checkpoints together (steps 120–160), no fall is shown. pass@1 is 20.1 points "
+            "Coverage lost at step 160: pass@64 is 30.0 points below the base [25.0, 35.0] at step 160. "
+            "The fall of the last third of the "
+            "checkpoints together (steps 120–160) is not significant. "
+            "pass@1 is 20.1 points "
             "above the base. Scope: the population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="lost_at_steps", steps=(_step(120), _HERE)),
-            "Coverage lost at step 160: pass@64 is 4.0 points below the base at step 160. For the last third of the "
-            "checkpoints together (steps 120–160), no fall is shown. pass@1 is 20.1 points above the base. Scope: "
+            "Coverage lost at step 160: pass@64 is 4.0 points below the base at step 160. "
+            "The fall of the last third of the "
+            "checkpoints together (steps 120–160) is not significant. "
+            "pass@1 is 20.1 points above the base. Scope: "
             "these 100 problems only, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20), replace(_HERE, step=40), _step(60))),
-            "No loss (within 2 points) at the end, coverage lost at step 40: no pass@k is more than 2 points below the "
+            "Coverage lost at step 40; no loss (within 2 points) at the end: no pass@k is more than 2 points below the "
             "base at steps 120–160 (95 % confidence). Step 40 had lost up to 4.0 points of pass@64 on these problems, "
             "regained later. Scope: the population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
-            "No loss (within 2 points) at the end, coverage lost at steps 20–40: no pass@k is more than 2 points "
+            "Coverage lost at steps 20–40; no loss (within 2 points) at the end: no pass@k is more than 2 points "
             "below the base at steps 120–160 (95 % confidence). Steps 20–40 had lost up to 30.0 points [25.0, "
             "35.0] of pass@64 at step 40, regained later. Scope: the population of these 100 problems, k = 1 to "
             "128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
-            "Not shown at the end, coverage lost at step 40: the data neither show a drop of pass@k nor rule out "
+            "Coverage lost at step 40; not shown at the end: the data neither show a drop of pass@k nor rule out "
             "one of more than 2 points at steps 120–160. Step 40 had lost up to 30.0 points [25.0, 35.0] of "
             "pass@64. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
-            "Not shown at the end, coverage lost at steps 20–160: the data neither show a drop of pass@k nor rule "
+            "Coverage lost at steps 20–160; not shown at the end: the data neither show a drop of pass@k nor rule "
             "out one of more than 2 points at steps 120–160. Steps 20–160 lost up to 30.0 points [25.0, 35.0] of "
             "pass@64 at step 160. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
@@ -209,7 +213,9 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
                 explanation=replace(GUESSES, format=0.96, step=160),
             ),
             "Not shown, although a fall was found: pass@64 is 30.0 points below the base [25.0, 35.0] at step "
-            "160. For the last third of the checkpoints together (steps 120–160), no fall is shown. More samples "
+            "160. The fall of the last third of the "
+            "checkpoints together (steps 120–160) is not significant. "
+            "More samples "
             "than the base's were truncated, unparsed, or timed out in grading, which explains 96 % of the fall. "
             "The parsed samples show no significant fall. pass@1 is 20.1 points above the base. Scope: the "
             "population of these 100 problems, k = 1 to 128, one training seed.",

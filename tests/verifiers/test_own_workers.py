@@ -60,7 +60,7 @@ def grader(tmp_path: Path) -> Grader:
             "TypeError: returned NoneType instead of a number, or a number and a text, by the function in line 2",
         ),
         ("return 10**400", "error", "OverflowError: int too large to convert to float"),
-        ("return {'score': 1.0}", "error", "TypeError: gave dict"),
+        ("return {'score': 1.0}", "error", "TypeError: returned dict"),
         ("while True: pass", "timeout", "no result within 1 s"),
         ("import time; time.sleep(60)", "timeout", "no result within 1 s"),
         ("return 3 ** 10**9", "timeout", "no result within 1 s"),

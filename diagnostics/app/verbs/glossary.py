@@ -76,8 +76,9 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "smallest gain of pass@1, and the largest fall of pass@k over all k. They account for the choice among all "
         "checkpoints.",
         "recommended": "The checkpoint that `oversharp ship` recommends. Its row has a triangle.",
-        "worst pass@k": "The change of pass@k at the k where it is lowest relative to its standard error. Its "
-        "interval covers all checkpoints and k together. It decides whether a checkpoint is out.",
+        "worst pass@k": "In a verdict: the lowest change of pass@k over k, on average over the late checkpoints. Its "
+        "interval is for this k alone. In a choice: the change at the k where it is lowest relative to its standard "
+        "error. Its interval covers all checkpoints and k together. It decides whether a checkpoint is out.",
         "out": "A checkpoint that is not eligible, with the reason. significant: pass@k fell significantly. verdict: "
         "the verdict tested it as lost. estimate: the falls in the estimate and the expectation are above the allowed "
         "one. expected: that in the expectation alone is. unseen: too few samples for the largest k. veto: pass@k fell "
@@ -107,8 +108,8 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "always printed.",
         "next": "The command to run next.",
         "modes": "In addition to the verdict, less frequent correct answers became rarer.",
-        "worst step": "The checkpoint with the largest loss of pass@k. Its interval covers all checkpoints and k "
-        "together.",
+        "lost step": "The lost checkpoint with the largest fall, at its k with the most significant fall. The interval "
+        "is for the population, and covers all checkpoints and k together.",
         "simultaneous": "Of intervals: in 95 % of audits, all intervals of the table contain their true values at "
         "once.",
         "cluster": "Problems that are variants of each other. Their results are correlated, so intervals treat a "
