@@ -37,7 +37,7 @@ class StepRuling:
         lost_here: Whether pass@k of these problems fell significantly.
         lost: Whether it also fell significantly in the population that the problems were sampled from.
         kept: Whether pass@k fell by less than the margin at every k.
-        p_here: p value for these problems, adjusted for all checkpoints: the smaller of both tests.
+        p_here: p value for these problems, adjusted for all checkpoints; the smaller one of both tests.
         p: p value for the population, adjusted for all checkpoints.
         k: The k with the lowest change of pass@k relative to its standard error over problems.
         change: Change of pass@k at ``k``. Its bounds ``low`` and ``high`` are for the population, and simultaneous over
@@ -68,11 +68,11 @@ def rule_steps(
 ) -> tuple[StepRuling, ...]:
     """Return the result of each checkpoint, in the order of ``steps``; empty with fewer than two problems or clusters.
 
-    - Lost: pass@k fell at some k in the population that these problems were sampled from. The step-down test of the
-      largest studentised fall over all checkpoints and k is significant at ``level``, and ``exact_key`` of this
-      checkpoint at ``exact_level``.
-    - Lost here: the same, or these problems fell. Then ``checkpoint_keys``, which covers all checkpoints with the
-      familywise error ``level``, is significant, and that exact key.
+    - Lost: pass@k fell in the population that these problems were sampled from. The step-down test of the largest
+      studentised fall over all checkpoints and k is significant at ``level`` (familywise error rate), and ``exact_key``
+      of this checkpoint is significant at ``exact_level``.
+    - Lost here: either that, or pass@k of these problems fell. ``checkpoint_keys``, which covers all checkpoints and k,
+      is significant at ``level``, and so is ``exact_key`` at ``exact_level``.
     - Kept: the simultaneous one-sided lower bound of the change is above −``margin`` at every k.
 
     Source: Romano and Wolf 2005 (Econometrica 73:1237), step-down of the largest statistic.
@@ -100,7 +100,7 @@ def rule_steps(
         float(student_t.ppf((1 + confidence) / 2, n_units - 1)),
     )
     kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
-    # few problems that all fall are found by the test over problems; it raises next to no false alarms
+    # the population test also detects falls of a few problems that all fall; it causes almost no more false alarms
     p_here_T = np.minimum(p_T, checkpoint_keys(steps, ks=ks, rng=rng, draws=draws_for(level)))
     lost_here_T = [
         bool(p <= level) and exact_key(one, ks=ks, rng=rng, draws=_EXACT_DRAWS) <= exact_level

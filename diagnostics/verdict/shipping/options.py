@@ -240,9 +240,9 @@ class Prospect:
 def estimate_prospects(stack: Stack, is_lost: Sequence[bool], rng: np.random.Generator) -> list[Prospect]:
     """Return the posterior of every option.
 
-    Checkpoints are shrunk together, but lost ones separately: large falls would widen the prior of all others, so that
-    the luckiest of these would not be shrunk. A control is not shrunk: its temperature sets its change, so others are
-    no evidence about it.
+    Checkpoints are shrunk together, but lost ones separately. Their large falls would widen the prior of the others, and
+    the highest estimates of these would then be shrunk too little. Controls are not shrunk: the change of a control
+    depends mostly on its temperature, so other options are no evidence about it.
     """
     trained = [t for t, option in enumerate(stack.options) if option.temperature is None]
     kept, lost = ([t for t in trained if is_lost[t] is side] for side in (False, True))
