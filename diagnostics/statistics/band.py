@@ -23,7 +23,7 @@ _NUMBERS_AT_ONCE = 1 << 22
 class Band:
     """Mean change per step and k with its simultaneous band, in probability.
 
-    ``alarm`` is the index of the first step with some k significantly below 0, None if there is none.
+    ``alarm`` is the index of the first step with a significant fall at some k, or None.
     """
 
     mean_TK: Float[np.ndarray, "step k"]
@@ -42,11 +42,12 @@ def simultaneous_band(
     """Return the band of the mean change of pass@k since the base, for all steps and k together.
 
     ``change_TPK`` are probabilities, late minus base. For the population these problems were sampled from, all true
-    means are inside the band with probability ``confidence``. The Rademacher signs of the multiplier bootstrap are the
-    same at all steps and k, so correlated changes do not widen the band. The variance has the floor of
-    ``intervals.share_interval``, and the critical value is converted to Student's t at its tail. The band is clipped to
-    [−1, 1]. ``alarm`` uses a one-sided band at the same confidence: at most 1 − ``confidence`` of series raise it
-    before a decline.
+    means are inside the band with probability ``confidence``. The critical value is from a multiplier bootstrap with
+    Rademacher signs, converted to Student's t. The signs are the same at all steps and k, so correlated changes give a
+    narrower band. The variance has the floor of ``intervals.share_interval``. The band is clipped to [−1, 1].
+
+    ``alarm`` uses a one-sided band at the same confidence. At most 1 − ``confidence`` of series have an alarm before a
+    decline.
 
     A single problem gives no estimate of the spread: its band is [−1, 1]. Raises ``ValueError`` for an empty axis.
 
@@ -99,10 +100,10 @@ def draw_null(
     rng: np.random.Generator,
     draws: int,
 ) -> Iterator[Float[np.ndarray, "draw column"]]:
-    """Yield batches of the studentised sums over problems if no mean changed, ``draws`` in all.
+    """Yield batches of ``draws`` studentised sums over problems under the null hypothesis of no change.
 
-    Each draw gives every problem a random sign, the same in all columns. ``floor_X`` is the root of the variance floor
-    over the scale of each column.
+    Each draw gives every problem a random sign, the same in all columns. ``floor_X`` is the root of the variance floor,
+    divided by the scale of each column.
     """
     n_problems, n_columns = studentised_PX.shape
     at_once = max(1, _NUMBERS_AT_ONCE // (n_problems + n_columns))

@@ -25,9 +25,9 @@ from oversharp.diagnostics.statistics.band import draw_null, quantile_of_draws, 
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import by_cluster, effective_clusters, few_clusters, named_clusters
 
-#: Seed of the distribution of the largest statistic.
+#: Seed of the null distribution of the largest statistic.
 _SEED = 20_261_127
-#: Its smallest and largest number of draws, and the number of signs that is drawn if neither applies.
+#: Smallest and largest number of draws of that distribution. Between them, the total number of random signs is fixed.
 _LEAST_DRAWS, _MOST_DRAWS, _SIGNS = 1_999, 9_999, 5_000_000
 #: Confidence level of the simultaneous intervals.
 CONFIDENCE = 0.95
@@ -42,8 +42,8 @@ class RunDifference:
     Means over its problems, ``difference`` = second − first, in probability.
 
     ``low`` and ``high`` bound the difference, at 95 % for all comparisons together. ``p_adjusted`` is the two-sided p
-    value, adjusted for all of them too. ``p`` is that of this task and k alone. None for a single problem, and for
-    fewer than 10 clusters.
+    value, adjusted for all comparisons. ``p`` is the p value of this comparison alone. They are None for a single
+    problem, and for fewer than 10 clusters.
     """
 
     task: str
@@ -77,12 +77,12 @@ def compare_runs(
     ``n_second`` are the sample counts (one number, or one per problem) and may differ. The statistic is a paired t over
     problems with the variance floor of ``intervals.share_interval``. ``p_adjusted`` compares it with the largest
     absolute value over all tasks and k in a multiplier bootstrap, by step-down, because a reader picks from the whole
-    table: for two runs that do not differ, any of it is below 0.05 with probability 5 % at most. Neighbouring k are
-    correlated, so this costs less than Holm's correction. The intervals have the critical value of the largest
-    statistic. If step-down alone makes a difference significant, its interval ends at 0: an interval contains values of
-    both signs where ``p_adjusted`` is above 0.05, and only there. If a reader picks from several such tables,
-    ``n_comparisons`` is their number (Bonferroni). Each side is one training seed unless the caller pools several, so
-    the difference may be due to the seed.
+    table. For two runs that do not differ, the smallest ``p_adjusted`` is below 0.05 with probability 5 % at most.
+    Neighbouring k are correlated, so this costs less power than Holm's correction. The intervals use the critical value
+    of the largest statistic. If a difference is significant only by step-down, its interval ends at 0. So an interval
+    contains values of both signs if and only if ``p_adjusted`` is above 0.05. If a reader picks from several such
+    tables, ``n_comparisons`` is their number (Bonferroni). Unless the caller pools seeds, each side is one training
+    seed, and the difference may be due to the seed.
 
     Raises ``ValueError`` where lengths differ, a count is outside 0 … n, or a k exceeds the samples of a problem.
 

@@ -1,8 +1,8 @@
 """Find lost problems in two stages: a shortlist from the audit, then a test on fresh samples.
 
-Among 500 unchanged problems, 18 seem lost and 18 gained at 256 samples: the shortlist contains those selected by noise.
-Its counts must not be tested again. Fresh samples of its problems are tested by Fisher's exact test with Holm's
-correction over all problems that were sampled again.
+Among 500 unchanged problems with 256 samples each, 18 seem lost and 18 gained by chance, and these are shortlisted. So
+the counts of the audit must not be tested. Fresh samples of the shortlisted problems are tested by Fisher's exact test,
+with Holm's correction over all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy.stats import hypergeom
 
 Counts = Int[np.ndarray, " problem"] | int
 
-#: Above this p of the audit's counts, a complete loss gets no precedence over other falls in the shortlist.
+#: A complete loss with a larger p value in the audit is sorted like other falls in the shortlist.
 TOTAL_LEVEL = 0.05
 
 
@@ -65,11 +65,12 @@ def shortlist(
 ) -> tuple[Int[np.ndarray, " lost"], Int[np.ndarray, " gained"]]:
     """Return the indices of up to ``most`` problems that fell, and of as many that rose.
 
-    First those that lost every correct sample, ordered by the one-sided p of ``fisher_fell`` on these counts; then the
-    largest falls of the rate, ties by p and then in the given order. Gained problems are found with the sides swapped:
-    first those that the base never solved. A complete loss with p above ``TOTAL_LEVEL`` has no precedence: a base that
-    solved a problem in 1 of 256 samples loses that by chance, and hundreds of these would fill the list. Test FRESH
-    samples only: these counts selected the problems. Raises ``ValueError`` as ``fisher_fell`` does.
+    Problems that lost every correct sample are first, ordered by the one-sided p of ``fisher_fell`` on these counts.
+    Then follow the largest falls of the rate; ties are ordered by p, then as given. Problems that rose are found with
+    the sides swapped. A complete loss with p above ``TOTAL_LEVEL`` is not put first, because one correct sample of 256
+    disappears by chance, and hundreds of such problems would fill the list.
+
+    These counts selected the problems, so test fresh samples only. Raises ``ValueError`` as ``fisher_fell`` does.
 
     >>> lost, gained = shortlist(np.array([9, 0, 5, 3, 10]), np.array([0, 8, 5, 2, 0]), 10, 10, most=5)
     >>> lost.tolist(), gained.tolist()

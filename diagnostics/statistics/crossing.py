@@ -1,6 +1,6 @@
-"""k*: the number of attempts from which on a checkpoint solves less than the base.
+"""k*: the smallest number of attempts from which pass@k of a checkpoint stays below the base.
 
-A sharpened model gains at few attempts and loses at many. k* is where the gain turns into a loss.
+pass@k of a sharpened model is higher at small k and lower at large k. At k* the gain turns into a loss.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import t as student_t
 
-#: Mean differences this small are rounding: tables of two sample sizes differ in the last digit.
+#: Smaller mean differences are rounding errors: the tables of two sample sizes differ in the last digit.
 _ROUNDING = 1e-12
 
 
@@ -34,21 +34,21 @@ def crossing(
     *,
     confidence: float = 0.95,
 ) -> Crossing:
-    """Return k* of one checkpoint: where its mean change of pass@k falls below 0 for good.
+    """Return k* of one checkpoint: from there, its mean change of pass@k is below 0 up to the largest k.
 
-    For good means up to the largest k. Interpolated linearly on log₂ k; 1 where the mean is below 0 at every k, beyond
-    the range where it is not below 0 at the largest. ``ks`` ascend.
+    k* is interpolated linearly on log₂ k. It is 1 if the mean is below 0 at every k, and beyond the range if the mean
+    is not below 0 at the largest k. ``ks`` ascend.
 
-    The interval contains every k at which the interval of the mean change (``intervals.share_interval``) contains 0,
-    from the first to the last. At the true crossing the change is 0, so this covers k* as often as that covers 0. A
-    percentile bootstrap of k* over 30 problems covered 84 to 87 %. For a single problem it is the whole range. The
-    interval assumes that pass@k crosses; ``keys`` tests whether something was lost.
+    The interval extends from the first to the last k at which the interval of the mean change
+    (``intervals.share_interval``) contains 0. At the true crossing the change is 0, so both intervals have the same
+    coverage. A percentile bootstrap of k* over 30 problems covered in 84 to 87 % of cases. For a single problem the
+    interval is the whole range. The interval is conditional on a crossing; ``keys`` tests whether pass@k fell.
 
-    Raises ``ValueError`` without a problem or a k, where ks do not ascend, or where a k has no column.
+    Raises ``ValueError`` without a problem or a k, if ks do not ascend, or if a k has no column.
 
     >>> crossing(np.tile([0.2, 0.1, -0.1], (50, 1)), [1, 2, 4])  # half-way from 2 to 4, in logs; ± .04 around each mean
     Crossing(value=2.8284271247461903, low=2.46..., high=3.25...)
-    >>> crossing(np.tile([0.2, -0.1, 0.1], (50, 1)), [1, 2, 4]).value is None  # not for good
+    >>> crossing(np.tile([0.2, -0.1, 0.1], (50, 1)), [1, 2, 4]).value is None  # it rises again
     True
     """
     return crossings(change_PK[None], ks, confidence=confidence)[0]
@@ -75,7 +75,8 @@ def crossings(
         return [Crossing(value=_finite_or_none(value), low=float(ks[0]), high=None) for value in value_T]
     error_TK = np.sqrt((n_problems - 1) * change_TPK.var(axis=1, ddof=1) + 1.0) / n_problems  # as in share_interval
     margin_TK = float(student_t.ppf(0.5 + confidence / 2.0, n_problems - 1)) * error_TK
-    # Until the low curve first meets 0 the checkpoint is significantly ahead; after the high one last leaves 0, behind.
+    # The checkpoint is significantly ahead before the lower bound first reaches 0, and significantly behind after the
+    # upper bound last reaches 0.
     low_T = _find_first_zero(mean_TK - margin_TK, log2_K)
     high_T = _find_crossings(mean_TK + margin_TK, log2_K)
     return [
@@ -113,7 +114,7 @@ def _find_crossings(
 def _find_first_zero(
     mean_TK: Float[np.ndarray, "step k"], log2_K: Float[np.ndarray, " k"]
 ) -> Float[np.ndarray, " step"]:
-    """Return where every row first falls to 0; infinite where it stays above."""
+    """Return the place where every row first falls to 0; infinite if it stays above."""
     met_TK = mean_TK <= _ROUNDING
     at_T = np.argmax(met_TK, axis=-1)
     before_T = np.maximum(at_T - 1, 0)

@@ -1,9 +1,9 @@
 """Entropy and concentration of finite samples of answers, for many groups at once.
 
-All functions take the counts of the distinct answers of all groups in one array, and the group of each count in
-another, so that 500 problems × 40 checkpoints are one call. Results are one value per group; entropies are in nats. A
-group with too few samples raises ``ValueError``. No estimator sees answers that were never sampled, the plug-in least
-of all: compare groups only at equal sample sizes.
+All functions take two arrays: the counts of the distinct answers of all groups, and the group of each count. So 500
+problems × 40 checkpoints are one call. They return one value per group; entropies are in nats. A group with too few
+samples raises ``ValueError``. All estimators are biased by answers that were never sampled, the plug-in estimator most
+of all. So compare groups only at equal sample sizes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def chao_wang_jost_entropy(
     seen_G = _group_sums(seen_A, group_A, n_groups)
     once_G = _group_sums(counts_A == 1, group_A, n_groups)
     twice_G = _group_sums(counts_A == 2, group_A, n_groups)
-    # Groups share few distinct (n, f1, f2): compute the unseen part once for each.
+    # there are few distinct (n, f1, f2), so compute the unseen part once for each
     cases, case_of_group = np.unique(np.stack([n_G, once_G, twice_G], axis=1), axis=0, return_inverse=True)
     unseen = np.array([_unseen_entropy(int(n), int(once), int(twice)) for n, once, twice in cases])
     return np.maximum(seen_G + unseen[case_of_group.reshape(-1)], 0.0)
@@ -63,11 +63,12 @@ def chao_wang_jost_entropy(
 def unseen_room(
     counts_A: Int[np.ndarray, " answer"], group_A: Int[np.ndarray, " answer"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Return how far the true entropy may exceed ``chao_wang_jost_entropy`` for unseen answers, in nats.
+    """Return a bound for the error of ``chao_wang_jost_entropy`` from answers that were never sampled, in nats.
 
-    (f₁/n) · (1 + log n): f₁/n estimates the probability of all answers that were never sampled (Good 1953, Biometrika
-    40:237), and an answer that a sample of n just misses has a surprise of about log n. A rule of thumb, wide enough
-    for every distribution of ``benchmarks/interval_coverage.py``, where the estimate alone is up to 0.9 nats too low.
+    The bound is (f₁/n) · (1 + log n). f₁/n estimates the total probability of these answers (Good 1953, Biometrika
+    40:237). An answer that is just too rare for a sample of n has −log p of about log n. It is a rule of thumb, and
+    large enough for every distribution of ``benchmarks/interval_coverage.py``, where the estimate is up to 0.9 nats too
+    low.
 
     >>> float(unseen_room(np.array([3, 1]), np.array([0, 0]), 1)[0].round(4))  # ¼ (1 + log 4)
     0.5966
@@ -102,10 +103,10 @@ def _group_sizes(counts_A: np.ndarray, group_A: np.ndarray, n_groups: int, *, at
 
 
 def _unseen_entropy(n: int, once: int, twice: int) -> float:
-    """(f₁/n) Σ_{j≥1} (1−A)^j / (n−1+j), to 1e-12.
+    """Return (f₁/n) Σ_{j≥1} (1−A)^j / (n−1+j), to 1e-12.
 
-    The direct form (1−A)^{1−n} (−log A − Σ_{r<n} (1−A)^r / r) cancels catastrophically once nA is large, while the
-    continued fraction converges slowly where nA is small: each is used where it is exact.
+    For large nA the direct form (1−A)^{1−n} (−log A − Σ_{r<n} (1−A)^r / r) loses all digits to cancellation, so the
+    continued fraction is used. For small nA the continued fraction converges slowly, so the direct form is used.
     """
     if once == 0 or n < 2:
         return 0.0

@@ -21,14 +21,14 @@ from sklearn.isotonic import isotonic_regression
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 from oversharp.diagnostics.statistics.units import by_cluster, few_clusters, named_clusters
 
-#: Interpolation error between the points, in pass@1: as measured on the demo's base, sampled at T = 1, .6, .3 and .15,
-#: at k = 64 and 128. At small k, where the curve bends more, the error is larger.
+#: Interpolation error between the points, in pass@1. It was measured with the demo's base, sampled at T = 1, .6, .3 and
+#: .15, at k = 64 and 128. At small k the curve bends more, and the error is larger.
 INTERPOLATED = 0.005
-#: Points along the interpolated frontier.
+#: Number of points on the interpolated frontier.
 _RESOLUTION = 200
-#: Lower bound for the share of problems that k attempts miss, in the interpolation: log 0 is undefined.
+#: Lower bound of 1 − pass@k in the interpolation, because log 0 is undefined.
 _LEAST = 1e-4
-#: Miss rate of the interval of a share, relative to that of the other intervals: not every audit reports a share.
+#: Miss rate of the interval of ``share``, relative to that of the other intervals (see ``_share``).
 _OF_SELECTED = 0.4
 
 
@@ -63,11 +63,15 @@ class Matched:
 class AgainstFrontier:
     """One checkpoint, or the mean of several, compared with the frontier.
 
-    ``gain``: pass@1 minus that of the sharpened base with the same pass@k. ``loss``: pass@k minus that of the sharpened
-    base with the same pass@1; negative is worse. ``share``: share of the rise of pass@1 that the sharpened base with
-    the same pass@k has too. ``above`` and ``below`` are the shares of the bootstrap draws with a gain above and below
-    0; where sharpening lowers pass@1, below the lowered pass@1. The bounds of the gain, and these shares, allow for the
-    interpolation error.
+    The bounds of ``gain``, and ``above`` and ``below``, include the interpolation error.
+
+    Attributes:
+        gain: pass@1 minus that of the sharpened base with the same pass@k.
+        loss: pass@k minus that of the sharpened base with the same pass@1; negative is worse.
+        share: Share of the rise of pass@1 that the sharpened base with the same pass@k has too.
+        above: Share of the bootstrap draws with a gain above 0.
+        below: Share of the bootstrap draws with a gain below 0. If sharpening lowers pass@1, the lowered pass@1 is the
+            reference.
     """
 
     gain: Matched
@@ -107,12 +111,13 @@ def against_frontier(
 
     A group's results are averaged.
 
-    Between the points, pass@1 and the share of problems that k attempts miss are interpolated over the sharpness with a
-    monotone interpolant, on the logistic and the logarithmic scale, after isotonic regression. Beyond the sharpest
-    sampled point the frontier is only known to be between that point and the limit, so a checkpoint there gets bounds
-    instead of a value. The intervals are a bootstrap over problems, or over their clusters, that resamples all points
-    and checkpoints together; deviations are widened to those of Student's t, and those of pass@k by the floor of
-    ``intervals.share_interval``. Raises ``ValueError`` without a problem.
+    Between the points, pass@1 (logistic scale) and 1 − pass@k (logarithmic scale) are interpolated over the sharpness
+    with a monotone interpolant, after isotonic regression. Beyond the sharpest sampled point, the frontier is only
+    known to be between that point and the limit, so a checkpoint there gets bounds instead of a value.
+
+    The intervals are from a bootstrap over problems or clusters, which resamples all points and checkpoints together.
+    Deviations are widened to those of Student's t, and those of pass@k by the floor of ``intervals.share_interval``.
+    Raises ``ValueError`` without a problem.
 
     >>> base, sharp = np.full((1, 400), 0.3), np.full((1, 400), 0.5)
     >>> points = FrontierPoints(sharpness_S=np.array([0.0, 1.0]), x_SP=np.vstack([base, sharp]),
@@ -131,7 +136,7 @@ def against_frontier(
     mean_DX = np.clip(mean_DX, 0.0, 1.0)
     n_points, n_steps = len(points.sharpness_S), len(x_TP)
     x_DS, y_DS, limit_D1, x_DT, y_DT = np.split(mean_DX, np.cumsum([n_points, n_points, 1, n_steps]), axis=1)
-    # Where both solve every problem the sample variance is 0, but not the uncertainty: as in ``share_interval``.
+    # variance floor as in ``share_interval``: if both solve every problem, the variance is 0 but the error is not
     y_DT[1:] += rng.standard_normal(draws)[:, None] * _widening(n_problems, confidence) / n_problems
     curve = _curve(points, x_DS, y_DS, limit_D1[:, 0])
     gain_DT2, loss_DT2 = _gains(curve, x_DT, y_DT), _losses(curve, x_DT, y_DT)
@@ -151,10 +156,10 @@ def colder_weights(
 ) -> tuple[Float[np.ndarray, "draw point"], Float[np.ndarray, "draw point"]]:
     """Return weights of the sampled points for the lowest temperature within given limits.
 
-    It has no more pass@1 than the checkpoint's ``x_D``, no less pass@k than its ``y_D``, and is no lower than the
-    lowest sampled temperature. Where a lower temperature lowers pass@1, and the checkpoint's is lower, two standard
-    errors are allowed. The first weights give the frontier's pass@1 there, the second its pass@k: at most two
-    neighbouring points are non-zero.
+    At this temperature the base has at most the checkpoint's pass@1 ``x_D`` and at least its pass@k ``y_D``. The
+    temperature is not below the lowest sampled one. If lower temperatures lower pass@1, and the checkpoint's pass@1 is
+    lower too, the limits are relaxed by two standard errors. The first weights give the frontier's pass@1 at that
+    temperature, the second its pass@k. At most two neighbouring points have weights above 0.
 
     >>> x, y, s = np.array([[0.2, 0.4, 0.5]]), np.array([[0.9, 0.8, 0.6]]), np.array([0.0, 0.4, 0.7])
     >>> [one.round(2).tolist() for one in colder_weights(s, x, y, np.array([0.4]), np.array([0.3]))]  # lost more
@@ -302,7 +307,7 @@ def _group(
 
 
 def _without_intervals(against: AgainstFrontier) -> AgainstFrontier:
-    """Remove intervals and shares, which too few clusters do not support."""
+    """Remove intervals and shares, because there are too few clusters."""
     bare = {name: replace(getattr(against, name), low=None, high=None) for name in ("gain", "loss", "share")}
     return replace(against, **bare, above=0.0, below=0.0)
 
@@ -312,7 +317,7 @@ def _summarise(
 ) -> Matched:
     """Summarise the bounds of a difference.
 
-    ``furthest`` is its largest possible size, infinite if there is none.
+    ``furthest`` is the largest possible size of the difference, or infinity.
     """
     low, _ = percentile_bounds(bounds_D2[1:, 0], confidence=confidence)
     _, high = percentile_bounds(bounds_D2[1:, 1], confidence=confidence)
@@ -330,11 +335,11 @@ def _summarise(
 
 
 def _share(gain_D2: np.ndarray, rise_D: np.ndarray, confidence: float) -> Matched:
-    """Return the share where the rise is significant; its interval misses less often than others.
+    """Return the share if the rise is significant. Its interval is wider than those of other results.
 
-    Where a rise is seldom significant, a share is reported in the audits that overestimated the rise, and is then too
-    close to 1. Misses in 5 % of all audits are four times as frequent among the quarter of audits that report a share.
-    So the interval misses two fifths as often as the others.
+    If the rise is significant in few audits, these overestimate it, and their share is too close to 1. A miss rate of
+    5 % of all audits is 20 % of the audits that report a share, if these are one quarter. So the interval has two
+    fifths of the miss rate of other intervals (``_OF_SELECTED``).
     """
     least_rise, _ = percentile_bounds(rise_D[1:], confidence=confidence)
     if least_rise <= 0.0:

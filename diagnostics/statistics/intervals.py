@@ -1,8 +1,7 @@
 """Intervals of a mean over problems.
 
-Problems are the resampling unit, Student's t the reference.
-
-Comparisons are paired: pass the differences per problem. Which function a quantity needs:
+Problems are the resampling unit, and most intervals use Student's t. Comparisons are paired: pass the differences per
+problem. Functions by quantity:
 
 * ``share_interval``: probabilities and shares. Their scale has length 1, so there is a variance floor:
   se² = ((P−1)s² + 1)/P², as if one more problem had deviated by a full point. It keeps the coverage at few problems,
@@ -41,11 +40,11 @@ from oversharp.diagnostics.statistics.units import (
     totals,
 )
 
-#: With fewer problems above 0, the spread of the positive values cannot be estimated.
+#: Least number of problems above 0 for ``sparse_interval``. With fewer, the spread of the values is unknown.
 LEAST_ABOVE_ZERO = 5
-#: Array elements held at one time while problems are resampled.
+#: Largest number of array elements in memory while problems are resampled.
 _NUMBERS_AT_ONCE = 1 << 22
-#: Values this close to 0, and to each other, differ by rounding alone.
+#: Values whose difference is smaller than this are equal up to rounding.
 _ROUNDING = 1e-12
 
 
@@ -59,9 +58,9 @@ def share_interval(
 ) -> Interval:
     """Return the mean of probabilities or shares over problems, with its interval.
 
-    With ``bounds=(-1, 1)``, of their paired differences. The interval is clipped to ``bounds``. ``floor`` is the number
-    of extra problems that deviate by a full point: 2 for differences of yes-no properties, where 1 covers as little as
-    87 % if few problems change (2: 94 %). Raises ``ValueError`` without a value.
+    Pass ``bounds=(-1, 1)`` for paired differences. The interval is clipped to ``bounds``. The variance is that of the
+    data plus ``floor`` extra problems that deviate by 1. Use 2 for differences of yes-no properties: with 1 the
+    coverage can be as low as 87 % if few problems change (with 2: 94 %). Raises ``ValueError`` without a value.
 
     >>> share_interval(np.array([0.2, 0.4, 0.6, 0.8]))
     Interval(mean=0.5, low=0.0, high=1.0, n=4)
@@ -143,11 +142,11 @@ def sparse_interval(
 ) -> Interval:
     """Return the mean of non-negative values that may be 0 for most problems.
 
-    Examples are entropies in nats and numbers of modes. Where most are 0, chance decides whether the sample contains
-    two or five of the others, and Student's t ignores that: the variance is raised as if two more problems had the mean
-    of the positive values, times the share of zeros. ``room_above`` raises the upper end: how far all values may be too
-    low because of unseen samples. There is no interval with fewer than five problems above 0 (or clusters that contain
-    one), or where all values are equal.
+    Examples are entropies in nats and numbers of modes. If most values are 0, chance decides whether the sample
+    contains two or five positive ones, and Student's t ignores that. So the variance is raised as if two more problems
+    had the mean of the positive values, times the share of zeros. ``room_above`` is added to the upper end; it is the
+    possible bias of all values from unseen samples. There is no interval if fewer than five problems (or clusters with
+    such a problem) are above 0, or if all values are equal.
 
     Raises ``ValueError`` without a value.
 
@@ -181,9 +180,9 @@ def median_interval(
 ) -> Interval:
     """Return the median over problems, with an interval that is valid for any distribution.
 
-    ``mean`` is the median, and the bounds are two of the values. There is no interval with fewer than six problems,
-    where even the smallest and the largest value leave out too much, nor where problems are related, because the ranks
-    are then not independent. Source: Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
+    ``mean`` is the median, and the bounds are two of the values. With fewer than six problems there is no interval,
+    because even the whole range of values covers too rarely. With clusters there is none, because the values are not
+    independent. Source: Thompson 1936 (Ann. Math. Stat. 7:122). Raises ``ValueError`` without a value.
 
     >>> median_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, -90.0]))  # 1 − 2 · ½⁶ = .97
     Interval(mean=2.5, low=-90.0, high=5.0, n=6)
@@ -194,7 +193,7 @@ def median_interval(
     median = float(np.median(sorted_P))
     if named_clusters(cluster_P) is not None:
         return Interval(mean=median, low=None, high=None, n=n, why=NOT_RELATED)
-    # how many of the smallest may be left out: P(Bin(n, ½) < outside) is at most half of the allowed miss rate
+    # number of values outside on each side: P(Bin(n, ½) < outside) is at most half of the allowed miss rate
     outside = int(binom.ppf((1.0 - confidence) / 2.0, n, 0.5))
     if not outside:
         return Interval(mean=median, low=None, high=None, n=n)
@@ -212,8 +211,8 @@ def ratio_interval(
 ) -> Interval:
     """Return Σ numerator / Σ denominator over problems.
 
-    For parts of unequal size (modes, tokens) nested in problems. Linearised (Cochran, Sampling Techniques, 1977, §6.4),
-    leaving out each problem or cluster in turn: a large one pulls the ratio towards itself (``left_out_error``).
+    Use it for parts of unequal size (modes, tokens) nested in problems. The ratio is linearised (Cochran, Sampling
+    Techniques, 1977, §6.4). Its error is a jackknife over problems or clusters (``left_out_error``).
     ``floor`` adds the variance floor of ``share_interval``. ``mean`` is the ratio and ``n`` counts problems. Raises
     ``ValueError`` unless Σ denominator > 0.
 

@@ -1,8 +1,8 @@
 """Tests whether pass@k fell at some k: for these problems, for their population, and at single checkpoints.
 
-Under moderate sharpening (Definition 2.1 of [A]) no correct response of the base loses probability, so pass@k falls at
-no k, and neither does the chance of a correct response outside a problem's dominant mode. A one-sided rejection
-therefore proves a loss. Each test covers all k at once and is paired by problem.
+The null hypothesis is moderate sharpening (Definition 2.1 of [A]): no correct response of the base loses probability.
+Then pass@k falls at no k, and neither does the probability of a correct response outside the dominant mode. So a
+one-sided rejection shows a loss. Each test covers all k together and is paired by problem.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from oversharp.diagnostics.statistics.pass_at_k import (
 )
 from oversharp.diagnostics.statistics.units import by_cluster
 
-#: Draws of the tests' own randomness: p values are multiples of 1 / (draws + 1).
+#: Number of random draws of a test. p values are multiples of 1 / (draws + 1).
 EXACT_DRAWS, POPULATION_DRAWS = 599, 999
-#: Least draws per unit of a level: p values must be finer than the level they are compared with. More than the maximum
-#: would take minutes; then the smallest possible p value may exceed the level, and nothing is significant.
+#: A test at level α has at least ``_DRAWS_PER_LEVEL`` / α draws, so that p values can be below α, and at most
+#: ``_MOST_DRAWS``, which take minutes. At smaller levels the smallest possible p value may be above α.
 _DRAWS_PER_LEVEL, _MOST_DRAWS = 18, 50_000
-#: Added to the variance of the summed change, in problems squared.
+#: Variance floor: term added to the variance of the summed change, in problems squared.
 _FLOOR = 0.5
-#: Where the normal distribution is converted to Student's t: of the multiplier bootstrap, and of the largest fall of
-#: many checkpoints.
+#: Quantiles at which the normal distribution is converted to Student's t: for the multiplier bootstrap, and for the
+#: largest fall of many checkpoints.
 _STRETCHED_AT, _FAMILY_STRETCHED_AT = 0.95, 0.9995
-#: Draws per batch of the exact key, and the number of draws as low as the observed one at which it stops; then the
-#: same for normal numbers, which are cheaper.
+#: Draws per batch of ``exact_key``, which stops when ``_ENOUGH`` draws are as low as the observed statistic. Below, the
+#: same numbers for normal draws, which are cheaper.
 _DRAWS_AT_ONCE, _ENOUGH = 60, 25
 _NORMALS_AT_ONCE, _ENOUGH_NORMALS = 2_000, 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedCounts:
-    """Correct samples of every problem among ``n_base`` of the base and ``n_late`` late in training.
+    """Numbers of correct samples of every problem: ``base_P`` of ``n_base``, and ``late_P`` of ``n_late``.
 
     Raises ``ValueError`` where the two sides differ in length or a count is outside 0 … n.
     """
@@ -95,21 +95,24 @@ def inference_ks(n: int) -> tuple[int, ...]:
 
 
 def draws_for(level: float) -> int:
-    """Return the number of draws that makes p values fine enough for ``level``."""
+    """Return the number of draws of a test at ``level``."""
     return min(_MOST_DRAWS, max(EXACT_DRAWS, int(_DRAWS_PER_LEVEL / level)))
 
 
 def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS) -> float:
     """Return the one-sided p of "the mean pass@k of these problems fell at none of ``ks``".
 
-    It is the larger of two p values. The statistic is the minimum over k of the summed change divided by its standard
-    error, which is estimated from the counts (``within_problem_variance_table``, plus ``_FLOOR``). The first p is exact
-    for any number of samples if no problem changed: given the total hits of both sides, the late hits are
-    hypergeometric. The second is valid for many problems of which some rose as much as others fell, which pass@k does
-    not show: the minimum of normal numbers with the estimated correlation over k. (A permutation test that is not
-    studentised rejects in half of such series, a studentised one in up to an eighth.) Problems that are always or never
-    solved carry no information. Sampling stops at ``_ENOUGH`` draws as low as the observed one: p is then ``_ENOUGH``
-    over the draws so far, and valid.
+    The statistic is the minimum over k of the summed change divided by its standard error, which is estimated from the
+    counts (``within_problem_variance_table``, plus ``_FLOOR``). The p value is the larger of two:
+
+    - A permutation p value. It is exact for any number of samples if no problem changed: given the correct samples of
+      both sides together, the late ones are hypergeometric.
+    - A normal p value, from normal numbers with the estimated correlation over k. It is valid for many problems if some
+      rose as much as others fell. In such series, a permutation test that is not studentised rejects in half of the
+      cases, and a studentised one in up to an eighth.
+
+    Problems that are always or never solved have no effect. Sampling stops at ``_ENOUGH`` draws as low as the observed
+    statistic. Then p is ``_ENOUGH`` divided by the number of draws, which is valid.
 
     Raises ``ValueError`` for a k above half of the samples of either side, 1 excepted.
 
@@ -144,7 +147,7 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
 
 
 def _p_of_draws(as_low_D: Bool[np.ndarray, " draw"], enough: int = _ENOUGH) -> float:
-    """Return the p value of draws that stop at the last of ``enough`` draws as low as the observed value."""
+    """Return the p value if sampling stops at ``enough`` draws as low as the observed value."""
     (at_X,) = as_low_D.nonzero()
     if len(at_X) >= enough:
         return float(enough / (at_X[enough - 1] + 1))
@@ -156,8 +159,8 @@ def least_normal_p(
 ) -> float:
     """Return the probability that the minimum of scaled normal numbers with this covariance is at most ``least``.
 
-    Their mean is 0. The scale of each is its standard deviation, with ``_FLOOR`` added to the variance. At most
-    ``draws`` are sampled: it stops at ``_ENOUGH_NORMALS`` draws as low, a relative error of about a fourteenth.
+    The numbers have mean 0 and are divided by the root of their variance plus ``_FLOOR``. At most ``draws`` are
+    sampled. Sampling stops at ``_ENOUGH_NORMALS`` draws as low as ``least``; the relative error is then about 1/14.
     """
     root_KK = _root(covariance_KK) / scale_of(np.diag(covariance_KK))
     as_low_D = np.zeros(0, dtype=bool)
@@ -171,14 +174,19 @@ def least_normal_p(
 def checkpoint_keys(
     steps: Sequence[PairedCounts], *, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS
 ) -> Float[np.ndarray, " step"]:
-    """Return one p per checkpoint: "the mean pass@k of these problems fell at none of ``ks``", adjusted for all.
+    """Return the p value of "mean pass@k of these problems fell at none of ``ks``" of each checkpoint.
 
-    The statistic is that of ``exact_key``. The null distribution is normal, with the estimated covariances of the base,
-    which all checkpoints share, and of each checkpoint over k. It is compared with the largest fall of all checkpoints
-    by step-down. Variances of few problems are estimated poorly, so each statistic is divided by the factor by which a
-    quantile of Student's t, with one degree of freedom less than problems that carry information, exceeds the normal's.
-    Without that, 1.0 to 1.3 % of series of 30 unchanged problems fall at the .25 % level (with it, .0 to .6 %). A
-    permutation of the samples of all checkpoints has the same power and takes a hundred times as long.
+    p values are adjusted for all checkpoints.
+
+    The statistic is that of ``exact_key``. Its null distribution is normal. It has the estimated covariances over k of
+    the base, which all checkpoints share, and of each checkpoint. The step-down adjustment uses the largest fall of all
+    checkpoints (``stepped_down``).
+
+    Variances of few problems are estimated poorly, so each statistic is divided by the ratio of a quantile of Student's
+    t to that of the normal distribution. The degrees of freedom are the number of problems that are neither always nor
+    never solved, minus one. Without this, 1.0 to 1.3 % of series of 30 unchanged problems are significant at the .25 %
+    level; with it, .0 to .6 %. A permutation of the samples of all checkpoints has the same power and takes a hundred
+    times as long.
 
     Raises ``ValueError`` for a k above half of the samples of either side, 1 excepted.
 
@@ -206,39 +214,36 @@ def checkpoint_keys(
 
 
 def _summed_covariance(n: int, counts_P: np.ndarray, ks: Sequence[int]) -> Float[np.ndarray, "k k"]:
-    """Return the covariance over k of the sum of pass@k; with a single sample, the largest possible one."""
+    """Return the covariance over k of the summed pass@k; with a single sample per problem, the largest possible one."""
     if n < 2:
         return np.full((len(ks), len(ks)), 0.25 * len(counts_P))
     return np.asarray(covariance_table(n, tuple(ks))[counts_P].sum(axis=0))
 
 
 def _root(covariance_KK: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
-    """Return the matrix that gives standard normal rows this covariance."""
+    """Return a matrix. The product of standard normal rows with it has this covariance."""
     value_K, vector_KK = np.linalg.eigh((covariance_KK + covariance_KK.T) / 2)
     return np.asarray((vector_KK * np.sqrt(np.maximum(value_K, 0.0))).T)
 
 
 def _stretch(counts: PairedCounts) -> float:
-    """Return a quantile of Student's t relative to the normal's, for the problems that carry information."""
+    """Return a quantile of Student's t divided by the normal's. Problems always or never solved do not count."""
     total_P = counts.base_P + counts.late_P
     n_informative = int(((total_P > 0) & (total_P < counts.n_base + counts.n_late)).sum())
     return float(student_t.ppf(_FAMILY_STRETCHED_AT, max(1, n_informative - 1)) / norm.ppf(_FAMILY_STRETCHED_AT))
 
 
 def scale_of(variance_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Return the scale of a sum over problems, given its variance.
+    """Return the root of the variance of a sum over problems plus ``_FLOOR``.
 
-    Sums with hardly any variance must not decide.
+    Without the floor, sums with almost no variance would determine the minimum over k.
     """
     return np.sqrt(np.maximum(variance_K, 0.0) + _FLOOR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Studentised:
-    """Summed change of pass@k over its standard error, as a function of counts.
-
-    Tables with one row per count.
-    """
+    """Summed change of pass@k divided by its standard error, for given counts. The tables have one row per count."""
 
     base_CK: Float[np.ndarray, "correct k"]
     late_CK: Float[np.ndarray, "correct k"]
@@ -264,10 +269,7 @@ class Studentised:
 
 @lru_cache(maxsize=8)
 def _with_variance(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct twice_k"]:
-    """Return pass@k of every count and its variance.
-
-    A single sample gets the largest possible variance.
-    """
+    """Return pass@k of every count and its variance; with a single sample, the largest possible variance."""
     variance_CK = np.full((n + 1, len(ks)), 0.25) if n < 2 else within_problem_variance_table(n, ks)
     return np.concatenate([pass_at_k_table(n, ks), variance_CK], axis=1)
 
@@ -303,10 +305,11 @@ def population_key(
 ) -> float:
     """Return the one-sided p of "in the population of these problems, pass@k fell at none of ``ks``".
 
-    1 for a single problem. The minimum of the paired t over k is compared with a Rademacher multiplier bootstrap over
-    problems, converted to Student's t; the variance floor (``intervals.share_interval``) only weights the ks. A few
-    problems that all fall alike give no estimate of the spread: p is at least that of as many coin flips with the same
-    outcome. With ``cluster_P``, related problems share a sign, and clusters are counted instead of problems.
+    The statistic is the minimum over k of the paired t. Its null distribution is a Rademacher multiplier bootstrap over
+    problems, converted to Student's t. The variance floor of ``intervals.share_interval`` is in the statistic and in
+    the draws, so it only weights the k. If a few problems all fall alike, the spread cannot be estimated, so p is at
+    least 2^−(number of problems). p is 1 for a single problem. With ``cluster_P`` the units are clusters: related
+    problems share a sign.
 
     >>> rng = np.random.default_rng(0)
     >>> lost = PairedCounts(base_P=np.full(30, 8), late_P=np.zeros(30, dtype=int), n_base=64, n_late=64)
@@ -318,7 +321,7 @@ def population_key(
     if n_units < 2:
         return 1.0
     mean_K = change_GK.mean(axis=0)
-    # of the sum over units, and of their mean
+    # standard error of the sum over units, with the variance floor
     scale_K = np.sqrt((n_units - 1) * change_GK.var(axis=0, ddof=1) + 1.0)
     least = float((mean_K * n_units / scale_K).min())
     sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0

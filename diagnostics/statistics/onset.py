@@ -14,9 +14,9 @@ from jaxtyping import Float
 
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
-#: Candidate steps for the beginning of the decline, from the base to the last but one checkpoint.
+#: Number of candidate steps for the start of the decline, from the base to the last but one checkpoint.
 _CANDIDATES = 400
-#: Declines this small, in probability, are rounding.
+#: Smaller declines (probability) are rounding errors.
 _ROUNDING = 1e-12
 
 
@@ -51,9 +51,9 @@ def onset(
     The interval is a percentile bootstrap over problems, extended to contain the estimate; for a single problem it is
     all of training. Returns None with fewer than two steps, or if no candidate falls.
 
-    Use it only for series known to decline: noise has a best hinge too. The interval covers the sampling of problems,
-    not the deviation of the curve from a hinge: a curve that rises first, falls ever faster or stops falling has no
-    single bend, and the step is a summary.
+    Use it only for series that are known to decline, because noise also has a best fit. The interval includes the
+    sampling error over problems, but not the deviation of the curve from such a line. If the curve rises first, falls
+    faster and faster, or stops falling, there is no single bend, and the step is only a summary.
 
     Raises ``ValueError`` unless there is a problem and the steps ascend from above ``base_step``, one per row.
 

@@ -1,10 +1,10 @@
 """Means over runs of one objective that differ only in their training seed.
 
-An interval over problems describes how a number of *one run* would vary on other problems. An interval over seeds
-describes how it would vary in another run of the same objective, on the same problems and from the same base. Only the
-second supports a difference between objectives. It is Student's t over the seeds' values and needs ten seeds: runs
-collapse now and then, and seeds that did not are close together and hide that. Where one run in four collapses, t
-covers the mean of 3 seeds in 56 % of cases, of 5 in 75 %, of 10 in 94 %.
+An interval over problems shows how a result of *one run* would vary on other problems. An interval over seeds shows how
+it would vary in another run of the same objective, on the same problems and from the same base. A difference between
+objectives needs the second. It is Student's t over the seeds' values and needs ten seeds. Some runs collapse, and a few
+seeds without a collapse are close together and give a narrow interval. If one run in four collapses, the interval
+covers the true mean in 56 % of cases with 3 seeds, 75 % with 5 and 94 % with 10.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from oversharp.diagnostics.statistics.comparison import MatchedValue, RunPath, v
 
 PROBABILITY = (0.0, 1.0)
 UNBOUNDED = (-math.inf, math.inf)
-#: Fewer seeds may all have missed an event that happens in one run of four: .75¹⁰ = .06.
+#: Least number of seeds for an interval. Ten seeds all miss an event of one run in four with probability .75¹⁰ = .06.
 LEAST_SEEDS = 10
-#: Values closer than this, relative to their size, differ by rounding alone.
+#: Values whose relative difference is smaller than this are equal up to rounding.
 _ROUNDING = 1e-9
 
 
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 class SeedMean:
     """Mean over ``n`` seeds with its 95 % interval.
 
-    ``why`` is the reason if the interval, or all of it, is missing.
+    ``why`` is the reason if the interval, or also the mean, is missing.
     """
 
     mean: float | None
@@ -42,7 +42,7 @@ class SeedMean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchedSeeds:
-    """Each seed of one objective where its pass@1 first reaches a level."""
+    """Values of the seeds of one objective where their pass@1 first reaches a level."""
 
     values: Mapping[int, MatchedValue]
 
@@ -136,9 +136,9 @@ def matched_over_seeds(paths: Mapping[int, RunPath], x: float) -> MatchedSeeds:
 def shared_levels(paths: Mapping[str, Sequence[RunPath]], *, n_levels: int) -> tuple[float, ...]:
     """Return levels of x to compare objectives at, ascending.
 
-    They are evenly spaced up to the highest that *every* seed reaches. One more follows where more than half of the
-    seeds of every objective go further, by at least half a step between levels: the highest that they reach. Otherwise
-    a single seed that did not move would hide the others. Empty if no level is shared.
+    They are evenly spaced up to the highest level that *every* seed reaches. One more level is the highest that more
+    than half of the seeds of every objective reach, if it is higher by at least half a step between levels. Without it,
+    a single seed that did not move would limit the comparison. Empty if no level is shared.
 
     >>> def to(x): return RunPath(steps=[0, 1], x=[0.2, x], y=[1.0, 0.5])
     >>> [round(x, 2) for x in shared_levels({"a": [to(0.4), to(0.6), to(0.8)], "b": [to(0.7)]}, n_levels=2)]

@@ -1,10 +1,11 @@
 """Permutation test whether two changes of the same problems are linked, robust to common trends.
 
-Over training most curves trend, so any two of them correlate across checkpoints (|r| near .8 without any link). A link
-must show between problems: those whose x moved more than the others' should be those whose y moved more. A permutation
-assigns each problem the whole trajectory of another problem's y. That keeps the dependence between the steps of a
-problem. Permuting separately in every step destroys it, and rejected up to 21 % of true null hypotheses at the 5 %
-level where each problem had its own slope (this test: 3 to 7 %; 40 and 100 problems, 6 to 40 checkpoints).
+During training most curves have a trend, so any two of them are correlated across checkpoints (|r| near .8 without any
+link). The test therefore compares problems: is the change of y larger on the problems with a larger change of x?
+
+A permutation assigns to each problem the whole trajectory of y of another problem, so the dependence between steps is
+kept. Separate permutations in every step destroy it. If each problem had a separate slope, they rejected up to 21 % of
+true null hypotheses at the 5 % level (this test: 3 to 7 %; 40 and 100 problems, 6 to 40 checkpoints).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-#: Deviations this small relative to the values are rounding: such values do not vary.
+#: Smaller deviations, relative to the values, are rounding errors, and the values are constant.
 RELATIVE_ROUNDING = 1e-12
 
 
@@ -81,7 +82,7 @@ def link_test(
         return LinkTest(why="one of the two does not vary between problems")
     x_PS, y_PS = np.ascontiguousarray(x_SP.T), np.ascontiguousarray(y_SP.T)  # the steps of a problem are contiguous
     observed = float(np.vdot(x_PS, y_PS))
-    # An equal sum in another order of addition is a tie.
+    # sums that differ only by the order of addition count as ties
     threshold = abs(observed) - RELATIVE_ROUNDING * scale
     rng = np.random.default_rng(seed)
     n_as_far = 0

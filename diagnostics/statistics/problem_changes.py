@@ -18,7 +18,7 @@ from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
 #: States of a problem, in the order of the change.
 STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
-#: Adjusted p values up to this are significant.
+#: Level of the tests of single problems, for adjusted p values.
 SURE = 0.05
 
 
@@ -59,10 +59,10 @@ def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
 def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
     """Return the adjusted p of the change of each problem; 1 where its share is the same.
 
-    Fisher's exact test, one-sided in the direction of the change. Holm's correction is over all problems that can
-    change, separately for each direction: if no problem fell, any p of a fall is at or below 0.05 with probability 0.05
-    at most, and likewise for rises. Problems whose samples are all wrong or all correct at both checkpoints cannot
-    change and do not count.
+    The test is Fisher's exact test, one-sided in the direction of the change. Holm's correction is over all problems
+    that can change, separately for falls and rises. If no problem fell, the smallest p of a fall is at most 0.05 with
+    probability 0.05 or less; likewise for rises. Problems whose samples are all wrong or all correct at both
+    checkpoints cannot change and are not counted.
 
     Raises ``ValueError`` where a count is outside 0 … n or a problem has no sample.
 

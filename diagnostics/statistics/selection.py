@@ -1,10 +1,12 @@
-"""Problems that were kept because of the base samples that they are compared by.
+"""Tests of problem sets that may have been selected by the same base samples that are compared.
 
-A filter such as "solved, but not always" keeps problems whose base samples were mixed. Compared by the same samples, an
-unchanged model seems to lose its rare correct answers: the base's had to be present to pass, the late ones did not
-(regression to the mean). Given the hits of both sides together, the base's hits are hypergeometric if nothing changed.
-A filter multiplies that distribution by the chance that a problem with that number of hits passes it. That gives two
-exact tests: whether all problems pass a filter by chance, and whether pass@k fell although a filter chose the problems.
+A filter such as "solved, but not always" keeps problems with both correct and wrong base samples. If the same samples
+are then compared with late ones, an unchanged model seems to lose rare correct answers: a problem without them at the
+base is not in the set (regression to the mean).
+
+Let *hits* be correct samples. Given the hits of both sides together, the base's hits are hypergeometric if nothing
+changed. A filter multiplies that distribution by the probability that a problem with that number of hits passes. This
+gives two exact tests: whether all problems pass a filter by chance, and whether pass@k fell given the filter.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from scipy.special import gammaln
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
-#: Bounds of pass rates that filters use, next to "solved" and "not always solved"; looked for in sets of at least
-#: ``_LEAST_PROBLEMS``, for a few problems lie within any bounds.
+#: Bounds of pass rates that filters often use, in addition to "solved" and "not always solved". They are tried for sets
+#: of at least ``_LEAST_PROBLEMS``, because a few problems are within any bounds.
 _RATES, _LEAST_PROBLEMS = (0.05, 0.1, 0.2, 0.25), 30
-#: Draws per batch, and the number of draws as low as the observed one at which sampling stops.
+#: Draws per batch. Sampling stops when ``_ENOUGH`` draws are as low as the observed statistic.
 _DRAWS_AT_ONCE, _ENOUGH = 600, 100
-#: Least standard deviation of a summed change, in problems.
+#: Smallest standard deviation of a summed change, in problems.
 _LEAST_SCALE = 0.5
 
 
@@ -32,11 +34,12 @@ _LEAST_SCALE = 0.5
 class ProblemFilter:
     """A filter of problems that all problems of a set pass.
 
-    ``weight_C``: the chance that a problem with ``c`` correct ones of the base's samples passes, 0 … 1.
-    ``p``: the smallest p value of three tests of "these samples did not choose the problems": the chance that all were
-    solved as often given the hits of base and late samples together, which is exact where nothing changed, and the
-    chances that the first samples of all hold a correct one, and a wrong one, given the base's hits alone, which are
-    always exact.
+    Attributes:
+        weight_C: Probability that a problem with ``c`` correct base samples passes the filter.
+        p: Smallest p value of three tests of "these samples did not select the problems". The first is the probability
+            that all problems are solved this often, given the correct samples of base and late checkpoints together; it
+            is exact if nothing changed. The others are the probabilities that the first samples of all problems contain
+            a correct one, and a wrong one, given the number of correct base samples; they are always exact.
     """
 
     weight_C: Float[np.ndarray, " correct"]
@@ -53,9 +56,10 @@ def find_selection(
     None where a problem was never solved.
 
     Args:
-        counts: Hits of the base and of late samples.
-        first_correct_P: Index of each problem's first correct base sample, ``n_base`` or more without one.
-        first_wrong_P: Index of its first wrong one. With both, filters by the first samples alone are found too.
+        counts: Correct samples of the base and of late checkpoints.
+        first_correct_P: Index of each problem's first correct base sample; ``n_base`` or more without one.
+        first_wrong_P: Index of each problem's first wrong base sample. If both are given, filters by the first samples
+            only are detected too.
 
     >>> kept = PairedCounts(base_P=np.array([1, 2, 1]), late_P=np.array([0, 1, 1]), n_base=8, n_late=8)
     >>> selection = find_selection(kept)  # solved, but not always
@@ -77,7 +81,7 @@ def find_selection(
         most = min((np.floor((1 - rate) * n) for rate in _RATES if base_P.max() <= (1 - rate) * n), default=n)
         solved_C = solved_C * (correct_C >= least)
         weight_C = weight_C * ((correct_C >= least) & (correct_C <= most))
-    # "no problem is always solved" is no evidence next to late samples: training makes problems easier
+    # do not test "no problem is always solved" against late samples: training makes problems easier
     p_of_hits = _chance_of_all(_Draws.of(counts, solved_C).passed_P)
     return ProblemFilter(weight_C=weight_C, p=min(p_of_hits, p_of_order))
 
@@ -87,10 +91,7 @@ def _chance_of_all(passed_P: np.ndarray) -> float:
 
 
 def _chosen_by_first(n: int, first_correct_P: np.ndarray | None, first_wrong_P: np.ndarray | None) -> tuple[int, int]:
-    """Return after how many first samples every problem has a correct one, and a wrong one.
-
-    Both are n if unknown.
-    """
+    """Return the number of first samples in which every problem has a correct one, and a wrong one; n if unknown."""
     if first_correct_P is None or first_wrong_P is None:
         return n, n
     n_first, n_first_mixed = int(first_correct_P.max()) + 1, int(first_wrong_P.max()) + 1
@@ -106,11 +107,11 @@ def selected_fall_p(
     rng: np.random.Generator,
     draws: int = EXACT_DRAWS,
 ) -> float:
-    """Return the one-sided p of "pass@k of these problems fell at none of ``ks``; the filter chose the problems".
+    """Return the one-sided p of "pass@k of these problems fell at none of ``ks``", given that the filter selected them.
 
-    Exact where nothing changed. The base's hits are drawn given the hits of both sides and the filter. The statistic is
-    the least change of summed pass@k over ``ks``, minus its mean over the first draws and divided by its standard
-    deviation. Sampling stops after ``_ENOUGH`` draws as low as the observed one.
+    It is exact if nothing changed. The base's correct samples are drawn given those of both sides and the filter. The
+    statistic is the minimum over ``ks`` of the change of summed pass@k, standardised by the mean and standard deviation
+    of the first draws. Sampling stops after ``_ENOUGH`` draws as low as the observed one.
 
     >>> rng = np.random.default_rng(0)
     >>> kept = PairedCounts(base_P=np.ones(40, dtype=int), late_P=np.zeros(40, dtype=int), n_base=16, n_late=16)
@@ -135,7 +136,7 @@ def selected_fall_p(
 
 @dataclass(frozen=True, kw_only=True)
 class _Draws:
-    """Distribution of the base's hits given those of both sides and a filter.
+    """Distribution of the base's correct samples, given those of both sides and a filter.
 
     One row per different total.
     """

@@ -12,11 +12,12 @@ from scipy.stats import t as student_t
 
 from oversharp.diagnostics.records.amounts import plural
 
-#: With fewer clusters there is no inference on the population: their variance cannot be estimated.
+#: With fewer clusters there is no inference on the population, because their variance cannot be estimated.
 FEW_CLUSTERS = 10
-#: Clusters are unequal if their effective number is below this share of their number, and then need this many.
+#: Clusters are unequal if their effective number is below this share of their number. Unequal clusters need the second
+#: number.
 _UNEQUAL, _FEW_UNEQUAL = 0.75, 30
-#: Reason where an interval has no version for clusters.
+#: Reason for intervals that are not implemented for clusters.
 NOT_RELATED = "the interval assumes independent problems, and these have clusters"
 
 
@@ -40,10 +41,10 @@ def by_cluster(
 ) -> Float[np.ndarray, "cluster ..."]:
     """Aggregate values per problem to one value per cluster with the same mean.
 
-    A cluster's value is the mean plus the summed deviations of its problems, scaled to the number of clusters, so that
-    correlated deviations add up before they are squared or resampled. Functions whose units are problems (intervals,
-    bands, bootstraps, keys) then work on clusters, also of unequal size. Without clusters the values are returned as
-    they are.
+    A cluster's value is the mean plus the summed deviations of its problems, scaled to the number of clusters. So
+    correlated deviations are summed before they are squared or resampled. Functions for problems (intervals, bands,
+    bootstraps, tests) can be applied to these values, also if clusters have unequal sizes. Without clusters the values
+    are returned unchanged.
 
     Source: Miller 2024, Adding Error Bars to Evals, arXiv:2411.00640, section 2.2.
 
@@ -72,7 +73,7 @@ def named_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> Int[np.ndar
 
 
 def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
-    """Return why clusters allow no interval, or None where they do.
+    """Return why the clusters allow no interval; None if they do.
 
     >>> few_clusters(np.arange(40) // 2), few_clusters(np.arange(40) // 20)
     (None, 'the problems form 2 clusters; an interval needs at least 10')
@@ -84,10 +85,10 @@ def few_clusters(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
 
 
 def too_few_to_generalise(cluster_P: Int[np.ndarray, " problem"] | None) -> str | None:
-    """Return why clusters allow no inference on the population; None where they do.
+    """Return why the clusters allow no inference on the population; None if they do.
 
-    They may be too few or too unequal. A few large clusters dominate the variance and are worth less than as many of
-    equal size: a t test over clusters assumes equal variances.
+    They may be too few or too unequal: a t test over clusters assumes equal variances, and large clusters have larger
+    ones.
 
     >>> too_few_to_generalise(np.arange(40) // 20), too_few_to_generalise(np.arange(40))
     ('fewer than 10 clusters', None)
@@ -139,9 +140,9 @@ def left_out_error(
 ) -> tuple[float | None, float]:
     """Return the standard error of Σ residual / Σ weight over clusters, and degrees of freedom.
 
-    The jackknife over clusters: each is left out in turn. A cluster with much of the weight pulls the mean towards
-    itself, so its deviation is too small: with ten clusters of 1 to 15 problems, the plain error covers too rarely.
-    With clusters of equal weight this is the plain error. None where one cluster has all the weight.
+    This is a jackknife: each cluster is left out in turn. A cluster with a large weight pulls the mean towards itself,
+    so its deviation is too small. With ten clusters of 1 to 15 problems, intervals by the usual standard error cover
+    too rarely. With equal weights the jackknife gives the usual standard error. None if one cluster has all the weight.
 
     Source: MacKinnon, Nielsen and Webb 2023 (J. Appl. Econometrics 38:671), CV3, for a ratio that is linearised.
 
@@ -176,7 +177,7 @@ def totals(
 def independent_problems(
     holds_P: Float[np.ndarray, " problem"], cluster_P: Int[np.ndarray, " problem"], confidence: float
 ) -> float:
-    """Return the number of independent problems with the same variance as the clusters.
+    """Return the number of independent problems that would give the same variance as the clusters.
 
     At most the number of problems.
     """

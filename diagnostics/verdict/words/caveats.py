@@ -147,7 +147,7 @@ def _of_selection(verdict: Verdict) -> Iterator[str]:
 
 
 def _is_selected(verdict: Verdict) -> bool:
-    """Return whether there is no verdict because the base's samples chose the problems."""
+    """Return whether there is no verdict because the base's samples selected the problems."""
     return verdict.label == "no_verdict" and verdict.selection_p is not None
 
 
