@@ -240,8 +240,8 @@ class Prospect:
 def estimate_prospects(stack: Stack, is_lost: Sequence[bool], rng: np.random.Generator) -> list[Prospect]:
     """Return the posterior of every option.
 
-    Checkpoints are shrunk together, but lost ones separately. Their large falls would widen the prior of the others, and
-    the highest estimates of these would then be shrunk too little. Controls are not shrunk: the change of a control
+    Checkpoints are shrunk together, but lost ones separately. Their large falls would widen the prior of the others,
+    and the highest estimates of these would then be shrunk too little. Controls are not shrunk: the change of a control
     depends mostly on its temperature, so other options are no evidence about it.
     """
     trained = [t for t, option in enumerate(stack.options) if option.temperature is None]
