@@ -42,11 +42,11 @@ def onset(
 ) -> Onset | None:
     """Return where the mean over problems of ``change_TP`` (late minus base, per step and problem) begins to fall.
 
-    The line y = level + slope · max(0, step − s₀), slope < 0, is fitted by least squares. The candidates for s₀ are a
-    grid from ``base_step`` to the last but one of ``steps_T``, because a later bend cannot be located. For each
-    candidate, level and slope are fitted. The base is the point (``base_step``, 0). The level is not fixed at 0,
-    because the sampling error of the base shifts all differences alike. A line through 0 would turn that into a decline
-    from the start.
+    The line y = level + slope · max(0, step − s₀), slope < 0, is fitted by least squares. The candidates for s₀ are on
+    a grid from ``base_step`` to the last but one of ``steps_T``, because a later bend cannot be located. Level and
+    slope are fitted for each candidate. The base is the point (``base_step``, 0). The level is not fixed at 0, because
+    the sampling error of the base shifts all differences alike. A line through 0 would turn that into a decline from
+    the start.
 
     The interval is a percentile bootstrap over problems, extended to contain the estimate; for a single problem it is
     all of training. Returns None with fewer than two steps, or if no candidate falls.
