@@ -117,7 +117,7 @@ def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_i
     assert found.label == "degraded"
     assert found.lenient is not None
     assert not found.lenient.explains
-    assert any("and the verdict would be" in warning for warning in found.warnings)
+    assert any("and the verdict over all k would be" in warning for warning in found.warnings)
     same = verdict((half, half))
     assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
 
