@@ -253,7 +253,7 @@ def _step_rows(verdict: Verdict) -> Iterator[OutputRow]:
         ("lost at", lost),
         ("fell, with another possible explanation, at", explained),
         ("kept within 2 points at", kept),
-        ("undecided at", undecided),
+        ("open at", undecided),
     )
     parts = [f"{word} {verdict.steps_text(steps)}" for word, steps in places if steps]
     yield OutputRow(label="steps", value="; ".join(parts))
