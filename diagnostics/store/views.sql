@@ -748,8 +748,9 @@ WITH steps AS (
     SELECT
         series,
         unnest(json_transform(document -> '$.steps', '[{
-            "step": "INTEGER", "checkpoint": "VARCHAR", "lost": "BOOLEAN", "kept": "BOOLEAN", "k": "INTEGER",
-            "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "cause": "VARCHAR", "why": "VARCHAR"
+            "step": "INTEGER", "checkpoint": "VARCHAR", "lost": "BOOLEAN", "is_of_population": "BOOLEAN",
+            "kept": "BOOLEAN", "k": "INTEGER", "change": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE",
+            "cause": "VARCHAR", "why": "VARCHAR"
         }]')) AS entry
     FROM verdicts
 ),
@@ -767,7 +768,8 @@ UNION ALL BY NAME
 SELECT series, entry.step, entry.checkpoint, 'left out: ' || entry.why AS why
 FROM left_out;
 COMMENT ON VIEW checkpoint_verdicts IS 'a checkpoint after the base, with its result in the verdict';
-COMMENT ON COLUMN checkpoint_verdicts.lost IS 'whether its pass@k is significantly below the base''s at some k; NULL if it was not tested';
+COMMENT ON COLUMN checkpoint_verdicts.lost IS 'whether its pass@k on these problems is significantly below the base''s at some k; NULL if it was not tested';
+COMMENT ON COLUMN checkpoint_verdicts.is_of_population IS 'whether the loss is also significant in the population of these problems; NULL if it was not tested';
 COMMENT ON COLUMN checkpoint_verdicts.kept IS 'whether a drop of its pass@k of more than 2 points is ruled out at every k; NULL if it was not tested';
 COMMENT ON COLUMN checkpoint_verdicts.k IS 'k at which the change is given [samples]';
 COMMENT ON COLUMN checkpoint_verdicts.change IS 'its pass@k minus the base''s; NULL if unknown [probability]';

@@ -95,7 +95,7 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
         {"name": "collapse", "holds": False, "why": "no problem shows a second mode", "later": 3},
     ]  # fmt: skip
     steps = [{"step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8, "change": -0.05}]
-    steps[0]["cause"] = "format"
+    steps[0] |= {"cause": "format", "is_of_population": True}
     with Store.open(tmp_path / "audit.duckdb") as store:
         gone = [{"step": None, "checkpoint": "checkpoint-40", "why": "model.safetensors is cut short"}]
         _with_document(store, json.dumps({"claims": claims, "steps": steps, "left_out": gone}))
@@ -108,10 +108,10 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
     assert (unknown["name"], unknown["p"], unknown["size"]) == ("collapse", None, None)
     assert unknown["why"] == "no problem shows a second mode"
     assert step == {
-        "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "kept": None, "k": 8,
-        "change": -0.05, "low": None, "high": None, "cause": "format", "why": None,
+        "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "is_of_population": True, "kept": None,
+        "k": 8, "change": -0.05, "low": None, "high": None, "cause": "format", "why": None,
     }  # fmt: skip
-    unsaid = dict.fromkeys(["step", "lost", "kept", "k", "change", "low", "high", "cause"])
+    unsaid = dict.fromkeys(["step", "lost", "is_of_population", "kept", "k", "change", "low", "high", "cause"])
     told = "left out: model.safetensors is cut short"
     assert broken == {"series": "run", "checkpoint": "checkpoint-40", **unsaid, "why": told}
 
