@@ -108,11 +108,10 @@ def test_claims_and_checkpoints_of_a_verdict_are_rows(tmp_path: Path) -> None:
     assert (unknown["name"], unknown["p"], unknown["size"]) == ("collapse", None, None)
     assert unknown["why"] == "no problem shows a second mode"
     assert step == {
-        "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "is_of_population": True, "kept": None,
-        "k": 8, "change": -0.05, "low": None, "high": None, "cause": "format", "why": None,
+        "series": "run", "step": 20, "checkpoint": "checkpoint-20", "lost": True, "is_of_population": True,
+        "kept": None, "k": 8, "change": -0.05, "low": None, "high": None, "cause": "format", "why": None,
     }  # fmt: skip
-    columns = ["step", "lost", "is_of_population", "kept", "k", "change", "low", "high", "cause"]
-    unsaid = dict.fromkeys(columns)
+    unsaid = dict.fromkeys(["step", "lost", "is_of_population", "kept", "k", "change", "low", "high", "cause"])
     told = "left out: model.safetensors is cut short"
     assert broken == {"series": "run", "checkpoint": "checkpoint-40", **unsaid, "why": told}
 
