@@ -28,8 +28,9 @@ from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 
-#: Imported samples have no weights. Two series have the same base if its samples are equal. The columns are hashed as
-#: one text, because DuckDB combines the hashes of several columns linearly: equal changes of two rows would cancel.
+#: Imported samples have no weights. Two series have the same base if their base samples are equal. The columns are
+#: joined to one text before hashing, because DuckDB combines the hashes of several columns linearly: the same change in
+#: two rows would cancel out.
 _BASE = """
 SELECT c.checkpoint_id, bit_xor(hash(concat_ws('/', s.problem_id, s.sample_index, s.response_id))) AS samples
 FROM series_checkpoints AS c

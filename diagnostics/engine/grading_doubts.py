@@ -42,7 +42,7 @@ class GradeFault:
 
 
 def first_fault(store: Store, audit_id: str) -> GradeFault | None:
-    """Return the fault of an audit's first ungraded sample, or None."""
+    """Return the grading error of an audit's first ungraded sample, or None."""
     rows = store.frame(_FIRST_FAULT, audit_id=audit_id)
     if rows.empty:
         return None

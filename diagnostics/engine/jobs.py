@@ -36,8 +36,8 @@ class ForceJob:
     """Teacher-force ``responses`` under one checkpoint.
 
     ``responses`` has the columns ``problem_id, response_id, prompt, text, ends, token_ids``. A text without token ids
-    is tokenized, with the end token if ``ends``. ``is_repeat`` scores in float32 and in smaller batches, whose shape
-    gives other rounding errors. A distributed model keeps its floating-point type, because float32 would not fit.
+    is tokenized, with the end token if ``ends``. If ``is_repeat``, they are scored in float32 and in smaller batches,
+    so that rounding errors differ. A distributed model keeps its floating-point type, because float32 would not fit.
     """
 
     checkpoint: Checkpoint

@@ -303,8 +303,8 @@ class RayEngine:
 
 def _require_version(place: WorkerPlace) -> None:
     if place.version != version():
-        theirs = f"worker {place.host} has oversharp {place.version}"
-        raise ClusterError(f"--ray: {theirs}, this is {version()}; install the same on all machines")
+        versions = f"worker {place.host} has oversharp {place.version}, this machine has {version()}"
+        raise ClusterError(f"--ray: {versions}; install the same version on all machines")
 
 
 def _make_start_error(error: Exception) -> ClusterError:

@@ -323,7 +323,9 @@ def _choose_series(store: Store, named: Sequence[str] | None) -> tuple[str, ...]
         raise StoreError(f"{store.path}: no audit in this store; run `oversharp audit` first")
     for name in named or ():
         if name not in audited:
-            raise StoreError(f"--series {name}: {store.path} has no audit of it; audited series: {', '.join(audited)}")
+            raise StoreError(
+                f"--series {name}: {store.path} has no audit of this series; audited series: {', '.join(audited)}"
+            )
     return tuple(dict.fromkeys(named)) if named else tuple(audited)
 
 

@@ -112,9 +112,10 @@ def predict_shortage(
     response_tokens: int,
     memory_bytes: int | None,
 ) -> str | None:
-    """Return a warning if a kernel of ``n_rows`` long rows does not fit in memory, else None.
+    """Return a warning if a kernel of ``n_rows`` rows of maximum length does not fit in memory, else None.
 
-    ``outline`` is the model on torch's meta device, with all weights trained.
+    The maximum length is ``row_tokens``, of which ``response_tokens`` are the response. ``outline`` is the model on
+    torch's meta device, with all weights trained.
     """
     trained = find_trained(outline)
     head = innermost(outline).get_output_embeddings()

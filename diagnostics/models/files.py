@@ -160,9 +160,9 @@ def load_weights(
 
 @contextmanager
 def _loadable(path: str | Path) -> Iterator[tuple[str | Path, tuple[Path, ...]]]:
-    """Yield the folder to load and its weight files.
+    """Yield a loadable folder and its weight files.
 
-    The folder is ``path``, or a temporary folder of links with the index file that ``path`` lacks.
+    The folder is ``path``. If that lacks an index file, it is a temporary folder of symlinks and a generated index.
     """
     folder = Path(path)
     if not folder.is_dir():

@@ -40,7 +40,7 @@ class RepairedPoint:
 class RepairResult:
     """The series in ``out``: its ends, its points in order, and skipped points (label → reason).
 
-    ``checkpoints`` has the labels of the checkpoints whose mean is the end of the line.
+    ``checkpoints`` lists the labels of the checkpoints that were averaged to give the line's end point.
     """
 
     out: Path

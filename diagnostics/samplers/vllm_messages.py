@@ -14,7 +14,7 @@ from jaxtyping import Float
 class Adapter:
     """A LoRA adapter.
 
-    ``number`` must be unique in an engine. For a known number vLLM keeps the old adapter.
+    ``number`` must be unique in an engine. If a number is reused, vLLM keeps the adapter that it loaded first.
     """
 
     number: int

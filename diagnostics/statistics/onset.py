@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
-#: Number of candidate steps for the start of the decline, from the base to the last but one checkpoint.
+#: Number of candidate steps for the start of the decline, from the base to the second-to-last checkpoint.
 _CANDIDATES = 400
 #: Smaller declines (probability) are rounding errors.
 _ROUNDING = 1e-12
@@ -43,7 +43,7 @@ def onset(
     """Return where the mean over problems of ``change_TP`` (late minus base, per step and problem) begins to fall.
 
     The line y = level + slope · max(0, step − s₀), slope < 0, is fitted by least squares. The candidates for s₀ are on
-    a grid from ``base_step`` to the last but one of ``steps_T``, because a later bend cannot be located. Level and
+    a grid from ``base_step`` to the second-to-last of ``steps_T``, because a later bend cannot be located. Level and
     slope are fitted for each candidate. The base is the point (``base_step``, 0). The level is not fixed at 0, because
     the sampling error of the base shifts all differences alike. A line through 0 would turn that into a decline from
     the start.

@@ -124,9 +124,9 @@ def over_units(
 
 
 def effective_clusters(cluster_P: Int[np.ndarray, " problem"]) -> float:
-    """Return the number of equal clusters with the same information on the spread: P² / Σ size².
+    """Return the number of equal-sized clusters with as much information about the variance: P² / Σ size².
 
-    Source: Carter, Schnepel, Steigerwald 2017 (Rev. Econ. Stat. 99:698), for sizes alone.
+    Source: Carter, Schnepel, Steigerwald 2017 (Rev. Econ. Stat. 99:698), if only the sizes of the clusters differ.
 
     >>> effective_clusters(np.array([0, 0, 1, 1])), effective_clusters(np.array([0, 0, 0, 1]))  # 4² / (3² + 1²)
     (2.0, 1.6)

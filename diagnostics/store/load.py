@@ -72,7 +72,9 @@ def choose_series(store: Store, name: str | None) -> str:
     if name is None and len(audited) > 1:
         raise ConfigError(f"{store.path} has several series; pass --series with one of: {', '.join(audited)}")
     if name is not None and name not in audited:
-        raise StoreError(f"--series {name}: {store.path} has no audit of it; audited series: {', '.join(audited)}")
+        raise StoreError(
+            f"--series {name}: {store.path} has no audit of this series; audited series: {', '.join(audited)}"
+        )
     return audited[0] if name is None else name
 
 

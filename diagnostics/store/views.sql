@@ -266,7 +266,7 @@ SELECT
 FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
-COMMENT ON VIEW read_counts IS 'as `sampled_counts`, with the numbers of truncated and of unparsed incorrect samples';
+COMMENT ON VIEW read_counts IS 'a problem at a checkpoint, as in `sampled_counts`, with the numbers of truncated and of unparsed incorrect samples';
 
 -- Number of samples and of correct samples per problem of the controls: the base at lower temperatures, checkpoints at
 -- higher ones.
@@ -448,7 +448,7 @@ CREATE OR REPLACE VIEW second_way_counts AS
 SELECT r.series, w.* EXCLUDE (series)
 FROM second_gradings AS r
 JOIN way_counts AS w ON w.series = r.second_series;
-COMMENT ON VIEW second_way_counts IS 'as `way_counts`, for responses that the second verifier accepts (`second_gradings`) [from texts]';
+COMMENT ON VIEW second_way_counts IS 'a way of solving a problem at a checkpoint, as in `way_counts`, but only over responses that the second verifier accepts (`second_gradings`) [from texts]';
 COMMENT ON COLUMN second_way_counts.way IS 'name of the class at this level; NULL if unknown';
 COMMENT ON COLUMN second_way_counts.why IS 'why the class is unknown; NULL if it is known';
 COMMENT ON COLUMN second_way_counts.n IS 'correct samples of this way and half [samples]';

@@ -13,7 +13,7 @@ import pandas as pd
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.ways.contract import Signature
 
-#: Largest number of texts per block, and of responses whose ways are merged in one group.
+#: Maximum number of texts per block. Maximum number of responses whose ways are merged at a time.
 TEXTS_AT_ONCE, JOINED_AT_ONCE = 1 << 14, 50_000
 
 #: Number of responses in the first block, before text lengths are known. Number of characters in later blocks.

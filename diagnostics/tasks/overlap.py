@@ -175,9 +175,9 @@ class _Index:
                 self._n_runs[place] += 1
 
     def find_overlaps(self, prompt: str) -> Iterator[tuple[int, How, float]]:
-        """Yield the audit's problems that overlap with a prompt, with kind and share.
+        """Yield each problem of the audit that overlaps with a prompt, with the kind and share of the overlap.
 
-        Each occurs once, as its closest kind.
+        Each problem is yielded once, with the closest kind of overlap.
         """
         prompt_words = split_words(prompt)
         same = self._by_text.get(_as_text(prompt), [])

@@ -88,7 +88,7 @@ def _rates(
 
 
 def _rise_by_parsing(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> float | None:
-    """Return the rise of pass@1 at the base if it had as many parsed samples as the window; None if unknown.
+    """Return how much the base's pass@1 would rise if it had the window's share of parsed samples; None if unknown.
 
     Unparsed samples are assumed to be correct as often as parsed ones.
     """

@@ -1,6 +1,6 @@
-"""All tests of a series, from its counts: one row for the window, its modes and each checkpoint.
+"""All tests of a series, from its counts: one row each for the window, its modes and every checkpoint.
 
-The order of the tests is fixed, so equal counts use equal random numbers.
+The order of the tests is fixed, so the same counts always use the same random numbers.
 """
 
 from __future__ import annotations
@@ -394,8 +394,7 @@ def _error_of_change(change_G: Float[np.ndarray, " unit"] | None, total: PairedC
 def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:
     """Return the p value of a fall of pass@k of the pooled samples at k above ``seen.ks``; None without such a k.
 
-    k is at most half of the samples. The pooled samples are more than those of single checkpoints, so they allow larger
-    k.
+    k is at most half of the samples. There are more pooled samples than samples of one checkpoint, so k may be larger.
     """
     ks, k = [], 2 * seen.ks[-1]
     while 2 * k <= min(seen.total.n_base, seen.total.n_late):

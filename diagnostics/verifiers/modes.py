@@ -12,8 +12,8 @@ from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 class ModesVerifier:
     """Accept a response if and only if it is in ``problem.modes``, up to whitespace.
 
-    Answer and mode are the matching mode, else the response with collapsed whitespace. An empty response is
-    ``parse_fail``.
+    The grade's answer and mode are both the matching entry of ``problem.modes``. If none matches, they are the response
+    with collapsed whitespace. An empty response is ``parse_fail``.
 
     >>> problem = Problem(task="t", prompt="6 7 12 = 54 :", gold="54", verifier="modes", modes=("6 * 7 + 12",))
     >>> [grade.correct for grade in ModesVerifier().grade([(problem, " 6 *  7 + 12"), (problem, "54")])]

@@ -39,7 +39,7 @@ _HASH_DIGITS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """A function that the user passed by a flag, and its workers, which later stages reuse."""
+    """A function that the user passed with a flag, and its workers, which later stages reuse."""
 
     spec: str
     file: Path
@@ -47,7 +47,7 @@ class _Named:
     asked: tuple[str, ...]
 
 
-#: Functions that the user passed by a flag, by verifier name. No other file is loaded.
+#: Functions that the user passed with a flag, by verifier name. No other file is loaded.
 _NAMED: dict[str, _Named] = {}
 
 
@@ -93,7 +93,7 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
 class OwnFileVerifier:
     """Grade with a function in the user's file.
 
-    Raises ``ConfigError`` for a name that was not passed by a flag.
+    Raises ``ConfigError`` for a name that was not passed with a flag.
     """
 
     def __init__(self, name: str) -> None:
@@ -101,7 +101,8 @@ class OwnFileVerifier:
         named = _NAMED.get(name)
         if named is None:
             raise ConfigError(
-                f"verifier {name!r} is user code, which a data file cannot load; pass it by --verifier FILE.py:function"
+                f"verifier {name!r} is user code, which a data file cannot load; pass it with "
+                "--verifier FILE.py:function"
             )
         self._named = named
         self._was_called = False

@@ -1,4 +1,4 @@
-"""Answer the requests of the page from an open store, one at a time, with cached lists."""
+"""Answer the page's requests one at a time, reading from an open store and caching lists."""
 
 from __future__ import annotations
 

@@ -37,6 +37,6 @@ def record_operation(operations: list[Computation], kind: str, operands: Sequenc
 
 
 def _is_percentage(operands: Sequence[Value]) -> bool:
-    """Return whether the operands are a way of writing a number below 1, such as 25/100."""
+    """Return whether the division only writes a number below 1 in hundredths, such as 25/100."""
     above, below = operands[0], operands[-1]
     return len(operands) == 2 and below == 100 and isinstance(above, int) and 0 < above < 100

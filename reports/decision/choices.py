@@ -161,7 +161,10 @@ def _of_step(context: Context, series: Sequence[SeriesSource], step: ShippingSte
 
 
 def _of_another(members: Sequence[SeriesSource], step: ShippingStep) -> Choice:
-    """Return the choice for a checkpoint of a series that is not in the report. Its lost problems are unknown."""
+    """Return the choice for a checkpoint whose series is not in the report.
+
+    So the problems that it lost are unknown.
+    """
     return Choice(
         series=tuple(members),
         of=step.series,

@@ -23,7 +23,7 @@ from oversharp.reports.records import ChangeMap, Colour, HeatMap
 
 #: Smallest absolute value of each shade, as a share of the scale. Smaller values than the first have no shade.
 EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
-#: Opacities of the shades. Those of the changes are low enough for readable numbers in the cells.
+#: Opacities of the shades. Shades of changes are faint enough to keep the numbers in the cells readable.
 COSINE_OPACITY, CHANGE_OPACITY = (0.14, 0.32, 0.52, 0.74, 1.0), (0.08, 0.18, 0.28, 0.39, 0.5)
 ABOVE: Colour = "c1"
 BELOW: Colour = "c2"

@@ -67,7 +67,7 @@ def _entropy_lead(context: Context, series: SeriesSource) -> str:
             path = f"{numbers.number(ends[0], 'nats')} to {numbers.number(ends[1], 'nats')} nats"
             parts.append(f"{name} from {path}" if not parts else f"{name} {path}")
     if not parts:
-        return "no entropy has a value at base and last checkpoint; see the reasons below."
+        return "no entropy is known at both the base and the last checkpoint; see the reasons below."
     return f"{numbers.listing(tuple(parts))}."
 
 

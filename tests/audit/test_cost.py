@@ -83,7 +83,8 @@ def test_rates_are_carried_over_to_a_cpu_of_another_pace() -> None:
     here = cost_on_cpu(SHAPE, SIZE, CoreSpeed(dtype="float32", decoding=5.0, reading=5.0, gradients=10.0), CPU)
     times = [one.hours / other.hours for one, other in zip(here.stages, there.stages, strict=True)]
     assert times == pytest.approx([2, 4, 0.5, 1])
-    assert here.machine.startswith("one core of this CPU in float32: 0.5, 0.25 and 2 times as fast")
+    assert here.machine.startswith("one core of this CPU in float32; compared with the reference core (")
+    assert here.machine.endswith("decoding is 0.5 times as fast, prompt processing 0.25 times and gradients 2 times")
     assert CPU.hardware in here.machine
 
 
@@ -199,7 +200,8 @@ def test_a_plan_for_this_cpu_and_one_for_a_gpu_say_what_they_rest_on(
     for gpu in (None, "h100"):
         show_plan_cost(plan_cost(model_folder, size, gpu=gpu), False)
         said.append(" ".join(capsys.readouterr().out.split()))
-    assert "machine one core of this CPU in float32: 1, 1 and 1 times as fast as the measured core in" in said[0]
+    assert "machine one core of this CPU in float32; compared with the reference core (" in said[0]
+    assert "decoding is 1 times as fast, prompt processing 1 times and gradients 1 times" in said[0]
     assert "a lower bound, not measured" in said[1]
     assert "this CPU" not in said[1]
 

@@ -409,7 +409,7 @@ def test_a_planted_loss_is_judged_kept_and_read_back(store: Store) -> None:
     store.close()
     with open_store(path) as reader:
         assert reader.verdict("run") == verdict
-        with pytest.raises(StoreError, match=r"has no audit of it; audited series: run"):
+        with pytest.raises(StoreError, match=r"has no audit of this series; audited series: run"):
             reader.verdict("ran")
 
 

@@ -261,7 +261,7 @@ def test_a_refused_export_leaves_no_folder(store_path: Path, tmp_path: Path) -> 
         (("lost", "--step", "5"), "--step: there are no samples of step 5"),
         (("lost", "--step", "10", "--since", "10"), "step 10 cannot be compared with itself"),
         (("lost", "--most", "0"), "--most 0: must be 1 or more"),
-        (("lost", "--series", "nobody"), "has no audit of it; audited series: run"),
+        (("lost", "--series", "nobody"), "has no audit of this series; audited series: run"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

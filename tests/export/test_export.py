@@ -184,7 +184,7 @@ def test_findings_and_verdicts_come_by_default_beside_the_store(run: Run, audite
         (("--what", "findings", "--format", "png"), 2, "only for plots; add plots to --what"),
         (("--format", "xlsx"), 2, "choose from csv, parquet, markdown, latex, svg, png, pdf"),
         (("--what", "findings,samples", "--figure", "k-star"), 2, "--figure k-star: figures belong to plots"),
-        (("--series", "grp"), 7, "has no audit of it; audited series: grpo, iac, seed 1"),
+        (("--series", "grp"), 7, "has no audit of this series; audited series: grpo, iac, seed 1"),
         (("--push", "it"), 2, "--push it: not a dataset name; use OWNER/NAME"),
         (("--push", "a b/c"), 2, "--push a b/c: not a dataset name; use OWNER/NAME"),
         (("--push", "me/it", "--what", "plots"), 2, "--push me/it: only samples are pushed; add samples to"),

@@ -60,7 +60,7 @@ def test_a_part_is_sure_where_its_interval_would_leave_out_0_a_quarter_wider_too
 def test_a_fall_that_is_shown_is_not_called_luck_without_a_word_on_their_sum() -> None:
     rare = {"guesses": Estimate(value=-0.08, low=-0.1, high=-0.06), "unexplained": REST}
     told = made_of_text(WHOLE, rare, k=64, place="step 100", fall_is_shown=True)
-    assert "by rarely solved problems (each may be solved by false accepts only)" in told
+    assert "by rarely solved problems (every accepted answer to them may be a false accept)" in told
     assert told.endswith("The verdict tests all problems together: chance does not explain the sum of their changes.")
     assert "together" not in made_of_text(WHOLE, rare, k=64, place="step 100")
     assert "together" not in made_of_text(WHOLE, {"lost": LOST}, k=64, place="step 100", fall_is_shown=True)

@@ -100,7 +100,7 @@ def test_no_file_of_data_runs_code_and_a_flag_does(code: Path, monkeypatch: pyte
     (tmp_path / "ran.py").write_text("from pathlib import Path\nPath('ran').touch()\ndef f(answer): return 1\n")
     row = {"prompt": "1+1?", "answer": "2", "verifier": "ran.py:f"}
     (tmp_path / "own.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ConfigError, match="is user code, which a data file cannot load; pass it by"):
+    with pytest.raises(ConfigError, match="is user code, which a data file cannot load; pass it with"):
         load_problems(Path("own.jsonl"), None)
     assert not (tmp_path / "ran").exists()
     (found,) = load_problems(Path("own.jsonl"), None, verifier="ran.py:f")

@@ -272,7 +272,7 @@ def test_bad_flags_are_one_line(
     for flags, line in (
         (["--port", str(served.port)], "in use by another program; choose another"),
         (["--port", "99999"], "must be between 1 and 65535"),
-        (["--series", "other"], "has no audit of it; audited series: grpo"),
+        (["--series", "other"], "has no audit of this series; audited series: grpo"),
         (["--step", "11"], "available: base, 10, 20"),
         (["--bundle", str(tmp_path.parent)], "not an empty directory"),
         (["--bundle", str(tmp_path / "copy"), "--search", "no such text"], "the selection has no problems"),

@@ -15,7 +15,7 @@ import sys
 import time
 from threading import Thread
 
-#: Seconds between two checks of the training and the budget.
+#: Interval, in seconds, at which the training process and the budget are checked.
 _CHECK_S = 0.2
 
 

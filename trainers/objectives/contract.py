@@ -193,7 +193,7 @@ class Penalty(Part):
 
 
 class Correction(Part):
-    """Importance weights for rollouts that are sampled from another distribution than the policy's."""
+    """Importance weights for rollouts that are sampled from a distribution other than the policy."""
 
     @abstractmethod
     def importance(

@@ -175,4 +175,4 @@ def _metrics_text(step: int, metrics: Mapping[str, float | int]) -> str:
         return "None: this is the model before its first step.\n"
     rows = "".join(f"| {name} | {value:.4g} | {unit_of(name)} |\n" for name, value in shown.items())
     head = "| metric | value | unit |\n|---|---|---|\n"
-    return f"From the trainer, on the batch of step {step}.\n\n{head}{rows}"
+    return f"Computed by the trainer on the batch of step {step}.\n\n{head}{rows}"

@@ -131,7 +131,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "Holm's correction.",
         "pass@k fell in the tail": "Claim: pass@k fell at some k above those of the verdict. Only the pooled "
         "checkpoints have enough samples for such k.",
-        "no fall that matters": "Claim: at no k did pass@k fall by 2 points or more.",
+        "no fall that matters": "Claim: pass@k did not fall by 2 points or more at any k.",
         "kernel": "Inner products of the gradients of the log-probabilities of two responses: how a gradient step on "
         "one changes the other. docs/kernel.md",
         "interference": "How much log-probability a correct answer loses because other problems were trained.",
@@ -172,7 +172,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "concentrated": "In `oversharp plan`: a loss in which a few problems are never solved again.",
         "power": "The probability that an audit of that size finds an existing loss.",
         "same text": "Number of prompts that equal a training prompt, ignoring spaces and letter case.",
-        "same words": "Number of prompts that have the same words as a training prompt, including numbers.",
+        "same words": "Number of prompts with the same words and numbers as a training prompt.",
         "shared run": "Number of prompts that share a long sequence of words with a training prompt. --words sets its "
         "length.",
         "note": "A property of these problems or samples that may mislead the reader.",

@@ -98,7 +98,7 @@ def plan_cost(
 
 @check_arguments
 def check_problems(audit: Path | str, against: Sequence[Path | str], *, words: int = 13) -> OverlapResult:
-    """Find problems of an audit in other sets, such as the training data.
+    """Find problems of an audit that also appear in other data sets, such as the training data.
 
     Reports equal texts, equal words (ignoring case, spaces and punctuation), and shared sequences of WORDS words. A
     shared sequence may be a quotation, a template, or the same problem reworded. Words that more than half of the

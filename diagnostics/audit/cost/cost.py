@@ -88,7 +88,7 @@ class AuditSize:
     def scored(self) -> int:
         """Number of teacher-forced responses.
 
-        Each checkpoint scores the panel and its own responses. The base also scores those of all others.
+        Each checkpoint scores the panel and its own responses. The base also scores the responses of all others.
         """
         return self.problems * self.panel * (2 * (self.checkpoints + 1) + self.checkpoints)
 
@@ -208,8 +208,8 @@ def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: 
         ("grade to report", work.graded_text, cpu.end_s + cpu.sample_s * size.sampled),
     )
     machine = (
-        f"one core of this CPU in {speed.dtype}: {ratios[0]}, {ratios[1]} and {ratios[2]} times as fast as the "
-        f"measured core in decoding, prompt processing and gradients ({cpu.hardware}; {cpu.model})"
+        f"one core of this CPU in {speed.dtype}; compared with the reference core ({cpu.hardware}; {cpu.model}), "
+        f"decoding is {ratios[0]} times as fast, prompt processing {ratios[1]} times and gradients {ratios[2]} times"
     )
     return work.plan(machine, stages)
 

@@ -8,8 +8,8 @@ single filter would count a change of answer style as a loss: ``strict-match`` o
 first metric of a row. ``--reward METRIC`` chooses another metric, ``--reward METRIC,FILTER`` one filter.
 
 With ``repeats`` above 1, a metric covers all responses together. So samples have no scores, and we grade them by
-``target``. We compare these grades with the metric under the first filter, over the responses that it covers. If the
-filter keeps a single extracted text, it covers the first response, else all that the filter keeps.
+``target``. We compare these grades with the metric under the first filter. If that filter keeps one extracted text, the
+metric covers only the first response. Otherwise it covers every response that the filter keeps.
 
 Tasks that compare likelihoods generate no text and are not imported. The step is in the model's name:
 ``…__checkpoint-40``.

@@ -69,17 +69,17 @@ class Option:
 
     @property
     def progress(self) -> float:
-        """Steps since the base, as a share of those of the last checkpoint of the series."""
+        """Steps since the base, divided by those from the base to the last checkpoint of the series."""
         counts = self.of.counts
         last = max(late.step for late in counts.trained)
         return (self.drawn.step - counts.base.step) / (last - counts.base.step) if last > counts.base.step else 1.0
 
     @property
     def reach_k(self) -> int:
-        """Largest k for the number of samples.
+        """Largest k that the number of samples allows.
 
-        At most half of the samples of a checkpoint, as in the verdict. Controls have fewer samples, so k is up to all
-        of them: the estimate is unbiased up to n, and the band includes its variance over problems.
+        For checkpoints, k is at most half of the samples, as in the verdict. Controls have fewer samples, so k may
+        equal their number: the estimate is unbiased up to n, and the band includes its variance over problems.
         """
         n = self.drawn.n if self.temperature is None else 2 * self.drawn.n
         return inference_ks(min(self.of.counts.base.n, n))[-1]

@@ -16,7 +16,7 @@ PARTS_IN_WORDS: Mapping[str, str] = MappingProxyType(
         "unread": "unparsed samples",
         "grader": "grades that differ from those of the second verifier",
         "sharpening": "sharpening (a lower temperature of the base has the same effect)",
-        "guesses": "rarely solved problems (each may be solved by false accepts only)",
+        "guesses": "rarely solved problems (every accepted answer to them may be a false accept)",
         "lost": "lost problems (now solved no more often than by false accepts)",
         "gained": "gained problems (before, solved no more often than by false accepts)",
         "ways": "problems where a way of solving has disappeared or become rare",

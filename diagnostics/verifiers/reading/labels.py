@@ -37,7 +37,7 @@ _REST_OF_OWN_LINE = re.compile(r"[*_`\s]*(?=\n)")
 _MOST_CANDIDATES = 40
 _DISPLAYED = ((re.compile(r"\s*\\\["), "\\]"), (re.compile(r"\s*\$\$"), "$$"))
 _BRACKETS = (("(", ")"), ("[", "]"))
-#: Number of characters at the end of a response that are searched for labels in other languages than English.
+#: Number of characters at the end of a response that are searched for labels in languages other than English.
 _OTHER_TAIL = 400
 #: Short labels, which only count at the start of a line. "A:" may also begin a list of options.
 _SHORT_LABEL = re.compile(

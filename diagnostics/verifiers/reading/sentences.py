@@ -180,7 +180,7 @@ _MOST_LAST_LINE = 60
 
 NEGATED, COMPARED, RANGED = "negated", "compared", "a range"
 ONE_OF_SEVERAL, SEVERAL, PART = "one of several", "several values", "part of a description"
-#: Doubts by the names that the language tables return.
+#: Doubts, keyed by the names that the language tables return.
 _CHANGES = {
     "": "",
     "part": PART,

@@ -36,7 +36,7 @@ def as_latex(answer: str) -> str:
     return answer.replace(r"\varnothing", r"\emptyset")
 
 
-#: Number formats of other languages than English, and Indian digit groups.
+#: Number formats of languages other than English, and Indian digit groups.
 _COMMA = re.compile(r"(?P<whole>\d+),(?P<part>\d+)", re.ASCII)
 _MAY_GROUP = re.compile(r"[1-9]\d{0,2}[,.]\d{3}", re.ASCII)
 _POINTS = re.compile(r"(?P<whole>[1-9]\d{0,2}(?:\.\d{3})+)(?:,(?P<part>\d+))?", re.ASCII)
@@ -50,7 +50,7 @@ _OTHER_NUMBER = re.compile(
 def with_point(number: str, *, is_european: bool = False, decimals: int | None = None) -> str | None:
     """Parse a number with a decimal comma or with digit groups; None if it cannot be parsed that way.
 
-    ``is_european``: the number has a label in another language than English, or is in euros. Only then is "1.800" 1800.
+    ``is_european``: the number has a label in a language other than English, or is in euros. Only then is "1.800" 1800.
     Only then, and if the gold has ``decimals`` = 3 decimals, is "1,234" 1.234.
 
     >>> [with_point(text) for text in ("3,5", "1.234.567", "1.234,56", "12,34,567", "1,234", "1.800", "0,125", "3.5")]

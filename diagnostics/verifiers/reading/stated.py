@@ -110,7 +110,7 @@ class Stated:
     in "1/2 or 0.5". ``listed`` is the values as one list, which is right if the gold is that list. ``text`` is the
     answer whose form, unit and words are compared; None without an answer. ``sentence`` is the words around it.
     ``n_boxed`` is the number of distinct contents of boxes. ``why`` is the reason why there is no answer; "" if none is
-    announced. ``style`` is how the answer is stated. ``is_european``: the label is in another language than English, or
+    announced. ``style`` is how the answer is stated. ``is_european``: the label is in a language other than English, or
     the answer is in euros, so a comma may be a decimal comma.
     """
 

@@ -5,8 +5,8 @@
 Frequently sampled tokens have a large memory logit and are sampled less. If the memory equals the policy, rollouts are
 from softmax((1 - mu) * f), a flatter distribution.
 
-Rollouts are from another distribution than the policy's. Without ``importance``, they are treated as samples of the
-policy. The benefit in the toy experiments of [A] depends on that: with exact weights it vanishes.
+Rollouts come from a distribution other than the policy. Without ``importance``, they are treated as samples of the
+policy. The benefit in the toy experiments of [A] depends on ignoring this difference: with exact weights it vanishes.
 
 DLC flattens the distribution of every token of a language model, including the end token. With mu = .1 and without
 weights, a chat model of 135 million parameters stopped ending its responses within 48 steps. With

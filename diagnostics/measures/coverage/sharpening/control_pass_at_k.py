@@ -1,4 +1,4 @@
-"""Measure of pass@k of samples at other temperatures, and of the base's reweighted samples."""
+"""Measure of pass@k for samples drawn at other temperatures, and for reweighted samples of the base."""
 
 from __future__ import annotations
 

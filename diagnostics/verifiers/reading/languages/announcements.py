@@ -231,7 +231,7 @@ ANNOUNCEMENTS: tuple[Announcement, ...] = (
     ),
 )
 
-#: Words after a label, in other languages than English, that negate, compare, or offer an alternative.
+#: Words after a label, in languages other than English, that negate, compare, or offer an alternative.
 DOUBTS = re.compile(
     r"\b(?:nicht|kein\w*|weder|entweder|oder|mindestens|höchstens|größer|kleiner|mehr als|weniger als|hälfte"
     r"|n['’]est pas|pas|ni|soit|ou|au moins|au plus|supérieure?|inférieure?|plus de"
