@@ -95,7 +95,7 @@ def test_the_audit_ends_in_one_sentence_that_the_store_keeps(
     countdown_series: Path, done: AuditResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verdict = done.verdict
-    assert verdict.sentence.startswith("No verdict: none of these 5 problems was ever solved")  # by untrained models
+    assert verdict.sentence.startswith("No verdict: the base solved none of these 5 problems")  # untrained
     assert (verdict.series, verdict.window, verdict.n_problems) == ("run", (), 5)
     assert [rates.step for rates in verdict.rates] == [0, 20, 40]
     with open_store(done.store_path) as store:
