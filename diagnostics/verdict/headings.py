@@ -86,7 +86,7 @@ class Attributes:
         where: The late window as a whole, or single checkpoints; ``steps`` are their ranges of steps (first, last).
         scope: The population that the problems were sampled from, or these problems alone.
         pass_at_1: "up" or "down" if the 95 % interval of its change is above or below 0, else "open".
-        kind: Kind of loss: whole problems, modes, or many small changes (diffuse); None without a loss.
+        kind: Kind of loss: whole problems, modes, or diffuse; None without a loss, or for single checkpoints.
         change: Change of pass@k at the ``k`` where it is lowest, with its 95 % interval (probabilities).
         explanations: Other explanations of a fall, the largest share first.
     """

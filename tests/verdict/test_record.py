@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oversharp.diagnostics.verdict.claims import FELL_HERE, HERE
 from oversharp.diagnostics.verdict.headings import HEADINGS
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.diagnostics.verdict.results import ChangeAtK, Claim, Explanation, Remedy, StepClaim
+from oversharp.diagnostics.verdict.results import ChangeAtK, Claim, Explanation, LeftOut, Remedy, StepClaim
 from oversharp.diagnostics.verdict.words.sentence import largest_fall, sentence_of
 
 
@@ -337,3 +337,14 @@ def test_a_notebook_shows_sentence_numbers_and_caveats_and_no_foreign_markup() -
     bare = Verdict(series="run", label="no_verdict", sentence="No verdict: no data.")._repr_html_()
     assert "<table>" not in bare
     assert "<ul>" not in bare
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_bound_of_the_steps_before_a_missing_end_is_stated_only_if_its_claim_holds(holds: bool) -> None:
+    claim = Claim(name="no fall that matters", null="", scope="population", level=0.05, holds=holds, p=0.01)
+    missing = LeftOut(checkpoint="checkpoint-180", step=180, why="lacks samples")
+    verdict = replace(FELL, label="inconclusive", changes=(), claims=(claim,), left_out=(missing,))
+    assert verdict.is_end_unknown is holds
+    assert verdict.title.endswith("the end is unknown") is holds
+    assert ("no pass@k is more than 2 points below the base" in sentence_of(verdict)) is holds
+    assert not replace(verdict, left_out=(replace(missing, step=20),)).is_end_unknown

@@ -29,7 +29,7 @@ MEANINGS: Mapping[VerdictLabel, str] = {
     "format": "unparsed or misread samples explain it",
     "guessing": "false accepts by the grader may explain it",
     "mode_collapse": "less frequent correct answers became fewer",
-    "lost_at_steps": "pooled late checkpoints show no significant fall",
+    "lost_at_steps": "no significant, unexplained fall of the pooled late ones",
     "no_loss": "no pass@k fell by 2 points or more",
     "inconclusive": "the data neither show a fall nor rule one out",
 }
