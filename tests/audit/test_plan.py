@@ -252,7 +252,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: 
         with pytest.raises(ConfigError, match=message) as error:
             plan(base_alone, **change)
         assert "\n" not in str(error.value)
-    with pytest.raises(StoreError, match="no audit of it; audited series: run"):
+    with pytest.raises(StoreError, match="has no audit of this series; audited series: run"):
         plan(base_alone, series="walk")
     with pytest.raises(StoreError, match="no such store"):
         plan(tmp_path / "audit.duckdb")

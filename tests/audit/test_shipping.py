@@ -235,7 +235,7 @@ def test_a_store_without_a_verdict_or_without_checkpoints_gives_a_reason(
         ({"allow_loss_points": -1.0}, "--allow-loss -1: must be 0 or more"),
         ({"allow_loss_points": 100.0}, "--allow-loss 100: must be 0 or more and below 100"),
         ({"allow_loss_points": float("nan")}, "--allow-loss nan"),
-        ({"series": ["walk"]}, "no audit of it; audited series: grpo, iac"),
+        ({"series": ["walk"]}, "has no audit of this series; audited series: grpo, iac"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(audited: Path, asked: dict[str, object], message: str) -> None:
