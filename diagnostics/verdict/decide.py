@@ -16,7 +16,6 @@ from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.onset import onset
-from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.audit_sizes import settle
 from oversharp.diagnostics.verdict.claims import (
@@ -262,22 +261,13 @@ def _lenient_reading(seen: SeenCounts, label: Label) -> LenientReading | None:
         return None
     # a separate generator: the lenient reading must not change the verdict
     rng = np.random.default_rng(SEED)
-    of_window, k = seen.fall_of_window(), seen.fall_of_window().worst_k
-    strict_base, strict_late, base, late = (
-        float(pass_at_k_table(n, [k])[correct_P, 0].mean())
-        for total in (seen.total, leniently.total)
-        for n, correct_P in ((total.n_base, total.base_P), (total.n_late, total.late_P))
-    )
-    lenient_label = label_of(run_tests(leniently, rng=rng))
+    table = run_tests(leniently, rng=rng)
+    lenient_label = label_of(table)
     return LenientReading(
-        k=k,
-        base=base,
-        late=late,
-        strict_base=strict_base,
-        strict_late=strict_late,
         rise=rise,
         label="no_verdict" if lenient_label == "selected" else lenient_label,
-        explains=label == "format" and is_misread(of_window, rng),
+        explains=label == "format" and is_misread(seen.fall_of_window(), rng),
+        changes=_changes(table),
     )
 
 

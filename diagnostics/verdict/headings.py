@@ -8,7 +8,7 @@ from typing import Literal
 
 #: over_sharpened       pass@k fell on these problems and in the population that they were sampled from
 #: over_sharpened_here  pass@k fell on these problems only
-#: degraded             pass@k fell, and pass@1 fell significantly too
+#: degraded             pass@k fell, and pass@1 fell significantly too, by every reading of the same samples
 #: format               pass@k fell, but unparsed or misread samples explain it
 #: guessing             pass@k fell, but false accepts at the base would explain it
 #: mode_collapse        no unexplained fall of pass@k, but correct responses outside the dominant mode became rarer
@@ -85,7 +85,8 @@ class Attributes:
     Attributes:
         where: The late window as a whole, or single checkpoints; ``steps`` are their ranges of steps (first, last).
         scope: The population that the problems were sampled from, or these problems alone.
-        pass_at_1: "up" or "down" if the 95 % interval of its change is above or below 0, else "open".
+        pass_at_1: "up" or "down" if the 95 % interval of its change is above or below 0, else "open". Also "open" if it
+            fell as graded only, and not by another reading of the same samples.
         kind: Kind of loss: whole problems, modes, or diffuse; None without a loss, or for single checkpoints.
         change: Change of pass@k at the ``k`` where it is lowest, with its 95 % interval (probabilities).
         explanations: Other explanations of a fall, the largest share first.
@@ -111,6 +112,7 @@ def rank_explanations(
     label: VerdictLabel,
     *,
     is_misread: bool = False,
+    misread: float | None = None,
     format: float | None = None,
     format_most: float | None = None,
     guess_rate: float | None = None,
@@ -120,7 +122,8 @@ def rank_explanations(
     """Return other explanations of a fall.
 
     Those that the data do not exclude are first, and within both groups the largest shares. ``is_misread``: a lenient
-    reader of the same samples finds no fall. The other parameters are fields of an ``Explanation``.
+    reader of the same samples finds no fall. ``misread``: the share of the fall that this reader does not find. The
+    other parameters are fields of an ``Explanation``.
 
     >>> [(one.name, one.is_enough) for one in rank_explanations("degraded", guess_rate=0.02, even_loss=0.8)]
     [('false accepts', False), ('equal loss on all problems', False)]
@@ -129,6 +132,9 @@ def rank_explanations(
     if is_misread:
         condition = "a lenient reader of the same samples finds no fall"
         explanations.append(OtherExplanation(name="answer style", share=1.0, condition=condition, is_enough=True))
+    elif misread:
+        condition = "the grades of a lenient reader are right"
+        explanations.append(OtherExplanation(name="answer style", share=misread, condition=condition, is_enough=False))
     if format is not None and format_most:
         condition = "unparsed samples are correct as often as parsed ones"
         is_enough = label == "format" and not is_misread

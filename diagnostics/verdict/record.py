@@ -177,9 +177,19 @@ class Verdict:
             explanations=rank_explanations(
                 self.label,
                 is_misread=self.lenient is not None and self.lenient.explains,
+                misread=self.share_misread,
                 **({} if other is None else {name: getattr(other, name) for name in EXPLANATION_FIELDS}),
             ),
         )
+
+    @property
+    def share_misread(self) -> float | None:
+        """Share of the window's largest fall that a lenient reader does not find; None without a fall or a reader."""
+        worst = min(self.changes, key=lambda change: change.change, default=None)
+        if self.lenient is None or worst is None or worst.change >= 0:
+            return None
+        found = self.lenient.at([worst.k])
+        return min(1.0, max(0.0, 1.0 - found[0].change / worst.change)) if found else None
 
     @property
     def _pass_at_1(self) -> PassAt1:
@@ -188,7 +198,9 @@ class Verdict:
         first = next((change for change in self.changes if change.k == 1), None)
         if first is None or first.low is None or first.high is None:
             return "open"
-        return "up" if first.low > 0 else "down" if first.high < 0 else "open"
+        if first.high < 0:  # a fall that another reading of the same samples does not show
+            return "open" if self.label in ("over_sharpened", "over_sharpened_here") else "down"
+        return "up" if first.low > 0 else "open"
 
     @property
     def _scope(self) -> Scope:
@@ -270,7 +282,7 @@ class Verdict:
                 "left_out": tuple(LeftOut(**left) for left in fields["left_out"]),
                 "accuracies": tuple(Accuracy(**accuracy) for accuracy in fields["accuracies"]),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
-                "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
+                "lenient": _lenient(fields.get("lenient")),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
@@ -299,6 +311,12 @@ class Verdict:
 
 def _claim(size: Mapping[str, float] | None, otherwise: list[str], **fields: Any) -> Claim:
     return Claim(size=None if size is None else Estimate(**size), otherwise=tuple(otherwise), **fields)
+
+
+def _lenient(fields: Mapping[str, Any] | None) -> LenientReading | None:
+    if fields is None:
+        return None
+    return LenientReading(**{**fields, "changes": tuple(ChangeAtK(**change) for change in fields["changes"])})
 
 
 def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:

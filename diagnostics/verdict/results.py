@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -140,21 +141,22 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class LenientReading:
-    """Mean pass@``k`` of base and window by a lenient reader of the same samples.
+    """Result by a lenient reader of the same samples.
 
-    ``strict_base`` and ``strict_late`` are pass@k as graded. ``rise`` is the change of the share of samples that only
-    the lenient reader accepts, a probability. ``label`` is the verdict's label by the lenient counts. ``explains``
-    means that they are the reason for the label "format".
+    ``rise`` is the change of the share of samples that only the lenient reader accepts, a probability. ``label`` is the
+    verdict's label by the lenient counts, and ``changes`` are those of pass@k. ``explains`` means that they are the
+    reason for the label "format".
     """
 
-    k: int
-    base: float
-    late: float
-    strict_base: float
-    strict_late: float
     rise: float
     label: VerdictLabel
     explains: bool
+    changes: tuple[ChangeAtK, ...]
+
+    def at(self, ks: Iterable[int]) -> list[ChangeAtK]:
+        """Return the changes of pass@k at ``ks``; without those that are unknown."""
+        by_k = {change.k: change for change in self.changes}
+        return [by_k[k] for k in ks if k in by_k]
 
 
 @dataclass(frozen=True, kw_only=True)

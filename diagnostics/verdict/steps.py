@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from oversharp.diagnostics.statistics.band import stepped_down
+from oversharp.diagnostics.statistics.band import draw_null, stepped_down
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, checkpoint_keys, draws_for, exact_key
 from oversharp.diagnostics.statistics.problem_changes import mcnemar_p
@@ -83,10 +83,12 @@ def rule_steps(
         return ()
     mean_TK = change_GTK.mean(axis=0)
     scale_TK = np.sqrt(((change_GTK - mean_TK) ** 2).sum(axis=0) + 1.0)
-    studentised_GX = ((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1)
+    studentised_GX, floor_X = ((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1), 1.0 / scale_TK.reshape(-1)
+    stretch = student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT)
     fall_TK = -mean_TK * n_units / scale_TK
     for draws in sorted({_LEAST_DRAWS, min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))}):
-        null_DTK = _null(studentised_GX, rng, draws).reshape(draws, n_steps, n_ks)
+        null_DX = np.concatenate(list(draw_null(studentised_GX, floor_X, rng=rng, draws=draws)))
+        null_DTK = stretch * null_DX.reshape(draws, n_steps, n_ks)
         p_T = stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
         if p_T.min() > max(_NEAR, level):
             break
@@ -120,13 +122,6 @@ def rule_steps(
         )
         for t, worst in enumerate(fall_TK.argmax(axis=1).tolist())
     )
-
-
-def _null(studentised_GX: np.ndarray, rng: np.random.Generator, draws: int) -> Float[np.ndarray, "draw column"]:
-    """Draw the statistics under the null hypothesis, by random signs of the problems or clusters."""
-    n_units = len(studentised_GX)
-    sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0
-    return sign_DG @ studentised_GX * (student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT))
 
 
 def ranges(lost_T: Bool[np.ndarray, " step"] | Sequence[bool], steps_T: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -5,7 +5,7 @@ The order of the tests is fixed, so the same counts always use the same random n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,16 @@ from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_p
 from oversharp.diagnostics.statistics.selection import ProblemFilter, find_selection
 from oversharp.diagnostics.statistics.units import by_cluster
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from oversharp.diagnostics.verdict.explanations import EXPLAINED_LEVEL, Cause, Fall, Unread, cause_of, fall_p
+from oversharp.diagnostics.verdict.explanations import (
+    EXPLAINED_LEVEL,
+    Cause,
+    Fall,
+    Unread,
+    cause_of,
+    fall_p,
+    style_rise,
+    taken_for_correct,
+)
 from oversharp.diagnostics.verdict.rule import (
     KEY_LEVEL,
     MARGIN,
@@ -352,15 +361,12 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
     change_P1 = mean_changes(seen.window, [seen.ks[worst]])
     change_P, fall = change_P1[:, 0], -float(change_P1[:, 0].sum())
     varying_G = by_cluster(change_P1, seen.cluster_P)[:, 0] if is_of_population else None
-    # no inference over problems from a single one: its pass@1 is tested by Fisher's exact test
-    pass_at_1_fell = total.n_problems == 1 and bool(fisher_P[0] <= 1 - MARGIN_CONFIDENCE)
     least_change = p_no_loss = None
     if n_units > 1:
         mean_K = change_GK.mean(axis=0)
         error_K = np.sqrt((n_units - 1) * change_GK.var(axis=0, ddof=1) + 1.0) / n_units
         reach_K = student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error_K
         least_change = float((mean_K - reach_K).min())
-        pass_at_1_fell = float(mean_K[0] + reach_K[0]) < 0
         p_no_loss = float(student_t.sf((mean_K + MARGIN) / error_K, n_units - 1).max())
     return WindowSizes(
         base=tuple(base_K),
@@ -370,11 +376,41 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
         crossing=crossing(change_GK, seen.ks),
         least_change=least_change,
         p_no_loss=p_no_loss,
-        pass_at_1_fell=pass_at_1_fell,
+        pass_at_1_fell=all(_pass_at_1_fell(pairs, seen.cluster_P) for pairs in _readings(seen)),
         p_problem=float(p_P.min()),
         share_lost=float(lost_P.mean()),
         share_by_lost=float(np.clip(-change_P[lost_P].sum() / fall, 0.0, 1.0)) if fall > 0 else None,
     )
+
+
+def _readings(seen: SeenCounts) -> Iterator[Sequence[PairedCounts]]:
+    """Yield the counts of the window as graded, and by other readings of the same samples.
+
+    These are the lenient reader's grades if the answer style changed, and if more late samples than base samples are
+    unparsed, the counts with these taken for correct.
+    """
+    yield seen.window
+    leniently, unread = seen.read_leniently(), seen.unread_of_window
+    if leniently is not None and style_rise(seen.total, leniently.total) is not None:
+        yield leniently.window
+    if unread is not None and unread.rise(seen.total) > 0:
+        of_steps = seen.unread[-len(seen.window) :]
+        yield [
+            pair if one is None else taken_for_correct(pair, one)
+            for pair, one in zip(seen.window, of_steps, strict=True)
+        ]
+
+
+def _pass_at_1_fell(pairs: Sequence[PairedCounts], cluster_P: Int[np.ndarray, " problem"] | None) -> bool:
+    """Return whether mean pass@1 of the window fell significantly over problems or clusters."""
+    change_G = by_cluster(mean_changes(pairs, [1]), cluster_P)[:, 0]
+    n_units = len(change_G)
+    if n_units == 1:  # no inference over problems from a single one
+        total = _pooled(pairs)
+        fisher_P = fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)
+        return total.n_problems == 1 and bool(fisher_P[0] <= 1 - MARGIN_CONFIDENCE)
+    error = np.sqrt((n_units - 1) * change_G.var(ddof=1) + 1.0) / n_units
+    return bool(change_G.mean() + student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error < 0)
 
 
 def _error_of_change(change_G: Float[np.ndarray, " unit"] | None, total: PairedCounts, k: int) -> float:

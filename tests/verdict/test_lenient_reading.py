@@ -65,7 +65,7 @@ def test_a_fall_that_the_lenient_reader_does_not_show_is_one_of_format() -> None
     assert found.lenient is not None
     assert found.lenient.explains
     assert found.lenient.rise == pytest.approx(BASE.mean() / N)
-    assert (found.lenient.strict_late, found.lenient.late) == (0.0, pytest.approx(found.lenient.base))
+    assert [change.change for change in found.lenient.changes] == pytest.approx([0.0] * 6)
     assert (
         "The share of answers in a format that the grader does not parse rose by 46 points. A lenient reader of the "
         in found.sentence
@@ -117,9 +117,21 @@ def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_i
     assert found.label == "degraded"
     assert found.lenient is not None
     assert not found.lenient.explains
-    assert any("and the verdict over all k would be" in warning for warning in found.warnings)
+    assert "A change of answer style explains 7" in found.sentence
+    assert any("and the verdict would be the same" in warning for warning in found.warnings)
     same = verdict((half, half))
     assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
+
+
+def test_pass_at_1_is_open_where_only_the_grader_reads_a_fall() -> None:
+    """Some problems were lost and the others improved; the grader does not parse most late answers."""
+    lost = np.where(np.arange(60) % 4 == 0, 0, np.minimum(N, 2 * BASE))
+    found = verdict((lost // 4, lost))
+    assert found.label == "over_sharpened"
+    assert found.attributes.pass_at_1 == "open"
+    assert found.title == "Coverage lost"
+    assert "points and pass@" not in found.sentence
+    assert "A lenient reader of the same samples finds pass@1 +" in found.sentence
 
 
 @pytest.mark.slow

@@ -298,12 +298,15 @@ def _beyond(sharpening: Sharpening) -> tuple[str, str]:
 def _causes(verdict: Verdict) -> Iterator[str]:
     """Yield the cause that explains a loss, and other explanations that are not excluded."""
     from oversharp.diagnostics.verdict.claims import A_CHECKPOINT
+    from oversharp.diagnostics.verdict.words.sentence import by_lenient_reader
 
     explanation, lenient = verdict.explanation, verdict.lenient
     if lenient is not None and lenient.explains:
-        levels = f"{100 * lenient.base:.1f} → {100 * lenient.late:.1f}"
-        yield f"answer style: a lenient reader of the same samples finds {unbroken(f'pass@{lenient.k} {levels}')}"
-    elif explanation is not None and explanation.format_most is not None and explanation.format_most > 0:
+        yield f"answer style: a lenient reader of the same samples finds {by_lenient_reader(verdict)}"
+    elif verdict.heading == "coverage_lost" and lenient is not None and verdict.share_misread:
+        share = f"{100 * verdict.share_misread:.0f} %"
+        yield f"answer style explains {share} of the fall: a lenient reader finds {by_lenient_reader(verdict)}"
+    if (lenient is None or not lenient.explains) and explanation is not None and explanation.format_most:
         most = f" to {100 * explanation.format_most:.0f}" if explanation.format != explanation.format_most else ""
         yield f"unparsed samples explain {100 * (explanation.format or 0.0):.0f}{most} % of the fall"
     if explanation is not None and explanation.even_loss is not None:

@@ -11,12 +11,12 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.counts import FEW_PROBLEMS as FEW_PROBLEMS
 from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, CheckpointCounts, SeriesCounts
-from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES, VerdictLabel
+from oversharp.diagnostics.verdict.headings import HEADINGS, TITLES
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.diagnostics.verdict.results import LenientReading, Rates
+from oversharp.diagnostics.verdict.results import Rates
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, spent_share
 from oversharp.diagnostics.verdict.words.numbers import points_text, signed_text
-from oversharp.diagnostics.verdict.words.sentence import largest_fall, share_text
+from oversharp.diagnostics.verdict.words.sentence import by_lenient_reader, largest_fall, share_text
 
 #: With fewer samples per problem and checkpoint, a caveat prints their number.
 FEW_SAMPLES = 256
@@ -126,7 +126,7 @@ def warnings_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
         yield from _of_equal_weights(counts)
         return
     yield from _of_selection(verdict)
-    yield from _of_style(verdict.lenient, verdict.label)
+    yield from _of_style(verdict)
     yield from _of_unread(counts)
     yield from _of_one_response(counts)
     yield from _of_equal_weights(counts)
@@ -159,18 +159,18 @@ def _of_left_out(verdict: Verdict) -> Iterator[str]:
 _LARGE_STYLE_RISE = 0.05
 
 
-def _of_style(lenient: LenientReading | None, label: VerdictLabel) -> Iterator[str]:
-    """Yield the pass@k of both readers if the lenient one changes the label, or the answer style changed much."""
-    if lenient is None or lenient.explains or label == "mode_collapse":
+def _of_style(verdict: Verdict) -> Iterator[str]:
+    """Yield the result of the lenient reader if it changes the heading, or if the answer style changed much."""
+    lenient = verdict.lenient
+    if lenient is None or lenient.explains or verdict.label == "mode_collapse":
         return
-    if lenient.label == label and abs(lenient.rise) < _LARGE_STYLE_RISE:
+    is_same = HEADINGS[lenient.label] == verdict.heading
+    if is_same and abs(lenient.rise) < _LARGE_STYLE_RISE:
         return
-    other = "the same" if lenient.label == label else f'"{TITLES[HEADINGS[lenient.label]]}"'
     yield (
         f"The share of answers that only a lenient reader accepts changed by {signed_text(lenient.rise)} points. "
-        f"pass@{lenient.k} as graded is {lenient.strict_base:.3f} at the base and {lenient.strict_late:.3f} late. By "
-        f"the lenient reader it is {lenient.base:.3f} and {lenient.late:.3f}, and the verdict over all k would be "
-        f"{other}. Read some late responses before you decide."
+        f"By its grades the changes are {by_lenient_reader(verdict)} points, and the verdict would be "
+        f"{'the same' if is_same else TITLES[HEADINGS[lenient.label]]}. Read some late responses before you decide."
     )
 
 

@@ -51,6 +51,7 @@ def _coverage_lost(verdict: Verdict) -> Iterator[str]:
     if verdict.label == "degraded" and verdict.explanation and verdict.explanation.even_loss is not None:
         share = f"{100 * verdict.explanation.even_loss:.0f} %"
         yield f"An equal loss of correct samples on every problem explains {share} of the fall"
+    yield from _style_part(verdict)
     yield from _unparsed_part(verdict)
     yield from _other_steps(verdict)
     yield from _left_out(verdict)
@@ -138,10 +139,31 @@ def _format(verdict: Verdict) -> Iterator[str]:
     lenient = verdict.lenient
     if lenient is not None and lenient.explains:
         yield f"The share of answers in a format that the grader does not parse rose by {100 * lenient.rise:.0f} points"
-        levels = f"{100 * lenient.base:.1f} at the base and {100 * lenient.late:.1f} late"
-        yield f"A lenient reader of the same samples finds pass@{lenient.k} {levels}"
+        yield f"A lenient reader of the same samples finds {by_lenient_reader(verdict)} points"
     else:
         yield f"More samples than the base's were {_UNPARSED}{_explained_part(verdict)}"
+
+
+def by_lenient_reader(verdict: Verdict) -> str:
+    """Return the changes of pass@1, and of the pass@k that fell most as graded, by the lenient reader."""
+    if verdict.lenient is None:
+        return ""
+    worst = largest_fall(verdict.changes)
+    changes = verdict.lenient.at(dict.fromkeys([1] if worst is None else [1, worst.k]))
+    return " and ".join(
+        f"pass@{one.k} {signed_text(one.change)}{bounds_text(one.low, one.high, signed=True)}" for one in changes
+    )
+
+
+def _style_part(verdict: Verdict) -> Iterator[str]:
+    """Yield what remains of a loss by the lenient reader, if the answer style changed."""
+    share = verdict.share_misread
+    if verdict.lenient is None or share is None or round(100 * share) == 0:
+        return
+    yield (
+        f"A change of answer style explains {100 * share:.0f} % of the fall. "
+        f"A lenient reader of the same samples finds {by_lenient_reader(verdict)} points"
+    )
 
 
 def _explained_part(verdict: Verdict) -> str:
