@@ -30,7 +30,7 @@ from oversharp.diagnostics.verdict.counts import (
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import Rates
-from oversharp.diagnostics.verifiers import MEASURED_FALSE_ACCEPTS, guess_shares
+from oversharp.diagnostics.verifiers import guess_shares, measured_false_accepts
 from oversharp.diagnostics.verifiers.thoughts import SUFFIX as THOUGHTS
 
 _PLANNED = """
@@ -126,6 +126,7 @@ WHERE c.series = $series AND s.settings_id = $settings_id AND s.greedy = $greedy
 GROUP BY ALL
 ORDER BY ALL
 """
+_TEMPERATURE = "SELECT temperature FROM settings WHERE settings_id = $settings_id"
 _UNUSABLE = """
 SELECT why, sum(n)::BIGINT AS n
 FROM import_faults
@@ -212,6 +213,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         grading=_grading(rows, problems, fault),
         why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
         excluded=_excluded(store, key, len(problems), compared, greedy=is_greedy),
+        knows_temperature=bool(store.frame(_TEMPERATURE, settings_id=key.settings_id)["temperature"].notna().all()),
     )
 
 
@@ -334,17 +336,16 @@ def _resolve_guess_rate(store: Store, key: AuditKey, problems: pd.DataFrame) -> 
     """Return the user's false-accept rate, else the largest known rate of the graders."""
     if key.terms.guess_rate is not None:
         return GuessRate(share=key.terms.guess_rate, source="given")
-    rates = [
-        _known_rate(str(verifier), share)
-        for verifier, own in problems.groupby("verifier", sort=True)
-        for share in set(guess_shares(str(verifier), stored_problems(store, own["problem_id"].tolist())))
-    ]
+    rates = []
+    for verifier, own in problems.groupby("verifier", sort=True):
+        graded = stored_problems(store, own["problem_id"].tolist())
+        measured = measured_false_accepts(str(verifier).removesuffix(THOUGHTS), graded)
+        rates += [_known_rate(share, measured) for share in set(guess_shares(str(verifier), graded))]
     return max(rates, key=lambda rate: rate.share, default=GuessRate())
 
 
-def _known_rate(verifier: str, share: float | None) -> GuessRate:
+def _known_rate(share: float | None, measured: float | None) -> GuessRate:
     if share is None:
-        measured = MEASURED_FALSE_ACCEPTS.get(verifier.removesuffix(THOUGHTS))
         return GuessRate() if measured is None else GuessRate(share=measured, source="measured")
     return GuessRate(
         share=share, source="the grader checks the whole solution" if share == 0 else "known to the grader"

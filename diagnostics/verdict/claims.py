@@ -26,7 +26,9 @@ HERE, POPULATION = "these problems", "population"
 FELL_HERE, FELL, A_CHECKPOINT = "pass@k fell here", "pass@k fell", "a checkpoint lost"
 #: Claims whose size is a share of problems, or a bound, instead of a change of pass@k.
 SOME_LOST, NO_FALL = "some problem lost", "no fall that matters"
-_MODES_LOST, _TAIL = "minority modes lost", "pass@k fell in the tail"
+#: Claim whose size is the change of pass@k if only correct samples outside the dominant mode count.
+MODES_LOST = "minority modes lost"
+_TAIL = "pass@k fell in the tail"
 _FEW_UNITS = "fewer than two problems or clusters"
 #: Reason for no conclusion from correlated samples.
 DEPENDENT = "the samples of a problem are not independent"
@@ -34,7 +36,7 @@ DEPENDENT = "the samples of a problem are not independent"
 _CLAIMS: Mapping[str, tuple[str, str, str | None]] = {
     FELL_HERE: (HERE, "mean pass@k of these problems did not fall at any k", None),
     FELL: (POPULATION, "mean pass@k of the population did not fall at any k", None),
-    _MODES_LOST: (
+    MODES_LOST: (
         HERE,
         "correct responses outside each problem's dominant mode did not become rarer",
         "no problem has correct samples of a second mode",
@@ -64,7 +66,8 @@ def claims_of(table: LossTable) -> Iterator[Claim]:
     yield _claim(table, FELL_HERE, key_level, window.p_exact, replace(size, low=None, high=None), otherwise)
     yield _claim(table, FELL, key_level, window.p_population, size, otherwise)
     p_modes = None if modes is None else modes.p_exact
-    yield _claim(table, _MODES_LOST, MINORITY_LEVEL * table.spent, p_modes, None, otherwise)
+    of_modes = None if modes is None else Estimate(value=modes.change, low=None, high=None)
+    yield _claim(table, MODES_LOST, MINORITY_LEVEL * table.spent, p_modes, of_modes, otherwise)
     p = min((row.p_exact for row in table.checkpoints if row.p_exact is not None), default=None)
     yield _claim(table, A_CHECKPOINT, STEP_LEVEL * table.spent, p, None, _otherwise(table, of_checkpoints=True))
     share = Estimate(value=sizes.share_lost, low=None, high=None)
@@ -118,6 +121,8 @@ def _otherwise(table: LossTable, *, of_checkpoints: bool = False) -> tuple[str, 
         open_causes.append("samples that were truncated, unparsed, or timed out in grading")
     if not table.knows_unread:
         open_causes.append("truncated samples, whose number is unknown")
+    if not table.limits.knows_temperature:
+        open_causes.append("a lower sampling temperature than the base's (the temperature is not recorded)")
     return tuple(open_causes)
 
 

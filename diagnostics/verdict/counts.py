@@ -133,6 +133,7 @@ class SeriesCounts:
         why_ungraded: Why there is no verdict, if too many samples have no grade.
         selected_by: "base" if the base's samples chose the problems, "none" if not; None if unknown.
         excluded: Problems and records of an import that are not compared, as a sentence; None where all are.
+        knows_temperature: Whether the sampling temperature is recorded.
     """
 
     series: str
@@ -156,6 +157,7 @@ class SeriesCounts:
     why_ungraded: str | None = None
     selected_by: Literal["base", "none"] | None = None
     excluded: str | None = None
+    knows_temperature: bool = True
 
     @property
     def compared(self) -> tuple[CheckpointCounts, ...]:

@@ -124,12 +124,13 @@ class Limits:
 
     ``few`` is the reason why there is no inference on the population of the problems, or None. ``dependence`` describes
     the correlation between samples of a problem; None if they may be independent. ``is_end_unknown`` means that a late
-    checkpoint was left out.
+    checkpoint was left out, and ``knows_temperature`` that the sampling temperature is recorded.
     """
 
     few: str | None = None
     dependence: str | None = None
     is_end_unknown: bool = False
+    knows_temperature: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

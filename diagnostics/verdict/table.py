@@ -173,7 +173,12 @@ def seen_counts(counts: SeriesCounts) -> SeenCounts:
         guess_share=counts.guess_rate.share,
         cluster_P=counts.cluster_P,
         spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
-        limits=Limits(few=counts.why_few, dependence=counts.dependence, is_end_unknown=counts.is_end_unknown),
+        limits=Limits(
+            few=counts.why_few,
+            dependence=counts.dependence,
+            is_end_unknown=counts.is_end_unknown,
+            knows_temperature=counts.knows_temperature,
+        ),
     )
 
 

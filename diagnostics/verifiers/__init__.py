@@ -7,6 +7,7 @@ worker processes). A function in a user's file can also be a verifier; see ``nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -43,9 +44,10 @@ _RAISED = {"choice": 5, "exact": 5, "math": 6, "math_strict": 6}
 RULES: Mapping[str, int] = MappingProxyType(
     {name: _RAISED.get(name, 1) for name in _BUILT_IN} | {name + SUFFIX: _RAISED[name] for name in _READERS}
 )
-#: Upper bound (95 %) on the share of real models' wrong answers that a verifier accepts: 0 of 3,275 on GSM8K
-#: (``benchmarks/results/grading.md``).
-MEASURED_FALSE_ACCEPTS: Mapping[str, float] = MappingProxyType({"math": 0.0011, "math_strict": 0.0011})
+#: Upper bound (95 %) on the share of real models' wrong answers that a verifier accepts if the gold is a number: 0 of
+#: 3,275 on GSM8K (``benchmarks/results/grading.md``). For other golds too few wrong answers were graded: 63.
+_FALSE_ACCEPTS_OF_NUMBERS: Mapping[str, float] = MappingProxyType({"math": 0.0011, "math_strict": 0.0011})
+_NUMBER = re.compile(r"[-−+]?\$?\d[\d,]*(\.\d+)?%?")
 _WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
 
 
@@ -127,6 +129,21 @@ def guess_shares(verifier: str, problems: Iterable[Problem]) -> list[float | Non
         with Verifiers() as verifiers:  # creating a verifier starts no worker processes
             guess_share = getattr(verifiers.named(verifier), "guess_share", None)
     return [None if guess_share is None else guess_share(problem) for problem in problems]
+
+
+def measured_false_accepts(verifier: str, problems: Iterable[Problem]) -> float | None:
+    r"""Return the measured upper bound on the share of wrong responses that ``verifier`` accepts.
+
+    None if it was not measured for this verifier, or if the gold of a problem is not a plain number.
+
+    >>> whole, fraction = (Problem(task="t", prompt="", gold=gold, verifier="math") for gold in ("1,200", "x + 1"))
+    >>> print(measured_false_accepts("math", [whole]), measured_false_accepts("math", [whole, fraction]))
+    0.0011 None
+    """
+    rate = _FALSE_ACCEPTS_OF_NUMBERS.get(verifier)
+    if rate is None or not all(_NUMBER.fullmatch(problem.gold.strip()) for problem in problems):
+        return None
+    return rate
 
 
 class Verifiers:

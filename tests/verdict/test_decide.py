@@ -287,7 +287,7 @@ def test_k_goes_to_half_of_one_checkpoints_samples_not_of_the_pooled_ones() -> N
     trained = [_checkpoint(20 * t, correct, n=64) for t in range(1, 10)]
     verdict = verdict_of(_series(_checkpoint(0, correct, n=512), *trained))
     assert verdict.k_most == 32
-    short_base = verdict_of(_series(_checkpoint(0, [4] * 40, n=8), *trained))
+    short_base = verdict_of(_series(_checkpoint(0, np.random.default_rng(0).binomial(8, 0.5, 40), n=8), *trained))
     assert short_base.k_most == 4
 
 

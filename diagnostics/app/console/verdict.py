@@ -52,6 +52,13 @@ _CAUSES: Mapping[Cause, str] = {
     "guessing": "false accepts at the base",
     "selection": "the selection of problems by these base samples",
 }
+#: Name of a claim → its null hypothesis, in short.
+_NULLS: Mapping[str, str] = {
+    "pass@k fell here": "pass@k fell at no k",
+    "minority modes lost": "no modes lost",
+    "a checkpoint lost": "pass@k fell at no step and k",
+    "no fall that matters": "pass@k fell by 2 points or more",
+}
 _STYLES: Mapping[Heading, str] = {"coverage_lost": "red", "no_loss": "green"}
 #: Smallest gain of pass@1 (as a probability) from newly parsed answers that is printed.
 _NOTABLE_PARSED = 0.01
@@ -97,13 +104,12 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     )
     if verdict.heading == "coverage_lost":
         yield OutputRow(label="scope", value=_scope_text(verdict))
+    yield from _test_rows(verdict)
     yield from _number_rows(verdict)
     yield from _accuracy_rows(verdict)
     yield from _step_rows(verdict)
-    if verdict.modes_collapsed and verdict.label != "mode_collapse":
-        yield OutputRow(
-            label="modes", value="correct answers other than each problem's most frequent one were lost too"
-        )
+    if verdict.modes_collapsed:
+        yield OutputRow(label="modes", value=_modes_text(verdict))
     if verdict.label != "no_verdict":
         yield from _frontier_rows(verdict.sharpening)
     for number, cause in enumerate(_causes(verdict)):
@@ -192,6 +198,32 @@ def _scope_text(verdict: Verdict) -> str:
     problems = plural(verdict.n_problems, "problem")
     scope = f"population of these {problems}" if attributes.scope == "population" else f"these {problems} only"
     return f"{scope}; {KINDS[attributes.kind]}" if attributes.kind else scope
+
+
+def _test_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    """Yield the null hypothesis of the label, with p values and level."""
+    from oversharp.diagnostics.records.amounts import p_value_text
+    from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, FELL_HERE, MODES_LOST, NO_FALL
+
+    names = {"mode_collapse": (MODES_LOST,), "no_loss": (NO_FALL,)}
+    steps = (A_CHECKPOINT,) if verdict.is_of_steps else (FELL_HERE, FELL)
+    wanted = names.get(verdict.label, steps)
+    claims = [claim for claim in verdict.claims if claim.name in wanted and claim.p is not None]
+    if claims:
+        tested = ", ".join(unbroken(f"p = {p_value_text(claim.p)} ({claim.scope})") for claim in claims)
+        level = unbroken(f"level {claims[0].level:.2g}")
+        yield OutputRow(label="test", value=f"{_NULLS[claims[0].name]}: {tested.replace('= <', '< ')}; {level}")
+
+
+def _modes_text(verdict: Verdict) -> str:
+    """Return that modes were lost, with the fall of their pass@k."""
+    from oversharp.diagnostics.verdict.claims import MODES_LOST
+
+    other = "correct answers other than each problem's most frequent one"
+    sizes = [claim.size.value for claim in verdict.claims if claim.name == MODES_LOST and claim.size is not None]
+    if not sizes or sizes[0] is None:
+        return f"{other} became fewer"
+    return f"{other}: their pass@k fell by up to {change_text(-sizes[0], None, None).removeprefix('+')} points"
 
 
 def _series_text(verdict: Verdict) -> str:
@@ -364,7 +396,7 @@ def _next_rows(verdict: Verdict, store_path: Path) -> Iterator[OutputRow]:
     store, series = shlex.quote(str(store_path)), shlex.quote(verdict.series)
     command = {
         "no_loss": f"ship {store}",
-        "inconclusive": f"plan {store} --series {series}",
+        "inconclusive": f"plan {store} --series {series} --drop 2",
         "format": f"lost {store} --series {series} --answers",
         "guessing": f"lost {store} --series {series} --answers",
         "no_verdict": None,
