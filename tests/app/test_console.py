@@ -12,12 +12,16 @@ from rich.console import Console
 from oversharp.diagnostics.app.console.layout import OutputColumn, OutputRow, print_rows, table_lines, unbroken
 from oversharp.diagnostics.app.console.results import print_confirmations
 from oversharp.diagnostics.app.console.shipping import print_shipping
+from oversharp.diagnostics.app.console.verdict import verdict_rows
 from oversharp.diagnostics.audit.confirm import ConfirmResult, _shortlist
 from oversharp.diagnostics.audit.plan import plan
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import Confirmation, Problem
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.verdict.headings import VerdictLabel
 from oversharp.diagnostics.verdict.recommendation import BandedChange, Recommendation, ShippingStep, TossUp
+from oversharp.diagnostics.verdict.record import Verdict
+from oversharp.diagnostics.verdict.results import Claim
 from tests.audit.test_counts import plant
 
 
@@ -167,3 +171,29 @@ def test_weights_that_come_again_change_no_shortlist(tmp_path: Path) -> None:
 def test_a_plan_of_a_million_checkpoints_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at most 10,000"):
         plan(tmp_path / "audit.duckdb", n_checkpoints=1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("label", "row"),
+    [
+        ("over_sharpened", "pass@k fell at no k: p < 0.0001 (these problems), p = 0.002 (population); level 0.03"),
+        ("mode_collapse", "no modes lost: p = 0.004 (these problems); level 0.005"),
+        ("lost_at_steps", "pass@k fell at no step and k: p = 0.001 (these problems); level 0.005"),
+        ("no_loss", "pass@k fell by 2 points or more: p = 0.01 (population); level 0.05"),
+    ],
+)
+def test_the_test_of_a_verdict_is_printed_with_its_null_hypothesis_and_level(label: VerdictLabel, row: str) -> None:
+    found = {
+        "pass@k fell here": ("these problems", 0.03, 1e-5),
+        "pass@k fell": ("population", 0.03, 0.002),
+        "minority modes lost": ("these problems", 0.005, 0.004),
+        "a checkpoint lost": ("these problems", 0.005, 0.001),
+        "no fall that matters": ("population", 0.05, 0.01),
+    }
+    claims = tuple(
+        Claim(name=name, null="", scope=scope, level=level, holds=True, p=p)
+        for name, (scope, level, p) in found.items()
+    )
+    verdict = Verdict(series="run", label=label, sentence="", claims=claims)
+    [test] = [each.value for each in verdict_rows(verdict) if each.label == "test"]
+    assert test.replace(unbroken(" "), " ") == row

@@ -248,8 +248,8 @@ _PROMPTS = (
 )
 
 
-def _asked(verifier: str, **fields: object) -> list[Problem]:
-    return [Problem(task="t", prompt=prompt, gold="4", verifier=verifier, **fields) for prompt in _PROMPTS]
+def _asked(verifier: str, gold: str = "4", **fields: object) -> list[Problem]:
+    return [Problem(task="t", prompt=prompt, gold=gold, verifier=verifier, **fields) for prompt in _PROMPTS]
 
 
 @pytest.mark.slow
@@ -266,6 +266,7 @@ def test_prompts_that_repeat_another_are_counted_where_no_cluster_is_named(store
     ("verifier", "changes", "terms", "rate"),
     [
         ("math", {}, VerdictTerms(), GuessRate(share=0.0011, source="measured")),
+        ("math", {"gold": r"\frac{1}{2}"}, VerdictTerms(), GuessRate(share=0.005, source="assumed")),
         ("math", {}, VerdictTerms(guess_rate=0.0), GuessRate(share=0.0, source="given")),
         (
             "expression",

@@ -631,3 +631,17 @@ def test_what_training_mended_of_the_form_is_told_where_no_loss_is_found(unread:
     verdict = verdict_of(_series(base, late))
     assert verdict.label == "no_loss"
     assert any("which would hide a loss" in text for text in verdict.caveats) == told
+
+
+@pytest.mark.usefixtures("no_remedy")
+def test_a_fall_of_samples_at_an_unknown_temperature_may_be_a_lower_temperature() -> None:
+    rng = np.random.default_rng(0)
+    base, late = rng.binomial(N, 0.5, 100), rng.binomial(N, 0.2, 100)
+    series = _series(_checkpoint(0, base), _checkpoint(20, late))
+    for knows, others in ((True, ()), (False, ("a lower sampling temperature than the base's",))):
+        verdict = verdict_of(replace(series, knows_temperature=knows))
+        [fell] = [claim for claim in verdict.claims if claim.name == "pass@k fell here"]
+        assert fell.holds
+        found = [other for other in fell.otherwise if "temperature" in other]
+        assert len(found) == len(others)
+        assert all(text.startswith(start) for text, start in zip(found, others, strict=True))

@@ -210,9 +210,9 @@ def _test_rows(verdict: Verdict) -> Iterator[OutputRow]:
     wanted = names.get(verdict.label, steps)
     claims = [claim for claim in verdict.claims if claim.name in wanted and claim.p is not None]
     if claims:
-        tested = ", ".join(unbroken(f"p = {p_value_text(claim.p)} ({claim.scope})") for claim in claims)
+        p_values = [f"p = {p_value_text(claim.p)} ({claim.scope})".replace("= <", "< ") for claim in claims]
         level = unbroken(f"level {claims[0].level:.2g}")
-        yield OutputRow(label="test", value=f"{_NULLS[claims[0].name]}: {tested.replace('= <', '< ')}; {level}")
+        yield OutputRow(label="test", value=f"{_NULLS[claims[0].name]}: {', '.join(map(unbroken, p_values))}; {level}")
 
 
 def _modes_text(verdict: Verdict) -> str:
