@@ -1,0 +1,121 @@
+"""Samples drawn until solved: estimates are unbiased, by summing over all end points with their probabilities."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+import pytest
+
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_covariance_table
+from oversharp.diagnostics.statistics.until_solved import StoppingRule
+
+RULES = [
+    StoppingRule(rounds=(8, 16, 32, 64), enough=2),
+    StoppingRule(rounds=(16, 32, 64), enough=4),
+    StoppingRule(rounds=(2, 8), enough=5),  # no problem stops after the first round
+    StoppingRule(rounds=(5, 6, 13), enough=1),
+    StoppingRule(rounds=(64,), enough=1),
+]
+RATES = (0.0, 0.001, 0.02, 0.3, 0.9, 1.0)
+
+
+def probabilities(rule: StoppingRule, rate: float) -> dict[tuple[int, int], float]:
+    """Probability of every end point, round by round and without the rule's own path counts."""
+    going, ended, before = {0: 1.0}, {}, 0
+    for n in rule.rounds:
+        more = n - before
+        after: dict[int, float] = {}
+        for correct, p in going.items():
+            for new in range(more + 1):
+                chance = comb(more, new) * rate**new * (1 - rate) ** (more - new)
+                after[correct + new] = after.get(correct + new, 0.0) + p * chance
+        stops = {correct for correct in after if correct >= rule.enough or n == rule.cap}
+        ended |= {(n, correct): after[correct] for correct in stops}
+        going = {correct: p for correct, p in after.items() if correct not in stops}
+        before = n
+    return ended
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rate", RATES)
+def test_pass_at_k_and_its_covariance_are_unbiased(rule: StoppingRule, rate: float) -> None:
+    by_end = probabilities(rule, rate)
+    p_E = np.array([by_end[end] for end in rule.ends])
+    assert len(rule.ends) == len(by_end) == rule.cap + 1
+    assert p_E.sum() == pytest.approx(1.0)
+    ks = [k for k in (1, 2, 3, 6, 16, 32) if 2 * k <= rule.cap]
+    every_EK = rule.pass_at_k_table([*ks, rule.cap])
+    assert p_E @ every_EK == pytest.approx([1 - (1 - rate) ** k for k in [*ks, rule.cap]], abs=1e-12)
+    pass_EK = every_EK[:, :-1]
+    centred_EK = pass_EK - p_E @ pass_EK
+    true_KK = np.einsum("e,ek,ej->kj", p_E, centred_EK, centred_EK)
+    assert np.tensordot(p_E, rule.covariance_table(ks), 1) == pytest.approx(true_KK, abs=1e-12)
+    n_E = np.array([n for n, _ in rule.ends])
+    assert rule.expected_samples(np.array([rate]))[0] == pytest.approx(p_E @ n_E)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_codes_order_the_end_points_from_never_solved_to_always_solved(rule: StoppingRule) -> None:
+    table_EK = rule.pass_at_k_table([1, rule.cap])
+    assert rule.ends[0] == (rule.cap, 0)
+    assert table_EK[0].tolist() == [0.0, 0.0]
+    assert table_EK[-1].tolist() == [1.0, 1.0]
+    assert (np.diff(table_EK, axis=0) >= 0).all()
+    n_P, correct_P = np.array(rule.ends).T
+    assert rule.codes(n_P, correct_P).tolist() == list(range(rule.cap + 1))
+
+
+def test_a_single_round_has_the_tables_of_equally_many_samples() -> None:
+    rule, ks = StoppingRule(rounds=(64,), enough=1), [1, 2, 8, 32]
+    assert rule.pass_at_k_table(ks) == pytest.approx(pass_at_k_table(64, ks), abs=1e-15)
+    assert rule.covariance_table(ks) == pytest.approx(within_problem_covariance_table(64, ks), abs=1e-15)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_samples_drawn_by_next_n_end_where_draw_ends(rule: StoppingRule) -> None:
+    rng, rate = np.random.default_rng(3), 0.05
+    ended = []
+    for _ in range(2_000):
+        n = correct = 0
+        while (more := rule.next_n(n, correct)) is not None:
+            correct += int(rng.binomial(more - n, rate))
+            n = more
+        ended.append((n, correct))
+    stepped_K = rule.pass_at_k_table([1, 4])[rule.codes(*np.array(ended).T)].mean(axis=0)
+    drawn_K = rule.pass_at_k_table([1, 4])[rule.draw(np.array([rate]), rng=rng, draws=20_000)[:, 0]].mean(axis=0)
+    assert stepped_K == pytest.approx(drawn_K, abs=0.03)
+    assert drawn_K == pytest.approx([rate, 1 - (1 - rate) ** 4], abs=0.01)
+
+
+def test_estimates_at_a_large_cap_stay_probabilities() -> None:
+    rule = StoppingRule(rounds=(16, 32, 64, 128, 256, 512, 1024), enough=4)
+    table_EK = rule.pass_at_k_table([1, 512, 1024])
+    assert table_EK.min() == 0.0
+    assert table_EK.max() == 1.0
+    assert np.isfinite(rule.covariance_table([1, 512])).all()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "enough", "message"),
+    [
+        ((8, 8), 1, r"the rounds of a stopping rule must grow, from 1 or more samples; got \(8, 8\)"),
+        ((), 1, "must grow"),
+        ((0, 4), 1, "must grow"),
+        ((8, 16), 17, "enough must be between 1 and 16, the cap; got 17"),
+        ((8, 16), 0, "enough must be between 1 and 16, the cap; got 0"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(rounds: tuple[int, ...], enough: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        StoppingRule(rounds=rounds, enough=enough)
+
+
+def test_counts_and_k_that_do_not_fit_the_rule_are_refused() -> None:
+    rule = StoppingRule(rounds=(8, 16), enough=2)
+    with pytest.raises(ValueError, match="1 correct of 8 samples: not an end point"):
+        rule.codes(np.array([16, 8]), np.array([0, 1]))
+    with pytest.raises(ValueError, match=r"needs 1 <= k <= 16 with at most 16 samples; got k = \[17\]"):
+        rule.pass_at_k_table([17])
+    with pytest.raises(ValueError, match="needs 1 <= k <= 8"):
+        rule.covariance_table([9])
