@@ -18,7 +18,7 @@ from oversharp.diagnostics.audit.controls import ControlRequest, require_control
 
 # cyclopts looks up the groups of inherited fields here
 from oversharp.diagnostics.audit.terms import VERDICT as VERDICT
-from oversharp.diagnostics.audit.terms import VerdictConfig
+from oversharp.diagnostics.audit.terms import VerdictConfig, require_base_or_none
 from oversharp.diagnostics.engine.config import ENGINE, EngineConfig
 from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
@@ -222,6 +222,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         self._require_controls()
         self._require_kernel()
         VerdictConfig.__post_init__(self)
+        require_base_or_none(self.selected_by)
         GraderConfig.__post_init__(self)
         EngineConfig.__post_init__(self)
         if self.ray is not None and self.device not in (None, "cpu", "cuda"):

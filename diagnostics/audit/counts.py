@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
+from oversharp.diagnostics.audit.terms import SELECTED
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError
@@ -233,6 +234,9 @@ def _excluded(store: Store, key: AuditKey, n_compared: int, steps: Collection[in
         reasons[f"with fewer than {plural(key.n, 'sample')} at some step"] = len(n_PT) - n_absent
         listed = ", ".join(f"{n:,} {why}" for why, n in reasons.items() if n)
         parts.append(f"{len(n_PT):,} of {plural(n_compared + len(n_PT), 'problem')} ({listed})")
+    selecting = faults[faults["why"].str.startswith(SELECTED)]
+    parts += [f"{plural(row.n, 'sample')} that {row.why}" for row in selecting.itertuples()]
+    faults = faults.drop(selecting.index)
     if len(faults):
         more = f" and {plural(len(faults) - 1, 'other reason')}" if len(faults) > 1 else ""
         unusable = plural(int(faults["n"].sum()), "record")

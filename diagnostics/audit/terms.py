@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 VERDICT = Parameter(group=Group("Verdict", sort_key=6))
 #: Value of ``--looks`` for an unknown number of looks.
 ANY: Literal["any"] = "any"
-#: Allowed values of ``--selected-by``.
+#: Values of ``--selected-by`` that are not the name of a field.
 SELECTED_BY = ("base", "none")
+#: Reason why an import leaves out a sample; the flag follows in parentheses.
+SELECTED = "selected the problems"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +55,6 @@ class VerdictConfig:
         else:
             require_at_least("--looks", self.looks, 1)
             require_storable("--looks", self.looks)
-        if self.selected_by not in (None, *SELECTED_BY):
-            raise ConfigError(
-                f"--selected-by {self.selected_by!r}: pass base if the problems were selected by the base samples of "
-                "this audit, else none"
-            )
         require_at_least("--runs", self.runs, 1)
         require_storable("--runs", self.runs)
 
@@ -66,6 +63,15 @@ def require_share(flag: str, value: float | None) -> None:
     """Raise ``ConfigError`` for a value that is not from 0 to 1."""
     if value is not None and not 0 <= value <= 1:
         raise ConfigError(f"{flag} {value}: must be between 0 and 1, for example 0.25 for choices of four options")
+
+
+def require_base_or_none(selected_by: str | None) -> None:
+    """Raise ``ConfigError`` for a field in ``--selected-by``, which only an import can read."""
+    if selected_by not in (None, *SELECTED_BY):
+        raise ConfigError(
+            f"--selected-by {selected_by!r}: only oversharp import accepts a field; pass base if the problems were "
+            "selected by the base samples of this audit, else none"
+        )
 
 
 def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTerms:
@@ -98,4 +104,6 @@ def resolve_terms(store: Store, series: str, config: VerdictConfig) -> VerdictTe
 
 
 def _terms(config: VerdictConfig, looks: int | None, runs: int) -> VerdictTerms:
-    return VerdictTerms(guess_rate=config.guess_rate, looks=looks, runs=runs, selected_by=config.selected_by)
+    # an import leaves out the samples that a field marks, so the other samples did not select the problems
+    selected_by = config.selected_by if config.selected_by in (None, *SELECTED_BY) else "none"
+    return VerdictTerms(guess_rate=config.guess_rate, looks=looks, runs=runs, selected_by=selected_by)

@@ -17,6 +17,7 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, ScoreTable, ToolScore
 from oversharp.diagnostics.ingest.plan import PlannedFile
 from oversharp.diagnostics.ingest.problems import KnownProblems
+from oversharp.diagnostics.ingest.selection import read_samples
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import response_id
@@ -199,9 +200,8 @@ class _Claim:
 
 def _read_claims(file: PlannedFile, verifier: str, config: ImportConfig, problems: KnownProblems) -> Iterator[_Claim]:
     """Yield the tool's scores in a file, up to the first unreadable part."""
-    items = file.importer.read_samples(file.path, ReadOptions(fields=config.map, reward=config.reward))
     try:
-        for _, same_line in groupby(items, key=lambda item: item.line):
+        for _, same_line in groupby(read_samples(file, config), key=lambda item: item.line):
             of_line = [item for item in same_line if not isinstance(item, Fault)]
             for place, item in enumerate(of_line):
                 score, step = _score_of(item, config), step_of(item, file, config)

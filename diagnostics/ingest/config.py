@@ -15,8 +15,8 @@ from typing import Literal as Literal
 from cyclopts import Parameter, Token
 
 from oversharp.diagnostics.audit.config import CODE_BLOCK
+from oversharp.diagnostics.audit.terms import SELECTED_BY, VerdictConfig
 from oversharp.diagnostics.audit.terms import VERDICT as VERDICT  # type hints of inherited fields use it
-from oversharp.diagnostics.audit.terms import VerdictConfig
 from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import store_file
@@ -117,6 +117,10 @@ class ImportConfig(GraderConfig, VerdictConfig):
         Read pickle files. A pickle can run code when it is read: only pass this for files that you created.
     dry_run
         Show files, formats, steps and counts; write nothing.
+    selected_by
+        base if the problems were selected by the imported base samples, with a filter such as "solved, but not
+        always". none if not. These two words are reserved. Any other value is a field, written as in --map. Samples in
+        which it is true selected the problems and are left out. Default: this is tested.
     """
 
     store: Path = Path("audit/audit.duckdb")
@@ -181,6 +185,8 @@ class ImportConfig(GraderConfig, VerdictConfig):
             raise ConfigError(f"--top-p {self.top_p}: must be above 0 and at most 1")
         if not math.isfinite(self.least_correct):
             raise ConfigError(f"--correct-at {self.correct_at}: must be a number")
+        if self.selected_by is not None and not self.selected_by.strip():
+            raise ConfigError(f"--selected-by {self.selected_by!r}: pass base, none or the name of a field")
         require_memory(self.memory_gib)
         require_name(self.name)
         VerdictConfig.__post_init__(self)
@@ -217,6 +223,11 @@ class ImportConfig(GraderConfig, VerdictConfig):
     def least_correct(self) -> float:
         """The least reward of a correct response."""
         return 1.0 if self.correct_at is None else self.correct_at
+
+    @property
+    def selected_field(self) -> str | None:
+        """Field that marks the samples that selected the problems; None if ``selected_by`` is not a field."""
+        return None if self.selected_by in SELECTED_BY else self.selected_by
 
     @property
     def chosen_format(self) -> str | None:

@@ -25,8 +25,8 @@ from oversharp.diagnostics.ingest.comparison import (
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from oversharp.diagnostics.ingest.problems import KnownProblems
-from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, stored_steps
-from oversharp.diagnostics.ingest.selection import select_problems
+from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, import_options, stored_steps
+from oversharp.diagnostics.ingest.selection import require_selecting_field, select_problems
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError, StoreError
@@ -119,11 +119,13 @@ class SeriesPreview:
 def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]:
     """Read all files and select samples like an import, without writing.
 
-    Raises ``StoreError`` if existing rows would make the import fail.
+    Raises ``StoreError`` if existing rows would make the import fail, and ``ConfigError`` if the samples that selected
+    the problems cannot be left out.
     """
     config = replace(config, verifier=named_verifier(config.verifier))
     if config.verifier not in verifier_names():
         get_verifier(config.verifier)
+    require_selecting_field(plan, config)
     store = Store.open(config.store, read_only=True) if config.store.exists() else nullcontext()
     with store as opened:
         return tuple(_preview_series(opened, name, planned, config) for name, planned in plan.by_series.items())
@@ -132,6 +134,8 @@ def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]
 def _preview_series(
     store: Store | None, name: str, planned: tuple[PlannedFile, ...], config: ImportConfig
 ) -> SeriesPreview:
+    if store is not None:
+        _require_left_out(store, name, planned, config)
     verifier = None if store is None else _stored_verifier(store, name, planned[0], config)
     reader = SeriesReader(None, name, config, verifier=verifier)
     if store is not None:
@@ -176,10 +180,13 @@ def import_samples(
     if config.verifier not in verifier_names():  # check the verifier even if the tool's rewards replace it
         get_verifier(config.verifier)  # raises an error that lists the known verifiers
     plan = plan_import(paths, config)
+    require_selecting_field(plan, config)
     files: list[FileResult] = []
     series: list[ImportedSeries] = []
     with Store.open(config.store) as store:
         store.bound_memory(config.memory_gib)
+        for name, planned in plan.by_series.items():
+            _require_left_out(store, name, planned, config)
         for name, planned in plan.by_series.items():
             terms = resolve_terms(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_stored_verifier(store, name, planned[0], config))
@@ -270,6 +277,17 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
             f"{store.path}: series {series!r} has the rewards of {tool}; use `oversharp regrade` for other grades"
         )
     return verifier
+
+
+def _require_left_out(store: Store, series: str, planned: Sequence[PlannedFile], config: ImportConfig) -> None:
+    """Raise ``StoreError`` if an earlier import stored the samples that selected the problems."""
+    for file in planned if config.selected_field is not None else ():
+        earlier = store.find_import_from(series, file.path)
+        if earlier and earlier.n_samples and not earlier.file_hash.endswith(f":{import_options(file, config)}"):
+            raise StoreError(
+                f"{file.path}: --selected-by {config.selected_field}: series {series!r} already has all samples of "
+                "this file; pass another --name"
+            )
 
 
 def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:

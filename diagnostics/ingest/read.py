@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
 from oversharp.diagnostics.ingest.formats.rows import fault_of_last_line
 from oversharp.diagnostics.ingest.plan import PlannedFile
+from oversharp.diagnostics.ingest.selection import read_samples
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
 from oversharp.diagnostics.store import Store
@@ -92,7 +93,7 @@ class SeriesReader:
                 file,
                 f"has other sampling settings than earlier files ({_difference(settings, self.settings)})",
             )
-        n_bytes, options = _size(file.path), self._options(file)
+        n_bytes, options = _size(file.path), import_options(file, self._config)
         earlier, file_hash = None, ""
         if self._store is not None:
             file_hash = f"{_hash_content(file.path)}:{options}"
@@ -141,18 +142,12 @@ class SeriesReader:
         if not earlier.file_hash.endswith(f":{options}"):
             return _skipped_file(
                 file,
-                "was imported before with another --map, --match, --reward, --correct-at, --step, --steps or --window; "
-                "pass another --name to import it again",
+                "was imported before with another --map, --match, --reward, --correct-at, --step, --steps or --window, "
+                "or another field in --selected-by; pass another --name to import it again",
             )
         if earlier.n_bytes > n_bytes or earlier.file_hash != f"{_hash_content(file.path, earlier.n_bytes)}:{options}":
             return _skipped_file(file, "was imported before with other content; pass another --name to import it")
         return earlier
-
-    def _options(self, file: PlannedFile) -> str:
-        """Return a hash of the settings on which the imported samples depend."""
-        config = self._config
-        chosen = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
-        return content_hash(file.step, file.fixed, *chosen, *(["id"] if config.match == "id" else []))
 
     def _begin(self, settings: RecordedSettings) -> None:
         self.settings = settings
@@ -177,11 +172,14 @@ class SeriesReader:
     def _read(self, reading: Reading, done: int) -> FileResult:
         """Read the samples after line ``done``."""
         file = reading.file
-        options = ReadOptions(fields=self._config.map, reward=self._config.reward)
+        if file.importer.parts is None or self._config.selected_field is not None:
+            items: Iterator[Recorded | Fault | RecordedRows] = read_samples(file, self._config)
+        else:
+            items = file.importer.parts(file.path, ReadOptions(fields=self._config.map, reward=self._config.reward))
         block: list[Recorded] = []
         n_characters, line, room = 0, done, batch.SAMPLES_PER_BLOCK
         try:
-            for item in (file.importer.parts or file.importer.read_samples)(file.path, options):
+            for item in items:
                 if isinstance(item, RecordedRows):
                     self._take(block, reading)
                     block, n_characters, room = [], 0, 0
@@ -310,6 +308,16 @@ class SeriesReader:
                 faults=reading.faults,
             )
         )
+
+
+def import_options(file: PlannedFile, config: ImportConfig) -> str:
+    """Return a hash of the settings on which the imported samples of a file depend."""
+    chosen = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
+    optional = (
+        *(["id"] if config.match == "id" else []),
+        *([] if config.selected_field is None else ["selected", config.selected_field]),
+    )
+    return content_hash(file.step, file.fixed, *chosen, *optional)
 
 
 def stored_steps(store: Store, series: str) -> dict[int, Path]:

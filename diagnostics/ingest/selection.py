@@ -1,15 +1,33 @@
-"""Select the problems and steps that an import compares: those with enough samples."""
+"""Select the problems, steps and samples that an import compares.
+
+Problems and steps need enough samples. Samples that selected the problems are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import pandas as pd
 
+from oversharp.diagnostics.audit.terms import SELECTED
+from oversharp.diagnostics.ingest.assign import step_of
 from oversharp.diagnostics.ingest.config import ImportConfig
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.fields import BadField, parse_flag
+from oversharp.diagnostics.ingest.formats.mapped import inner_records
+from oversharp.diagnostics.ingest.formats.opening import without_compression
+from oversharp.diagnostics.ingest.formats.paths import values_at
+from oversharp.diagnostics.ingest.formats.rows import first_record, has_records, records
+from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 #: Steps with fewer than this share of the median number of problems are excluded: their dumps are truncated.
 FEWEST_PROBLEMS = 0.5
@@ -151,3 +169,110 @@ def _notes_of_unequal(chosen: pd.DataFrame, base: int, n: int, config: ImportCon
         f"step {more[0]} has up to {plural(most, 'sample')} per problem, other steps have {n}{also}; "
         f"pass@k up to k = {n} uses all, comparisons of answers use the first {n}"
     ]
+
+
+# ---------------------------------------------------------------- samples that selected the problems
+
+
+def read_samples(file: PlannedFile, config: ImportConfig) -> Iterator[Recorded | Fault]:
+    """Yield the samples of a file. With a field in ``--selected-by``, the samples that it marks become faults."""
+    if config.selected_field is None:
+        yield from file.importer.read_samples(file.path, ReadOptions(fields=config.map, reward=config.reward))
+        return
+    for item, is_selecting in _marked_samples(file, config, config.selected_field):
+        yield Fault(item.line, f"{SELECTED} (--selected-by {config.selected_field})") if is_selecting else item
+
+
+def require_selecting_field(plan: ImportPlan, config: ImportConfig) -> None:
+    """Read all samples, and raise ``ConfigError`` if those that selected the problems cannot be left out."""
+    field = config.selected_field
+    if field is None:
+        return
+    for file in plan.files:
+        _require_records(file, field)
+    is_known = False
+    n_selecting: Counter[tuple[str, int]] = Counter()  # by series and step
+    kept: set[tuple[str, int]] = set()
+    for file in plan.files:
+        with suppress(ImportFileError):  # the import reports this error
+            for item, is_selecting in _marked_samples(file, config, field):
+                is_known |= is_selecting is not None
+                if isinstance(item, Fault):
+                    if item.why.startswith(_flag(field)):
+                        raise ConfigError(f"{file.path}:{item.line}: {item.why}")
+                    continue
+                step = step_of(item, file, config)
+                if step is not None and is_selecting:
+                    n_selecting[file.series, step] += 1
+                elif step is not None:
+                    kept.add((file.series, step))
+    path = plan.files[0].path
+    if not is_known:
+        others = f" and {plural(len(plan.files) - 1, 'other file')}" if len(plan.files) > 1 else ""
+        raise ConfigError(
+            f"{path}{others}: {_flag(field)}: no record has that field; {nearest_names(field, first_record(path))}"
+        )
+    for (series, step), n in n_selecting.items():
+        if (series, step) not in kept and step in (config.steps or (step,)):
+            raise ConfigError(
+                f"{path}: {_flag(field)}: all {plural(n, 'sample')} of step {step} selected the problems, so none is "
+                "left to compare; sample this step again and import these samples too"
+            )
+
+
+def _flag(field: str) -> str:
+    return f"--selected-by {field}"
+
+
+def _require_records(file: PlannedFile, field: str) -> None:
+    """Raise ``ConfigError`` if the records of a file are not single samples with named fields."""
+    tool = file.importer
+    if tool.name == COUNTS_ALONE:
+        raise ConfigError(
+            f"{file.path}: {_flag(field)}: counts have no single samples to leave out; import samples, or pass base "
+            "or none"
+        )
+    # JSON logs of inspect and HELM are one document, whose samples are not records
+    if not has_records(file.path) or without_compression(file.path).suffix.lower() not in tool.suffixes:
+        raise ConfigError(
+            f"{file.path}: {_flag(field)}: files of format {tool.name} cannot have that field; convert the samples "
+            "to JSON Lines and pass --map"
+        )
+
+
+def _marked_samples(
+    file: PlannedFile, config: ImportConfig, field: str
+) -> Iterator[tuple[Recorded | Fault, bool | None]]:
+    """Yield each sample with the value of ``field`` in its record; None if the record lacks it.
+
+    The value is one of the whole record, or one of each sample in it. Other values become faults.
+    """
+    items = file.importer.read_samples(file.path, ReadOptions(fields=config.map, reward=config.reward))
+    by_line = ((item.line, {}) if isinstance(item, Fault) else item for item in records(file.path))
+    line, record = 0, dict[str, Any]()
+    for here, of_line in groupby(items, key=lambda item: item.line):
+        samples = list(of_line)
+        while line < here:
+            line, record = next(by_line, (here, {}))
+        if not any(isinstance(item, Recorded) for item in samples):  # an unusable record
+            yield from ((item, None) for item in samples)
+            continue
+        try:
+            marks = _marks(record, field, config.map)
+            if len(marks) not in (1, len(samples)):
+                raise BadField("its list and the responses have different lengths; write one value per response")
+        except BadField as bad:
+            yield from ((Fault(here, f"{_flag(field)}: {bad}"), None) for _ in samples)
+            continue
+        yield from zip(samples, marks * len(samples) if len(marks) == 1 else marks, strict=True)
+
+
+def _marks(record: dict[str, Any], field: str, names: Mapping[str, str]) -> list[bool | None]:
+    """Return the values of ``field`` in a record, in the order of its samples."""
+    values = [
+        value
+        for part in (inner_records(record, names) if names else [record])
+        for value in values_at(part, field).values()
+    ]
+    each = [element for value in values for element in (value if isinstance(value, list) else [value])]
+    return [parse_flag(value, field) for value in each] or [None]

@@ -186,6 +186,23 @@ def get_number(fields: Mapping[str, Any], name: str | None) -> float | None:
     return number
 
 
+def parse_flag(value: object, name: str) -> bool | None:
+    """Return a truth value; None if missing. Accepts true, false, 1 and 0, also as text.
+
+    Raises ``BadField`` for other values.
+
+    >>> [parse_flag(value, "pilot") for value in (True, 0, "True", "1.0", "", None)]
+    [True, False, True, True, None, None]
+    """
+    try:
+        number = math.nan if isinstance(value, list) else get_number({name: value}, name)
+    except BadField:
+        number = math.nan
+    if number not in (None, 0.0, 1.0):
+        raise BadField(f"{name} is not a boolean; use true or false")
+    return None if number is None else number == 1.0
+
+
 def get_reward(fields: Mapping[str, Any], chosen: str | None, usual: str) -> float | None:
     """Return the reward in the field ``chosen`` by the user, else in the ``usual`` field.
 
