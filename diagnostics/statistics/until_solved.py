@@ -142,7 +142,7 @@ class StoppingRule:
             samples_P += going_PC.sum(axis=1) * (n - before)
             after_PC = np.zeros_like(going_PC)
             for more in range(min(self.enough, n - before + 1)):
-                chance_P = binom.pmf(more, n - before, rate_P)
+                chance_P = np.asarray(binom.pmf(more, n - before, rate_P))
                 after_PC[:, more:] += going_PC[:, : self.enough - more] * chance_P[:, None]
             going_PC, before = after_PC, n
         return samples_P
