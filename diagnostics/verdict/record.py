@@ -188,7 +188,7 @@ class Verdict:
         worst = min(self.changes, key=lambda change: change.change, default=None)
         if self.lenient is None or worst is None or worst.change >= 0:
             return None
-        found = self.lenient.at([worst.k])
+        found = self.lenient.changes_at([worst.k])
         return min(1.0, max(0.0, 1.0 - found[0].change / worst.change)) if found else None
 
     @property

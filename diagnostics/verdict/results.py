@@ -153,7 +153,7 @@ class LenientReading:
     explains: bool
     changes: tuple[ChangeAtK, ...]
 
-    def at(self, ks: Iterable[int]) -> list[ChangeAtK]:
+    def changes_at(self, ks: Iterable[int]) -> list[ChangeAtK]:
         """Return the changes of pass@k at ``ks``; without those that are unknown."""
         by_k = {change.k: change for change in self.changes}
         return [by_k[k] for k in ks if k in by_k]

@@ -149,7 +149,7 @@ def by_lenient_reader(verdict: Verdict) -> str:
     if verdict.lenient is None:
         return ""
     worst = largest_fall(verdict.changes)
-    changes = verdict.lenient.at(dict.fromkeys([1] if worst is None else [1, worst.k]))
+    changes = verdict.lenient.changes_at(dict.fromkeys([1] if worst is None else [1, worst.k]))
     return " and ".join(
         f"pass@{one.k} {signed_text(one.change)}{bounds_text(one.low, one.high, signed=True)}" for one in changes
     )
