@@ -53,8 +53,8 @@ SEED = 20_260_229
 SETTLED_DROP = 0.05
 #: How to get a verdict on problems that the base's samples selected.
 FRESH_BASE = (
-    "Sample the base again with another --seed and compare with the new samples. Or pass --selected-by: none if other "
-    "samples selected the problems, in an import also the field that marks the samples that did"
+    "Sample the base again with another --seed and compare with the new samples. Or pass --selected-by none if other "
+    "samples selected the problems (in an import: the name of the field that marks the samples that did)"
 )
 
 
