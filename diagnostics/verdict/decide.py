@@ -14,9 +14,11 @@ import numpy as np
 
 from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
-from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.intervals import share_interval
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.onset import onset
-from oversharp.diagnostics.statistics.units import by_cluster
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.units import Interval, by_cluster
 from oversharp.diagnostics.verdict.audit_sizes import settle
 from oversharp.diagnostics.verdict.claims import (
     DEPENDENT,
@@ -36,7 +38,16 @@ from oversharp.diagnostics.verdict.explanations import (
 )
 from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.record import POSITIVE, Verdict
-from oversharp.diagnostics.verdict.results import ChangeAtK, Estimate, Explanation, LenientReading, Remedy, StepClaim
+from oversharp.diagnostics.verdict.results import (
+    ChangeAtK,
+    Estimate,
+    Explanation,
+    LenientReading,
+    Reading,
+    ReadingName,
+    Remedy,
+    StepClaim,
+)
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, LossTable, label_of, row_of_label
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
 from oversharp.diagnostics.verdict.shipping.choice import recommend
@@ -88,6 +99,10 @@ def _record(counts: SeriesCounts) -> Verdict:
         return Verdict(label="no_verdict", why=why, selection_p=table.p_selection, **facts)
     changes, star = _changes(table), table.sizes.crossing
     detected_by, began = _decline(counts, seen, label, changes, decline_rng)
+    explanation = _explanation(counts, seen, table, label, claim_rng)
+    lenient, remaining = _lenient_reading(seen, label)
+    if remaining is None and explanation is not None and explanation.format_most is not None:
+        remaining = _without_unparsed(seen)
     return Verdict(
         label=label,
         p_exact=table.window.p_exact,
@@ -104,8 +119,9 @@ def _record(counts: SeriesCounts) -> Verdict:
         k_star=Estimate(value=star.value, low=star.low, high=star.high),
         claims=tuple(claims_of(table)),
         steps=step_claims(counts, table),
-        explanation=_explanation(counts, seen, table, label, claim_rng),
-        lenient=_lenient_reading(seen, label),
+        explanation=explanation,
+        lenient=lenient,
+        remaining=remaining,
         sharpening=None if counts.dependence else sharpening_of(counts, counts.window, sharpening_rng),
         detected_by=detected_by,
         decline_began=began,
@@ -189,11 +205,15 @@ def _why_selected(counts: SeriesCounts, table: LossTable) -> str:
 
 
 def _changes(table: LossTable) -> tuple[ChangeAtK, ...]:
+    return _changes_at(table.ks, table.sizes.base, table.sizes.intervals)
+
+
+def _changes_at(ks: Sequence[int], base_K: Sequence[float], intervals: Sequence[Interval]) -> tuple[ChangeAtK, ...]:
     return tuple(
         ChangeAtK(
             k=k, base=before, late=before + interval.mean, change=interval.mean, low=interval.low, high=interval.high
         )
-        for k, before, interval in zip(table.ks, table.sizes.base, table.sizes.intervals, strict=True)
+        for k, before, interval in zip(ks, base_K, intervals, strict=True)
     )
 
 
@@ -250,25 +270,49 @@ def _explanation(
     )
 
 
-def _lenient_reading(seen: SeenCounts, label: Label) -> LenientReading | None:
-    """Return the verdict from the lenient reader's grades.
+def _lenient_reading(seen: SeenCounts, label: Label) -> tuple[LenientReading | None, Reading | None]:
+    """Return the verdict and the changes from the lenient reader's grades.
 
-    None without a lenient reader, or if the style of the answers did not change.
+    Both are None without a lenient reader, or if the style of the answers did not change.
     """
     leniently = seen.read_leniently()
     rise = None if leniently is None else style_rise(seen.total, leniently.total)
     if leniently is None or rise is None:
-        return None
+        return None, None
     # a separate generator: the lenient reading must not change the verdict
     rng = np.random.default_rng(SEED)
     table = run_tests(leniently, rng=rng)
     lenient_label = label_of(table)
-    return LenientReading(
+    reading = LenientReading(
         rise=rise,
         label="no_verdict" if lenient_label == "selected" else lenient_label,
         explains=label == "format" and is_misread(seen.fall_of_window(), rng),
-        changes=_changes(table),
     )
+    return reading, Reading(name="lenient reader", changes=_changes(table))
+
+
+def _without_unparsed(seen: SeenCounts) -> Reading | None:
+    """Return the changes of the window without the effect of unparsed samples; None if they are unknown.
+
+    Of two readings (parsed samples alone, all late unparsed samples in excess taken for correct) it is the one that
+    shows the fall more clearly.
+    """
+    unread = seen.unread_of_window
+    if unread is None:
+        return None
+    readings: list[Reading] = []
+    alone = read_alone(seen.total, unread, rng=np.random.default_rng(SEED))
+    named: tuple[tuple[ReadingName, PairedCounts], ...] = (
+        ("parsed samples", alone),
+        ("unparsed taken for correct", taken_for_correct(seen.total, unread)),
+    )
+    for name, counts in named:
+        ks = [k for k in seen.ks if 2 * k <= min(counts.n_base, counts.n_late)]
+        if counts.n_problems > 1 and ks:
+            base_K = pass_at_k_table(counts.n_base, ks)[counts.base_P].mean(axis=0).tolist()
+            intervals = [share_interval(change_P, bounds=(-1.0, 1.0)) for change_P in counts.changes(ks).T]
+            readings.append(Reading(name=name, changes=_changes_at(ks, base_K, intervals)))
+    return min(readings, key=lambda reading: min(change.high or 0.0 for change in reading.changes), default=None)
 
 
 def _decline(

@@ -88,7 +88,8 @@ class Attributes:
         pass_at_1: "up" or "down" if the 95 % interval of its change is above or below 0, else "open". Also "open" if it
             fell as graded only, and not by another reading of the same samples.
         kind: Kind of loss: whole problems, modes, or diffuse; None without a loss, or for single checkpoints.
-        change: Change of pass@k at the ``k`` where it is lowest, with its 95 % interval (probabilities).
+        change: Change of pass@k at the ``k`` where it is lowest, with its 95 % interval (probabilities). It is what
+            remains of a loss if the answer style changed or more samples are unparsed.
         explanations: Other explanations of a fall, the largest share first.
     """
 

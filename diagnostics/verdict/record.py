@@ -31,6 +31,7 @@ from oversharp.diagnostics.verdict.results import (
     LeftOut,
     LenientReading,
     Rates,
+    Reading,
     Remedy,
     Sharpening,
     StepClaim,
@@ -67,6 +68,8 @@ class Verdict:
         k_star: The smallest k from which pass@k of the window stays below the base.
         steps: Results of the single checkpoints; ``left_out`` are those without a result.
         lenient: Result by the lenient reader; None if the style of the answers did not change.
+        remaining: Changes by another reading of the samples: by the lenient reader if the answer style changed, or
+            without the effect of unparsed samples if more late samples than base samples are unparsed; else None.
         sharpening: None if the base was not sampled at lower temperatures.
         detected_by: Step at which a loss was first significant; it began at ``decline_began``.
         caveats: Sentences about what may mislead; ``warnings`` are those about the origin of problems and samples.
@@ -101,6 +104,7 @@ class Verdict:
     left_out: tuple[LeftOut, ...] = ()
     explanation: Explanation | None = None
     lenient: LenientReading | None = None
+    remaining: Reading | None = None
     sharpening: Sharpening | None = None
     detected_by: int | None = None
     decline_began: Estimate | None = None
@@ -160,7 +164,8 @@ class Verdict:
         at_steps = self.steps_of_label() if self.is_of_steps else []
         worst = min(self.changes, key=lambda change: change.change, default=None)
         step = min(at_steps, key=lambda step: step.change, default=None)
-        severe = step or worst
+        remaining = self.remaining_fall if self.heading == "coverage_lost" else None
+        severe = step or remaining or worst
         window = ((self.window[0], self.window[-1]),) if self.window else ()
         steps = {step.step for step in at_steps}
         other = self.explanation
@@ -177,19 +182,26 @@ class Verdict:
             explanations=rank_explanations(
                 self.label,
                 is_misread=self.lenient is not None and self.lenient.explains,
-                misread=self.share_misread,
+                misread=self._share_misread,
                 **({} if other is None else {name: getattr(other, name) for name in EXPLANATION_FIELDS}),
             ),
         )
 
     @property
-    def share_misread(self) -> float | None:
+    def _share_misread(self) -> float | None:
         """Share of the window's largest fall that a lenient reader does not find; None without a fall or a reader."""
         worst = min(self.changes, key=lambda change: change.change, default=None)
-        if self.lenient is None or worst is None or worst.change >= 0:
+        if self.remaining is None or self.remaining.name != "lenient reader" or worst is None or worst.change >= 0:
             return None
-        found = self.lenient.changes_at([worst.k])
+        found = [change for change in self.remaining.changes if change.k == worst.k]
         return min(1.0, max(0.0, 1.0 - found[0].change / worst.change)) if found else None
+
+    @property
+    def remaining_fall(self) -> ChangeAtK | None:
+        """Largest fall by another reading of the same samples; None without one."""
+        changes = () if self.remaining is None else self.remaining.changes
+        worst = min(changes, key=lambda change: change.change, default=None)
+        return None if worst is None or worst.change >= 0 else worst
 
     @property
     def _pass_at_1(self) -> PassAt1:
@@ -206,6 +218,10 @@ class Verdict:
     def _scope(self) -> Scope:
         if self.is_of_steps:
             return "population" if all(step.is_of_population for step in self.steps_of_label()) else "these problems"
+        if self.remaining is not None and self.heading == "coverage_lost":
+            fall = self.remaining_fall  # what remains must be shown for the population too
+            if fall is None or fall.high is None or fall.high >= 0:
+                return "these problems"
         if self.label in ("over_sharpened", "no_loss"):
             return "population"
         fell = any(claim.holds for claim in self.claims if claim.name == "pass@k fell")
@@ -282,7 +298,8 @@ class Verdict:
                 "left_out": tuple(LeftOut(**left) for left in fields["left_out"]),
                 "accuracies": tuple(Accuracy(**accuracy) for accuracy in fields["accuracies"]),
                 "explanation": None if fields["explanation"] is None else Explanation(**fields["explanation"]),
-                "lenient": _lenient(fields.get("lenient")),
+                "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
+                "remaining": _reading(fields.get("remaining")),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
@@ -313,10 +330,10 @@ def _claim(size: Mapping[str, float] | None, otherwise: list[str], **fields: Any
     return Claim(size=None if size is None else Estimate(**size), otherwise=tuple(otherwise), **fields)
 
 
-def _lenient(fields: Mapping[str, Any] | None) -> LenientReading | None:
+def _reading(fields: Mapping[str, Any] | None) -> Reading | None:
     if fields is None:
         return None
-    return LenientReading(**{**fields, "changes": tuple(ChangeAtK(**change) for change in fields["changes"])})
+    return Reading(name=fields["name"], changes=tuple(ChangeAtK(**change) for change in fields["changes"]))
 
 
 def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:

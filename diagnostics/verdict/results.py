@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -144,19 +143,25 @@ class LenientReading:
     """Result by a lenient reader of the same samples.
 
     ``rise`` is the change of the share of samples that only the lenient reader accepts, a probability. ``label`` is the
-    verdict's label by the lenient counts, and ``changes`` are those of pass@k. ``explains`` means that they are the
-    reason for the label "format".
+    verdict's label by the lenient counts. ``explains`` means that they are the reason for the label "format".
     """
 
     rise: float
     label: VerdictLabel
     explains: bool
-    changes: tuple[ChangeAtK, ...]
 
-    def changes_at(self, ks: Iterable[int]) -> list[ChangeAtK]:
-        """Return the changes of pass@k at ``ks``; without those that are unknown."""
-        by_k = {change.k: change for change in self.changes}
-        return [by_k[k] for k in ks if k in by_k]
+
+#: Another reading of the same samples: by the lenient reader's grades, of the parsed samples alone, or with the late
+#: unparsed samples in excess of the base's taken for correct.
+ReadingName = Literal["lenient reader", "parsed samples", "unparsed taken for correct"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Changes of pass@k by another reading of the same samples: what remains of a fall."""
+
+    name: ReadingName
+    changes: tuple[ChangeAtK, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

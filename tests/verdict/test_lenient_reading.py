@@ -65,7 +65,8 @@ def test_a_fall_that_the_lenient_reader_does_not_show_is_one_of_format() -> None
     assert found.lenient is not None
     assert found.lenient.explains
     assert found.lenient.rise == pytest.approx(BASE.mean() / N)
-    assert [change.change for change in found.lenient.changes] == pytest.approx([0.0] * 6)
+    assert found.remaining is not None
+    assert [change.change for change in found.remaining.changes] == pytest.approx([0.0] * 6)
     assert (
         "The share of answers in a format that the grader does not parse rose by 46 points. A lenient reader of the "
         in found.sentence
@@ -117,7 +118,7 @@ def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_i
     assert found.label == "degraded"
     assert found.lenient is not None
     assert not found.lenient.explains
-    assert "A change of answer style explains 7" in found.sentence
+    assert "The answer style changed. A lenient reader of the same samples finds pass@1 −" in found.sentence
     assert any("and the verdict would be the same" in warning for warning in found.warnings)
     same = verdict((half, half))
     assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
@@ -130,6 +131,8 @@ def test_pass_at_1_is_open_where_only_the_grader_reads_a_fall() -> None:
     assert found.label == "over_sharpened"
     assert found.attributes.pass_at_1 == "open"
     assert found.title == "Coverage lost"
+    assert (found.attributes.k, found.attributes.scope) == (32, "population")
+    assert found.attributes.change > -0.3  # of what remains; as graded it is larger
     assert "points and pass@" not in found.sentence
     assert "A lenient reader of the same samples finds pass@1 +" in found.sentence
 
@@ -211,3 +214,19 @@ def _restyled(seed: int, *, with_loss: bool) -> Fall:
 def test_a_loss_of_few_problems_is_shown_by_tests_of_single_problems(seed: int) -> None:
     assert not is_misread(_restyled(seed, with_loss=True), np.random.default_rng(0))
     assert is_misread(_restyled(seed, with_loss=False), np.random.default_rng(0))
+
+
+def test_what_unparsed_samples_do_not_explain_is_printed_as_the_size_of_the_loss() -> None:
+    rng = np.random.default_rng(5)
+    lost = np.where(np.arange(60) % 5 == 0, 0, BASE)
+    unparsed = rng.binomial(N - lost // 2, 0.3)
+    counts = series((lost // 2, None), base=(BASE, None))
+    counts = replace(counts, trained=(replace(counts.trained[0], unread_P=unparsed),))
+    found = verdict_of(counts)
+    assert found.heading == "coverage_lost"
+    assert found.remaining is not None
+    assert found.remaining_fall is not None
+    graded = min(found.changes, key=lambda change: change.change)
+    assert graded.change < found.remaining_fall.change < 0
+    assert found.attributes.change == found.remaining_fall.change
+    assert Verdict.from_json(found.to_json()) == found

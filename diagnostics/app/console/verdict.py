@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.headings import Heading, Kind, VerdictLabel
     from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep, TossUp
     from oversharp.diagnostics.verdict.record import Verdict
-    from oversharp.diagnostics.verdict.results import Sharpening, SharpeningLabel
+    from oversharp.diagnostics.verdict.results import ReadingName, Sharpening, SharpeningLabel
     from oversharp.diagnostics.verdict.steps import Accuracy
 
 #: Label → its meaning, printed after the title on the same line.
@@ -58,6 +58,12 @@ _NULLS: Mapping[str, str] = {
     "minority modes lost": "no modes lost",
     "a checkpoint lost": "pass@k fell at no step and k",
     "no fall that matters": "pass@k fell by 2 points or more",
+}
+#: Another reading of the samples → label of its rows. At best, all late unparsed samples in excess are correct.
+_READINGS: Mapping[ReadingName, str] = {
+    "lenient reader": "lenient",
+    "parsed samples": "parsed",
+    "unparsed taken for correct": "at best",
 }
 _STYLES: Mapping[Heading, str] = {"coverage_lost": "red", "no_loss": "green"}
 #: Smallest gain of pass@1 (as a probability) from newly parsed answers that is printed.
@@ -217,13 +223,12 @@ def _test_rows(verdict: Verdict) -> Iterator[OutputRow]:
 
 def _modes_text(verdict: Verdict) -> str:
     """Return that modes were lost, with the fall of their pass@k."""
-    from oversharp.diagnostics.verdict.claims import MODES_LOST
+    from oversharp.diagnostics.verdict.words.numbers import points_text
+    from oversharp.diagnostics.verdict.words.sentence import fall_of_modes
 
-    other = "correct answers other than each problem's most frequent one"
-    sizes = [claim.size.value for claim in verdict.claims if claim.name == MODES_LOST and claim.size is not None]
-    if not sizes or sizes[0] is None:
-        return f"{other} became fewer"
-    return f"{other}: their pass@k fell by up to {change_text(-sizes[0], None, None).removeprefix('+')} points"
+    fall = fall_of_modes(verdict)
+    size = " became fewer" if fall is None else f": their pass@k fell by up to {points_text(fall)} points"
+    return f"correct answers other than each problem's most frequent one{size}"
 
 
 def _series_text(verdict: Verdict) -> str:
@@ -247,11 +252,24 @@ def _number_rows(verdict: Verdict) -> Iterator[OutputRow]:
     if worst is not first or len(verdict.changes) > 1:
         text = change_text(worst.change, worst.low, worst.high)
         yield number_row("worst pass@k", worst.base, worst.late, text, f"k = {worst.k}")
+    yield from _remaining_rows(verdict)
     lost = [step for step in verdict.steps if step.lost]
     if lost:
         least = min(lost, key=lambda step: step.change)
         where = f"k = {least.k}, {verdict.places_text([(least.step, least.step)])}"
         yield number_row("lost step", None, None, change_text(least.change, least.low, least.high), where)
+
+
+def _remaining_rows(verdict: Verdict) -> Iterator[OutputRow]:
+    """Yield pass@1 and the worst pass@k by another reading of the same samples."""
+    if verdict.remaining is None:
+        return
+    name = _READINGS[verdict.remaining.name]
+    worst = min(verdict.remaining.changes, key=lambda change: change.change)
+    for label, change in (("@1", verdict.remaining.changes[0]), ("@k", worst)):
+        text = change_text(change.change, change.low, change.high)
+        place = "" if label == "@1" else f"k = {change.k}"
+        yield number_row(f"{name} {label}", change.base, change.late, text, place)
 
 
 def _accuracy_rows(verdict: Verdict) -> Iterator[OutputRow]:
@@ -330,14 +348,11 @@ def _beyond(sharpening: Sharpening) -> tuple[str, str]:
 def _causes(verdict: Verdict) -> Iterator[str]:
     """Yield the cause that explains a loss, and other explanations that are not excluded."""
     from oversharp.diagnostics.verdict.claims import A_CHECKPOINT
-    from oversharp.diagnostics.verdict.words.sentence import by_lenient_reader
+    from oversharp.diagnostics.verdict.words.sentence import remaining_text
 
     explanation, lenient = verdict.explanation, verdict.lenient
     if lenient is not None and lenient.explains:
-        yield f"answer style: a lenient reader of the same samples finds {by_lenient_reader(verdict)}"
-    elif verdict.heading == "coverage_lost" and lenient is not None and verdict.share_misread:
-        share = f"{100 * verdict.share_misread:.0f} %"
-        yield f"answer style explains {share} of the fall: a lenient reader finds {by_lenient_reader(verdict)}"
+        yield f"answer style: a lenient reader of the same samples finds {remaining_text(verdict)}"
     if (lenient is None or not lenient.explains) and explanation is not None and explanation.format_most:
         most = f" to {100 * explanation.format_most:.0f}" if explanation.format != explanation.format_most else ""
         yield f"unparsed samples explain {100 * (explanation.format or 0.0):.0f}{most} % of the fall"

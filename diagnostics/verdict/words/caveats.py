@@ -16,7 +16,7 @@ from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import Rates
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, spent_share
 from oversharp.diagnostics.verdict.words.numbers import points_text, signed_text
-from oversharp.diagnostics.verdict.words.sentence import by_lenient_reader, largest_fall, share_text
+from oversharp.diagnostics.verdict.words.sentence import largest_fall, remaining_text, share_text
 
 #: With fewer samples per problem and checkpoint, a caveat prints their number.
 FEW_SAMPLES = 256
@@ -169,7 +169,7 @@ def _of_style(verdict: Verdict) -> Iterator[str]:
         return
     yield (
         f"The share of answers that only a lenient reader accepts changed by {signed_text(lenient.rise)} points. "
-        f"By its grades the changes are {by_lenient_reader(verdict)} points, and the verdict would be "
+        f"By its grades the changes are {remaining_text(verdict)} points, and the verdict would be "
         f"{'the same' if is_same else TITLES[HEADINGS[lenient.label]]}. Read some late responses before you decide."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE
+from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE, MODES_LOST
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.headings import Heading
 from oversharp.diagnostics.verdict.record import Verdict
@@ -39,7 +39,7 @@ def sentence_of(verdict: Verdict) -> str:
 def _coverage_lost(verdict: Verdict) -> Iterator[str]:
     match verdict.label:
         case "mode_collapse":
-            yield f"{_MODES_FEWER} {_when(verdict)}"
+            yield f"{_MODES_FEWER} {_when(verdict)}{_points_of_modes(verdict)}"
             yield _pass_at_k_of_modes(verdict)
         case "lost_at_steps":
             yield _fall_at_steps(verdict)
@@ -51,8 +51,8 @@ def _coverage_lost(verdict: Verdict) -> Iterator[str]:
     if verdict.label == "degraded" and verdict.explanation and verdict.explanation.even_loss is not None:
         share = f"{100 * verdict.explanation.even_loss:.0f} %"
         yield f"An equal loss of correct samples on every problem explains {share} of the fall"
-    yield from _style_part(verdict)
     yield from _unparsed_part(verdict)
+    yield from _remaining_part(verdict)
     yield from _other_steps(verdict)
     yield from _left_out(verdict)
     yield _scope(verdict)
@@ -139,31 +139,36 @@ def _format(verdict: Verdict) -> Iterator[str]:
     lenient = verdict.lenient
     if lenient is not None and lenient.explains:
         yield f"The share of answers in a format that the grader does not parse rose by {100 * lenient.rise:.0f} points"
-        yield f"A lenient reader of the same samples finds {by_lenient_reader(verdict)} points"
+        yield f"A lenient reader of the same samples finds {remaining_text(verdict)} points"
     else:
         yield f"More samples than the base's were {_UNPARSED}{_explained_part(verdict)}"
 
 
-def by_lenient_reader(verdict: Verdict) -> str:
-    """Return the changes of pass@1, and of the pass@k that fell most as graded, by the lenient reader."""
-    if verdict.lenient is None:
+def remaining_text(verdict: Verdict) -> str:
+    """Return the changes of pass@1, and of the pass@k that fell most, by another reading; empty without one."""
+    if verdict.remaining is None:
         return ""
-    worst = largest_fall(verdict.changes)
-    changes = verdict.lenient.changes_at(dict.fromkeys([1] if worst is None else [1, worst.k]))
+    worst = verdict.remaining_fall or largest_fall(verdict.changes)
+    ks = [1] if worst is None else [1, worst.k]
     return " and ".join(
-        f"pass@{one.k} {signed_text(one.change)}{bounds_text(one.low, one.high, signed=True)}" for one in changes
+        f"pass@{one.k} {signed_text(one.change)}{bounds_text(one.low, one.high, signed=True)}"
+        for one in verdict.remaining.changes
+        if one.k in ks
     )
 
 
-def _style_part(verdict: Verdict) -> Iterator[str]:
-    """Yield what remains of a loss by the lenient reader, if the answer style changed."""
-    share = verdict.share_misread
-    if verdict.lenient is None or share is None or round(100 * share) == 0:
+def _remaining_part(verdict: Verdict) -> Iterator[str]:
+    """Yield what remains of a loss by another reading of the samples."""
+    if verdict.remaining is None:
         return
-    yield (
-        f"A change of answer style explains {100 * share:.0f} % of the fall. "
-        f"A lenient reader of the same samples finds {by_lenient_reader(verdict)} points"
-    )
+    changes = f"{remaining_text(verdict)} points"
+    match verdict.remaining.name:
+        case "lenient reader":
+            yield f"The answer style changed. A lenient reader of the same samples finds {changes}"
+        case "parsed samples":
+            yield f"In the parsed samples alone, the changes are {changes}"
+        case _:
+            yield f"If all late unparsed samples in excess of the base's were correct, the changes would be {changes}"
 
 
 def _explained_part(verdict: Verdict) -> str:
@@ -227,6 +232,17 @@ def _remedy(verdict: Verdict) -> Iterator[str]:
         return
     of_base = "" if remedy.n_base == remedy.n else f" ({remedy.n_base} of the base)"
     yield f"About {remedy.n_problems} problems with {plural(remedy.n, 'sample')} each{of_base} {shows}"
+
+
+def fall_of_modes(verdict: Verdict) -> float | None:
+    """Return the largest fall of pass@k if only correct answers outside the dominant modes count (probability)."""
+    sizes = [claim.size.value for claim in verdict.claims if claim.name == MODES_LOST and claim.size is not None]
+    return -sizes[0] if sizes and sizes[0] is not None else None
+
+
+def _points_of_modes(verdict: Verdict) -> str:
+    fall = fall_of_modes(verdict)
+    return "" if fall is None else f"; their pass@k fell by up to {points_text(fall)} points"
 
 
 def _pass_at_k_of_modes(verdict: Verdict) -> str:
