@@ -35,6 +35,13 @@ from oversharp.trainers.integrations.live_findings import LiveFindings
 #: Section of verl's configuration that has the settings of the audit.
 SECTION = "trainer.oversharp"
 _LIVE_AUDIT_SETTINGS = ("budget_s", "wait", "gpus", "python")
+#: Setting of dynamic sampling, which drops groups of rollouts that are all correct or all wrong.
+FILTERS = "algorithm.filter_groups"
+_NOT_FILTERED = (
+    "drops training groups that are all correct or all wrong. The audit samples its own problems, so this does not "
+    "affect it, unless rollouts of the base selected these problems (--selected-by base) or you import the dumps of "
+    "the training rollouts"
+)
 #: Setting that makes verl write weights in the format of transformers.
 _SAVE_MODEL = "actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]"
 
@@ -51,6 +58,9 @@ class OversharpCheckpointCallback:
         run_dir = Path(config.trainer.default_local_dir)
         chosen = live_config(run_dir, {"base": config.actor_rollout_ref.model.path, **settings})
         self.live = LiveAudit(run_dir, chosen, **live_settings)
+        filters = config.algorithm.get("filter_groups")
+        if filters and filters.get("enable"):
+            self.live.warn(f"{FILTERS}: {_NOT_FILTERED}")
         self._findings: Mapping[str, float] = {}
         self._tracking: object = None
         self._is_blocked = False
