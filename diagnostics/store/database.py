@@ -28,12 +28,16 @@ from oversharp.diagnostics.records.names import require_store_file, require_stor
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.store.schema import (
+    NO_FILE,
     SCHEMA_VERSION,
     empty_store,
     explain_error,
-    foreign_objects_error,
+    is_checked,
+    require_builtin_functions,
     require_schema,
     script,
+    set_checked,
+    state_of,
 )
 from oversharp.diagnostics.store.token_files import (
     CHECKED_PAGES,
@@ -89,12 +93,17 @@ class Database:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreError(f"{path.parent}: cannot create this directory ({why}); pass another --out") from error
+        is_new = state_of(path) == NO_FILE
         with self.explain_errors():
             self._connection = duckdb.connect(str(path), read_only=read_only)
         try:
-            self._require_builtin_functions()
+            state = state_of(path)  # from here on, DuckDB's lock prevents changes by other processes
+            has_changed = not is_checked(path, state)
+            if has_changed and not is_new:
+                require_builtin_functions(path, self.rows)
             self._limit_access(others, user_gib or half_of_free_gib())
-            self._require_schema(read_only=read_only)
+            if has_changed:
+                self._require_schema(read_only=read_only)
             self.refresh_views()
             damaged = self._exclude_damaged(read_only=read_only)
             if not read_only:
@@ -107,6 +116,8 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+        if read_only:
+            set_checked(path, state)
 
     def _limit_access(self, others: Sequence[Path], gib: float) -> None:
         """Limit threads, memory, and file access to the store's files and those of ``others``."""
@@ -124,20 +135,6 @@ class Database:
             # this setting also disables COPY, EXPORT, INSTALL and read_csv
             self._connection.execute("SET enable_external_access = false")
 
-    def _require_builtin_functions(self) -> None:
-        """Reject a file that has triggers, or macros with the name of a built-in function.
-
-        Such a macro replaces the function, even ``max`` or ``current_setting``. So this runs before any function is
-        called.
-        """
-        functions = self.rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
-        built_in = {str(name).lower() for name, internal in functions if internal}
-        foreign = [f"macro {name!r}" for name, internal in functions if not internal and str(name).lower() in built_in]
-        query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # exists in DuckDB 2
-        foreign += [f"trigger {name!r}" for (name,) in self.rows(query)] if "duckdb_triggers" in built_in else []
-        if foreign:
-            raise foreign_objects_error(self.path, foreign)
-
     def bound_memory(self, gib: float) -> None:
         """Limit the memory of queries to ``gib`` GiB. Larger intermediate results go to temporary files."""
         self._connection.execute(f"SET memory_limit = '{min(max(gib, _LEAST_GIB), 2**20):.3f}GiB'")
@@ -154,6 +151,8 @@ class Database:
     def close(self) -> None:
         """Write the log to the file and unlock it."""
         self._connection.close()
+        if not self._read_only:
+            set_checked(self.path, state_of(self.path))
 
     def frame(self, sql: str, parameters: dict[str, Any]) -> pd.DataFrame:
         """Run a query with ``$name`` parameters.

@@ -1,11 +1,12 @@
-"""SQL scripts and schema version of a store, and errors for files that are not valid stores."""
+"""SQL scripts and schema version of a store, and checks and errors for files that are not valid stores."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from oversharp.diagnostics.records.errors import StoreError
 
@@ -90,3 +91,60 @@ def foreign_objects_error(path: Path, objects: Sequence[str]) -> StoreError:
         f"{path}: contains the {min(objects)}, which oversharp did not create and which changes query results; copy "
         f"only its tables to a new store: oversharp merge {path} --out DIR"
     )
+
+
+# ---------------------------------------------------------------- checks of unchanged files
+
+# A process checks a file again only if it has changed. The checks take most of the time of opening a small store:
+# DuckDB lists its functions and creates its system views.
+
+#: Suffixes that DuckDB adds to a file's name: the file, its log, and logs of an interrupted checkpoint.
+_FILES = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+#: Identity, size and times of each of ``_FILES``; None for a file that does not exist.
+FileState: TypeAlias = tuple[tuple[int, ...] | None, ...]
+NO_FILE: FileState = (None,) * len(_FILES)
+
+#: Path → state in which this process last checked the store, or last closed it after writing.
+_checked: dict[Path, FileState] = {}
+
+
+def state_of(path: Path) -> FileState | None:
+    """Return the state of the store at ``path``; None if it is unknown."""
+    try:
+        return tuple(_state_of_file(path.with_name(path.name + suffix)) for suffix in _FILES)
+    except OSError:
+        return None
+
+
+def _state_of_file(path: Path) -> tuple[int, ...] | None:
+    try:
+        state = path.stat()  # opening and closing the file would release the lock of this process
+    except FileNotFoundError:
+        return None
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def is_checked(path: Path, state: FileState | None) -> bool:
+    """Return whether this process has checked the store at ``path`` in this state."""
+    return state is not None and _checked.get(path.absolute()) == state
+
+
+def set_checked(path: Path, state: FileState | None) -> None:
+    """Record that the store at ``path`` needs no check while it is in this state."""
+    if state is not None and state != NO_FILE:
+        _checked[path.absolute()] = state
+
+
+def require_builtin_functions(path: Path, rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
+    """Reject a file that has triggers, or macros with the name of a built-in function.
+
+    Such a macro replaces the function, even ``max`` or ``current_setting``. So this runs before any function is called.
+    ``rows`` runs a query on the file.
+    """
+    functions = rows("SELECT function_name, internal FROM system.main.duckdb_functions()")
+    built_in = {str(name).lower() for name, internal in functions if internal}
+    foreign = [f"macro {name!r}" for name, internal in functions if not internal and str(name).lower() in built_in]
+    query = "SELECT trigger_name FROM system.main.duckdb_triggers()"  # exists in DuckDB 2
+    foreign += [f"trigger {name!r}" for (name,) in rows(query)] if "duckdb_triggers" in built_in else []
+    if foreign:
+        raise foreign_objects_error(path, foreign)

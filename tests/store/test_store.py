@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 from tempfile import gettempdir
 
 import duckdb
@@ -410,6 +411,41 @@ def test_a_store_whose_macros_or_triggers_stand_in_for_what_is_asked_of_duckdb_i
     Store.open(tmp_path / "renewed" / "audit.duckdb", read_only=read_only).close()
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_is_checked_again_only_after_somebody_else_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    checks: list[Path] = []
+    monkeypatch.setattr(
+        "oversharp.diagnostics.store.database.require_builtin_functions", lambda path, _: checks.append(path)
+    )
+    path, copy = tmp_path / "audit.duckdb", tmp_path / "copy.duckdb"
+    with Store.open(path) as store:  # a new file has no functions
+        _begin(store)
+    Store.open(path, read_only=read_only).close()
+    assert checks == []
+    with duckdb.connect(path) as user:
+        user.execute("CREATE MACRO share(part, whole) AS part / whole")
+    Store.open(path, read_only=read_only).close()
+    Store.open(path, read_only=read_only).close()
+    assert checks == [path]
+    copyfile(path, copy)
+    copy.replace(path)
+    Store.open(path, read_only=read_only).close()
+    assert checks == [path, path]
+
+
+def test_a_log_of_somebody_else_is_checked(tmp_path: Path) -> None:
+    path, stranger = tmp_path / "audit.duckdb", tmp_path / "stranger.duckdb"
+    Store.open(path).close()
+    copyfile(path, stranger)
+    with duckdb.connect(stranger) as connection:
+        connection.execute("SET checkpoint_threshold = '1GB'; CREATE MACRO max(x) AS 7")
+        copyfile(f"{stranger}.wal", f"{path}.wal")
+    with pytest.raises(StoreError, match="contains the macro 'max'"):
+        Store.open(path, read_only=True)
+
+
 def test_a_users_own_macro_that_hides_none_of_duckdbs_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     Store.open(path).close()
@@ -650,6 +686,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the kernel then answers "file t
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
+from shutil import copyfile
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.store import Store
 from test_store import _begin, _sample
