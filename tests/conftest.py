@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from tests.browser import chromium
@@ -38,6 +43,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests only in modules without tests: the search inspects every object of a module."""
+    collectors = yield
+    return [each for each in collectors if not (isinstance(each, DoctestModule) and file_path.name.startswith("test_"))]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
     """Nor through what the tests of a file left: a full collection took a second, after hundreds of them."""
     yield
@@ -47,8 +59,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_sessionfinish() -> None:
-    """Libraries count at the end what was never freed."""
-    gc.unfreeze()
+    """Unfreeze for libraries that count unfreed objects at exit, but after pytest's last collections."""
+    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(trylast=True)
@@ -113,6 +125,39 @@ def _no_remedy(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.path.parent.name not in _SETTLED_IN:
             patch.setattr("oversharp.diagnostics.verdict.decide._remedy", lambda *_: None)
         yield
+
+
+def _copy_new_stores(template: Path) -> None:
+    """Make ``Database`` copy an empty store to the path of a new one.
+
+    The tables and views of a new store take a tenth of a second.
+    """
+    from oversharp.diagnostics.records.names import require_store_place
+    from oversharp.diagnostics.store.database import Database
+    from oversharp.diagnostics.store.schema import NO_FILE, set_checked, state_of
+
+    Database(template, read_only=False).close()
+    create = Database.__init__
+
+    @functools.wraps(create)
+    def copy_or_create(self: Database, path: Path, *, read_only: bool, **settings: Any) -> None:
+        require_store_place(path)
+        if not read_only and str(path) != ":memory:" and state_of(path) == NO_FILE:
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                copyfile(template, path)
+                set_checked(path, state_of(path))
+        create(self, path, read_only=read_only, **settings)
+
+    Database.__init__ = copy_or_create  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _copied_stores(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Copy new stores in all tests of this process."""
+    database = sys.modules.get("oversharp.diagnostics.store.database")
+    if database is not None and not hasattr(database.Database.__init__, "__wrapped__"):
+        _copy_new_stores(tmp_path_factory.mktemp("template") / "audit.duckdb")
 
 
 _SOME_MEASURES = ("pass_at_k", "pass_at_k_delta", "pass_at_k_exact", "token_entropy")
