@@ -77,6 +77,7 @@ def refused(expression: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_exactly_the_pairs_with_a_part_without_effect_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_repaired_series_is_spoken_of_as_weights_and_has_no_onset_in_steps() -
     assert repaired.caveats[0].startswith("A repaired series: ")
 
 
+@pytest.mark.slow
 def test_points_of_a_repaired_series_are_told_as_weights_in_no_order_of_time(no_remedy: None) -> None:
     base_P = np.full(60, 20)
     counts = _series(
@@ -327,6 +328,7 @@ def test_the_fewest_samples_still_end_in_a_verdict(n: int) -> None:
     assert "pass@1 rose" not in verdict.sentence
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_compared_is_left_out_of_the_window_by_name() -> None:
     correct = np.full(200, 128)
     broken = _checkpoint(60, np.zeros(200), why="3 of 200 problems lack samples")
@@ -458,6 +460,7 @@ def _read_series(last_P: np.ndarray, unread_P: np.ndarray) -> SeriesCounts:
     return replace(_series(base, *late, last), guess_rate=GuessRate(share=0.0, source="given"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_remedy")
 @pytest.mark.parametrize(
     ("n_unread", "label", "says"),
@@ -535,6 +538,7 @@ def test_unread_samples_that_explain_little_of_a_fall_leave_open_whether_there_i
     assert verdict_of(replace(series, trained=(_checkpoint(20, hits_P),))).label == "over_sharpened"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_remedy")
 def test_a_collapse_of_modes_does_not_hide_a_checkpoint_that_lost_problems() -> None:
     series = _read_series(KILLED_LAST, np.zeros(300, dtype=np.int64))
@@ -561,6 +565,7 @@ def test_of_samples_that_hang_together_nothing_is_concluded(late: int) -> None:
     assert verdict.shipping.recommended is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_remedy")
 def test_what_explains_one_checkpoint_does_not_speak_for_another() -> None:
     # steps 60 and 80 lose 12 points and recover; of step 180 alone a third cannot be read

@@ -64,6 +64,7 @@ def test_unfiltered_problems_get_a_verdict_unless_the_user_says_that_they_were_c
     assert "the 60 problems were selected by these base samples (--selected-by base), so" in chosen.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["checkpoint-80", "final"])
 def test_a_late_checkpoint_that_was_left_out_leaves_open_how_the_run_ended(label: str) -> None:
     rate_P = np.full(200, N // 2)
