@@ -29,6 +29,7 @@ from oversharp.diagnostics.verdict.claims import (
 from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, SeriesCounts
 from oversharp.diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
+    fall_p,
     guess_rate_that_explains,
     is_misread,
     read_alone,
@@ -288,20 +289,20 @@ def _lenient_reading(seen: SeenCounts, label: Label) -> tuple[LenientReading | N
         label="no_verdict" if lenient_label == "selected" else lenient_label,
         explains=label == "format" and is_misread(seen.fall_of_window(), rng),
     )
-    return reading, Reading(name="lenient reader", changes=_changes(table))
+    return reading, Reading(name="lenient reader", changes=_changes(table), p=table.window.p_exact or 0.0)
 
 
 def _without_unparsed(seen: SeenCounts) -> Reading | None:
     """Return the changes of the window without the effect of unparsed samples; None if they are unknown.
 
-    Of two readings (parsed samples alone, all late unparsed samples in excess taken for correct) it is the one that
-    shows the fall more clearly.
+    Of two readings (parsed samples alone, all late unparsed samples in excess taken for correct) it is the one with the
+    smaller p value.
     """
-    unread = seen.unread_of_window
+    unread, rng = seen.unread_of_window, np.random.default_rng(SEED)
     if unread is None:
         return None
     readings: list[Reading] = []
-    alone = read_alone(seen.total, unread, rng=np.random.default_rng(SEED))
+    alone = read_alone(seen.total, unread, rng=rng)
     named: tuple[tuple[ReadingName, PairedCounts], ...] = (
         ("parsed samples", alone),
         ("unparsed taken for correct", taken_for_correct(seen.total, unread)),
@@ -311,8 +312,9 @@ def _without_unparsed(seen: SeenCounts) -> Reading | None:
         if counts.n_problems > 1 and ks:
             base_K = pass_at_k_table(counts.n_base, ks)[counts.base_P].mean(axis=0).tolist()
             intervals = [share_interval(change_P, bounds=(-1.0, 1.0)) for change_P in counts.changes(ks).T]
-            readings.append(Reading(name=name, changes=_changes_at(ks, base_K, intervals)))
-    return min(readings, key=lambda reading: min(change.high or 0.0 for change in reading.changes), default=None)
+            p = fall_p(counts, ks=ks, level=seen.fall_of_window().level, rng=rng)
+            readings.append(Reading(name=name, changes=_changes_at(ks, base_K, intervals), p=p))
+    return min(readings, key=lambda reading: reading.p, default=None)
 
 
 def _decline(

@@ -222,7 +222,7 @@ class Verdict:
             fall = self.remaining_fall  # what remains must be shown for the population too
             if fall is None or fall.high is None or fall.high >= 0:
                 return "these problems"
-        if self.label in ("over_sharpened", "no_loss"):
+        if self.label in ("over_sharpened", "no_loss") or self.is_end_unknown:
             return "population"
         fell = any(claim.holds for claim in self.claims if claim.name == "pass@k fell")
         return "population" if self.label == "degraded" and fell else "these problems"
@@ -333,7 +333,7 @@ def _claim(size: Mapping[str, float] | None, otherwise: list[str], **fields: Any
 def _reading(fields: Mapping[str, Any] | None) -> Reading | None:
     if fields is None:
         return None
-    return Reading(name=fields["name"], changes=tuple(ChangeAtK(**change) for change in fields["changes"]))
+    return Reading(**{**fields, "changes": tuple(ChangeAtK(**change) for change in fields["changes"])})
 
 
 def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:

@@ -176,10 +176,13 @@ def test_a_plan_of_a_million_checkpoints_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "row"),
     [
-        ("over_sharpened", "pass@k fell at no k: p < 0.0001 (these problems), p = 0.002 (population); level 0.03"),
-        ("mode_collapse", "no modes lost: p = 0.004 (these problems); level 0.005"),
-        ("lost_at_steps", "pass@k fell at no step and k: p = 0.001 (these problems); level 0.005"),
-        ("no_loss", "pass@k fell by 2 points or more: p = 0.01 (population); level 0.05"),
+        (
+            "over_sharpened",
+            '"no fall at any k" rejected at level 0.03: p < 0.0001 (these problems), p = 0.002 (population)',
+        ),
+        ("mode_collapse", '"no mode became rarer" rejected at level 0.005: p = 0.004 (these problems)'),
+        ("lost_at_steps", '"no fall at any step and k" rejected at level 0.005: p = 0.001 (these problems)'),
+        ("no_loss", '"a fall of 2 points or more at some k" rejected at level 0.05: p = 0.01 (population)'),
     ],
 )
 def test_the_test_of_a_verdict_is_printed_with_its_null_hypothesis_and_level(label: VerdictLabel, row: str) -> None:

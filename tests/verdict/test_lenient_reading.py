@@ -119,7 +119,7 @@ def test_a_loss_that_both_readers_show_is_a_loss_and_both_readings_are_printed_i
     assert found.lenient is not None
     assert not found.lenient.explains
     assert "The answer style changed. A lenient reader of the same samples finds pass@1 −" in found.sentence
-    assert any("and the verdict would be the same" in warning for warning in found.warnings)
+    assert any("and the heading would be the same" in warning for warning in found.warnings)
     same = verdict((half, half))
     assert (same.label, same.lenient, same.warnings) == ("degraded", None, ())
 

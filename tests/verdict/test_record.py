@@ -50,14 +50,16 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
     [
         (
             FELL,
-            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base [3.1, 7.5] at steps 120–160. "
+            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base [3.1, 7.5] on average over steps "
+            "120–160. "
             "pass@1 is 20.1 points above the base. Scope: the population of these 100 problems, k = 1 to 128, one "
             "training seed.",
         ),
         (
             # the keys look at all k at once: an interval at this one k that holds 0 would contradict the label
             replace(FELL, changes=(_change(1, 0.201), _change(32, -0.053, 0.06))),
-            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base at steps 120–160. pass@1 is "
+            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base on average over steps 120–160. "
+            "pass@1 is "
             "20.1 points above the base. Scope: the population of these 100 problems, k = 1 to 128, one training "
             "seed.",
         ),
@@ -69,7 +71,8 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
         ),
         (
             replace(FELL, label="over_sharpened_here", n_problems=1),
-            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base at steps 120–160. pass@1 is "
+            "Coverage lost (over-sharpened): pass@32 is 5.3 points below the base on average over steps 120–160. "
+            "pass@1 is "
             "20.1 points above the base. Scope: this one problem, k = 1 to 128, one training seed.",
         ),
         (
@@ -86,37 +89,43 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
         ),
         (
             replace(FELL, label="no_loss", changes=(_change(1, -0.0001), _change(2, 0.1))),
-            "No loss (within 2 points): no pass@k is more than 2 points below the base at steps 120–160 (95 % "
+            "No loss (within 2 points): no pass@k is more than 2 points below the base on average over steps "
+            "120–160 (95 % "
             "confidence). pass@1 equals the base's. Scope: the population of these 100 problems, k = 1 to 128, "
             "one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(_change(1, -0.012),)),
-            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points at steps "
-            "120–160. pass@1 is 1.2 points below the base. Scope: these 100 problems, k = 1 to 128, one training "
-            "seed.",
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points on average "
+            "over steps "
+            "120–160. pass@1 is not significantly different (−1.2 points [−3.2, +0.8]). Scope: these 100 problems, "
+            "k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), remedy=LARGER),
-            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points at steps "
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points on average "
+            "over steps "
             "120–160. About 400 problems with 256 samples each (512 of the base) would show a drop of 5 points "
             "with 80 % power. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), remedy=replace(LARGER, n_problems=100)),
-            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points at steps "
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points on average "
+            "over steps "
             "120–160. An audit of this size would show a drop of 5 points with 80 % power. Scope: these 100 "
             "problems, k = 1 to 128, one training seed.",
         ),
         (Verdict(series="run", label="no_verdict", sentence="", why="no data"), "No verdict: no data."),
         (
             replace(FELL, label="degraded", changes=(_change(1, -0.04), _change(4, -0.06)), explanation=GUESSES),
-            "Coverage lost (degraded): pass@4 is 6.0 points below the base [4.0, 8.0] at steps 120–160. pass@1 is "
+            "Coverage lost (degraded): pass@4 is 6.0 points below the base [4.0, 8.0] on average over steps "
+            "120–160. pass@1 is "
             "4.0 points below the base. Scope: these 100 problems only, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="degraded", changes=(_change(1, -0.3, None),), explanation=EVEN),
-            "Coverage lost (degraded): pass@1 is 30.0 points below the base at steps 120–160. An equal loss of "
+            "Coverage lost (degraded): pass@1 is 30.0 points below the base on average over steps 120–160. An equal "
+            "loss of "
             "correct samples on every problem explains 88 % of the fall. Scope: these 100 problems only, k = 1 to "
             "128, one training seed.",
         ),
@@ -127,28 +136,31 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
                 changes=(_change(1, -0.04), _change(4, -0.06)),
                 explanation=replace(GUESSES, format=0.44, format_most=1.0),
             ),
-            "Coverage lost (degraded): pass@4 is 6.0 points below the base [4.0, 8.0] at steps 120–160. pass@1 is "
+            "Coverage lost (degraded): pass@4 is 6.0 points below the base [4.0, 8.0] on average over steps "
+            "120–160. pass@1 is "
             "4.0 points below the base. More samples than the base's were truncated, unparsed, or timed out in "
             "grading, which explains 44 % of the fall, 100 % if all of them were correct. Scope: these 100 "
             "problems only, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.02, format_most=0.25)),
-            "Coverage lost: pass@4 is 6.0 points below the base [4.0, 8.0] at steps 120–160. Scope: the "
+            "Coverage lost: pass@4 is 6.0 points below the base [4.0, 8.0] on average over steps 120–160. Scope: the "
             "population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="format", changes=(_change(4, -0.06),), explanation=replace(GUESSES, format=0.96)),
-            "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] at steps "
+            "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] on average over "
+            "steps "
             "120–160. More samples than the base's were truncated, unparsed, or timed out in grading, which "
             "explains 96 % of the fall. The parsed samples show no significant fall. Scope: these 100 problems, k "
             "= 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="guessing", changes=(_change(4, -0.06),), explanation=GUESSES, claims=(FELL_CLAIM,)),
-            "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] at steps "
-            "120–160. A grader that accepted 0.18 % of the base's wrong answers and none later would produce "
-            "the same counts. Up to 0.5 % is assumed, because this grader was not measured (--guess-rate). Scope: "
+            "Not shown, although a fall was found: pass@4 is 6.0 points below the base [4.0, 8.0] on average over "
+            "steps "
+            "120–160. If the grader accepted 0.18 % of the base's wrong answers and none later, the fall would not be "
+            "significant. Up to 0.5 % is assumed, because this grader was not measured (--guess-rate). Scope: "
             "these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
@@ -160,8 +172,8 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
                 explanation=replace(GUESSES, guess_rate_allowed=0.25, guess_source="known to the grader"),
             ),
             "Not shown, although a fall was found: correct answers outside each problem's dominant mode became "
-            "fewer at steps 120–160. A grader that accepted 0.18 % of the base's wrong answers and none later "
-            "would produce the same counts. This grader accepts up to 25 %. Scope: these 100 problems, k = 1 to "
+            "fewer at steps 120–160. If the grader accepted 0.18 % of the base's wrong answers and none later, the "
+            "fall would not be significant. This grader accepts up to 25 %. Scope: these 100 problems, k = 1 to "
             "128, one training seed.",
         ),
         (
@@ -183,26 +195,30 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20), replace(_HERE, step=40), _step(60))),
             "Coverage lost at step 40; no loss (within 2 points) at the end: no pass@k is more than 2 points below the "
-            "base at steps 120–160 (95 % confidence). Step 40 had lost up to 4.0 points of pass@64 on these problems, "
+            "base on average over steps 120–160 (95 % confidence). Step 40 had lost up to 4.0 points of pass@64 on "
+            "these problems, "
             "regained later. Scope: the population of these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="no_loss", changes=(), steps=(_step(20, -0.1), _step(40, -0.3), _step(60))),
             "Coverage lost at steps 20–40; no loss (within 2 points) at the end: no pass@k is more than 2 points "
-            "below the base at steps 120–160 (95 % confidence). Steps 20–40 had lost up to 30.0 points [25.0, "
+            "below the base on average over steps 120–160 (95 % confidence). Steps 20–40 had lost up to 30.0 points "
+            "[25.0, "
             "35.0] of pass@64 at step 40, regained later. Scope: the population of these 100 problems, k = 1 to "
             "128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20), _step(40, -0.3), _step(60))),
             "Coverage lost at step 40; not shown at the end: the data neither show a drop of pass@k nor rule out "
-            "one of more than 2 points at steps 120–160. Step 40 had lost up to 30.0 points [25.0, 35.0] of "
+            "one of more than 2 points on average over steps 120–160. Step 40 had lost up to 30.0 points [25.0, "
+            "35.0] of "
             "pass@64. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
             replace(FELL, label="inconclusive", changes=(), steps=(_step(20, -0.1), _step(160, -0.3))),
             "Coverage lost at steps 20–160; not shown at the end: the data neither show a drop of pass@k nor rule "
-            "out one of more than 2 points at steps 120–160. Steps 20–160 lost up to 30.0 points [25.0, 35.0] of "
+            "out one of more than 2 points on average over steps 120–160. Steps 20–160 lost up to 30.0 points "
+            "[25.0, 35.0] of "
             "pass@64 at step 160. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verdict.headings import Heading, Kind, VerdictLabel
     from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep, TossUp
     from oversharp.diagnostics.verdict.record import Verdict
-    from oversharp.diagnostics.verdict.results import ReadingName, Sharpening, SharpeningLabel
+    from oversharp.diagnostics.verdict.results import Claim, ReadingName, Sharpening, SharpeningLabel
     from oversharp.diagnostics.verdict.steps import Accuracy
 
 #: Label → its meaning, printed after the title on the same line.
@@ -54,10 +54,10 @@ _CAUSES: Mapping[Cause, str] = {
 }
 #: Name of a claim → its null hypothesis, in short.
 _NULLS: Mapping[str, str] = {
-    "pass@k fell here": "pass@k fell at no k",
-    "minority modes lost": "no modes lost",
-    "a checkpoint lost": "pass@k fell at no step and k",
-    "no fall that matters": "pass@k fell by 2 points or more",
+    "pass@k fell here": "no fall at any k",
+    "minority modes lost": "no mode became rarer",
+    "a checkpoint lost": "no fall at any step and k",
+    "no fall that matters": "a fall of 2 points or more at some k",
 }
 #: Another reading of the samples → label of its rows. At best, all late unparsed samples in excess are correct.
 _READINGS: Mapping[ReadingName, str] = {
@@ -103,7 +103,9 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     if verdict.is_end_unknown:
         meaning = "no pass@k fell by 2 points or more, but a later checkpoint is left out"
     style = _STYLES.get(verdict.heading, "yellow")
-    yield OutputRow(label="verdict", value=f"{verdict.title}: {meaning}", style=style)
+    # a title with lost steps says it all; the meaning is of the window alone
+    is_of_both = verdict.label in ("no_loss", "inconclusive") and verdict.title.startswith("Coverage lost")
+    yield OutputRow(label="verdict", value=verdict.title if is_of_both else f"{verdict.title}: {meaning}", style=style)
     yield from (
         OutputRow(label="" if number else "left out", value=f"{one.checkpoint}: {one.why}")
         for number, one in enumerate(verdict.left_out)
@@ -121,7 +123,8 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     for number, cause in enumerate(_causes(verdict)):
         yield OutputRow(label="" if number else "cause", value=cause)
     if verdict.shipping is not None:
-        yield OutputRow(label="ship", value=shipping_text(verdict.shipping))
+        by_pass_at_k = " (by pass@k; modes of single steps are not tested)" if verdict.modes_collapsed else ""
+        yield OutputRow(label="ship", value=f"{shipping_text(verdict.shipping)}{by_pass_at_k}")
     yield from (OutputRow(label="warning", value=warning) for warning in verdict.warnings)
 
 
@@ -202,23 +205,37 @@ def _scope_text(verdict: Verdict) -> str:
     """Return the problems for which a loss is shown, and where it is concentrated."""
     attributes = verdict.attributes
     problems = plural(verdict.n_problems, "problem")
+    if verdict.label == "mode_collapse" and verdict.n_minority_problems < verdict.n_problems:
+        problems = f"{verdict.n_minority_problems} of {problems}"
     scope = f"population of these {problems}" if attributes.scope == "population" else f"these {problems} only"
     return f"{scope}; {KINDS[attributes.kind]}" if attributes.kind else scope
 
 
 def _test_rows(verdict: Verdict) -> Iterator[OutputRow]:
-    """Yield the null hypothesis of the label, with p values and level."""
-    from oversharp.diagnostics.records.amounts import p_value_text
+    """Yield the null hypotheses that decide the title, with p values and level."""
     from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, FELL_HERE, MODES_LOST, NO_FALL
 
-    names = {"mode_collapse": (MODES_LOST,), "no_loss": (NO_FALL,)}
-    steps = (A_CHECKPOINT,) if verdict.is_of_steps else (FELL_HERE, FELL)
-    wanted = names.get(verdict.label, steps)
-    claims = [claim for claim in verdict.claims if claim.name in wanted and claim.p is not None]
-    if claims:
-        p_values = [f"p = {p_value_text(claim.p)} ({claim.scope})".replace("= <", "< ") for claim in claims]
-        level = unbroken(f"level {claims[0].level:.2g}")
-        yield OutputRow(label="test", value=f"{_NULLS[claims[0].name]}: {', '.join(map(unbroken, p_values))}; {level}")
+    if verdict.label == "no_verdict":
+        return
+    names = {"mode_collapse": (MODES_LOST,), "no_loss": (NO_FALL,), "lost_at_steps": (A_CHECKPOINT,)}
+    decides = (A_CHECKPOINT,) if verdict.is_of_steps else (FELL_HERE, FELL)
+    tests = [(NO_FALL,) if verdict.is_end_unknown else names.get(verdict.label, decides)]
+    if A_CHECKPOINT not in tests[0] and verdict.label in ("no_loss", "inconclusive") and verdict.lost_ranges:
+        tests.append((A_CHECKPOINT,))
+    for test in tests:
+        claims = [claim for claim in verdict.claims if claim.name in test and claim.p is not None]
+        if claims:
+            yield OutputRow(label="test", value=_test_text(claims))
+
+
+def _test_text(claims: Sequence[Claim]) -> str:
+    from oversharp.diagnostics.records.amounts import p_value_text
+
+    first = claims[0]
+    is_rejected = first.p is not None and first.p <= first.level
+    p_values = [f"p = {p_value_text(claim.p)} ({claim.scope})".replace("= <", "< ") for claim in claims]
+    rejected = f"{'rejected' if is_rejected else 'not rejected'} at level {first.level:.2g}"
+    return f'"{_NULLS[first.name]}" {unbroken(rejected)}: {", ".join(map(unbroken, p_values))}'
 
 
 def _modes_text(verdict: Verdict) -> str:
@@ -253,7 +270,7 @@ def _number_rows(verdict: Verdict) -> Iterator[OutputRow]:
         text = change_text(worst.change, worst.low, worst.high)
         yield number_row("worst pass@k", worst.base, worst.late, text, f"k = {worst.k}")
     yield from _remaining_rows(verdict)
-    lost = [step for step in verdict.steps if step.lost]
+    lost = [step for step in verdict.steps if step.lost and step.cause is None]
     if lost:
         least = min(lost, key=lambda step: step.change)
         where = f"k = {least.k}, {verdict.places_text([(least.step, least.step)])}"
@@ -264,11 +281,14 @@ def _remaining_rows(verdict: Verdict) -> Iterator[OutputRow]:
     """Yield pass@1 and the worst pass@k by another reading of the same samples."""
     if verdict.remaining is None:
         return
+    from oversharp.diagnostics.records.amounts import p_value_text
+
     name = _READINGS[verdict.remaining.name]
     worst = min(verdict.remaining.changes, key=lambda change: change.change)
     for label, change in (("@1", verdict.remaining.changes[0]), ("@k", worst)):
         text = change_text(change.change, change.low, change.high)
-        place = "" if label == "@1" else f"k = {change.k}"
+        p = f"p = {p_value_text(verdict.remaining.p)}".replace("= <", "< ")
+        place = "" if label == "@1" else f"k = {change.k}, {p}"
         yield number_row(f"{name} {label}", change.base, change.late, text, place)
 
 
@@ -306,12 +326,15 @@ def _step_rows(verdict: Verdict) -> Iterator[OutputRow]:
         ("open at", undecided),
     )
     parts = [f"{word} {verdict.steps_text(steps)}" for word, steps in places if steps]
+    if verdict.modes_collapsed:
+        parts.insert(0, f"modes lost at {verdict.places_text([(verdict.window[0], verdict.window[-1])])}")
     yield OutputRow(label="steps", value="; ".join(parts))
 
 
 def _frontier_rows(sharpening: Sharpening | None) -> Iterator[OutputRow]:
     if sharpening is None:
-        yield OutputRow(label="frontier", value="not measured: no samples of the base at lower temperatures")
+        unknown = "not measured: the base at a lower temperature may do the same"
+        yield OutputRow(label="frontier", value=unknown)
         return
     share = sharpening.share
     given = ""
@@ -367,7 +390,8 @@ def _causes(verdict: Verdict) -> Iterator[str]:
         source = explanation.guess_source if explanation.guess_source in sources else "this grader"
         most = f"at most {_percent(explanation.guess_rate_allowed)}" if explanation.guess_rate_allowed else "0 %"
         allowed = unbroken(f"({source}: {most})")
-        yield f"holds up to {unbroken(f'{_percent(explanation.guess_rate)} false accepts')} {allowed}"
+        rate = unbroken(f"{_percent(explanation.guess_rate)} false accepts")
+        yield f"the fall is significant up to {rate} at the base {allowed}"
     else:
         yield from (f"at single steps, {_CAUSES[cause]}" for cause in sorted(at_steps))
     printed: set[str] = set()
@@ -415,6 +439,6 @@ def _next_rows(verdict: Verdict, store_path: Path) -> Iterator[OutputRow]:
         "format": f"lost {store} --series {series} --answers",
         "guessing": f"lost {store} --series {series} --answers",
         "no_verdict": None,
-    }.get(verdict.label, f"lost {store} --series {series}")
+    }.get("no_verdict" if verdict.is_end_unknown else verdict.label, f"lost {store} --series {series}")
     if command is not None:
         yield OutputRow(label="next", value=f"oversharp {command}", is_whole=True)

@@ -316,8 +316,8 @@ def _find_best(steps: Sequence[ShippingStep]) -> int | None:
 
 
 def _why_base(steps: Sequence[ShippingStep], result: Recommendation) -> str:
-    reasons = [step.why for step in steps if not step.is_base and step.temperature is None]
-    return words.base_text(reasons, result.allowed_loss)
+    out_by = [step.out_by for step in steps if not step.is_base and step.temperature is None]
+    return words.base_text(out_by, result.allowed_loss)
 
 
 def _cannot_tell(stack: Stack, band: Band, steps: Sequence[ShippingStep], result: Recommendation) -> str | None:

@@ -10,6 +10,7 @@ from oversharp.diagnostics.verdict.recommendation import (
     BandedChange,
     BeyondSharpening,
     Guarantee,
+    OutBy,
     Recommendation,
     ShippingStep,
     TossUp,
@@ -164,14 +165,22 @@ NOT_READ = (
 )
 
 
-def base_text(reasons: Sequence[str | None], allowed_loss: float) -> str:
-    """Return why the base is recommended. ``reasons`` has the reason why each checkpoint is out, or None."""
-    if any(reason is None for reason in reasons):
+def base_text(out_by: Sequence[OutBy | None], allowed_loss: float) -> str:
+    """Return why the base is recommended. ``out_by`` has the reason why each checkpoint is out, or None.
+
+    >>> base_text(["band", "verdict"], 0.0), base_text(["estimate"], 0.0)
+    ('each checkpoint is out: some pass@k fell significantly', 'the only checkpoint is out: some pass@k is estimated or
+    expected to be more than 2 points lower')
+    """
+    if None in out_by:
         return "no eligible checkpoint has a higher pass@1"
-    how = "significantly" if allowed_loss == 0.0 else f"significantly by more than {100 * allowed_loss:g} points"
-    most = 100 * max(MARGIN, allowed_loss)
-    each = "the only checkpoint" if len(reasons) == 1 else "each checkpoint"
-    return f"{each} is out, because some pass@k fell {how} or by more than {most:g} points in expectation"
+    each = "the only checkpoint" if len(out_by) == 1 else "each checkpoint"
+    how = "" if allowed_loss == 0.0 else f" by more than {100 * allowed_loss:g} points"
+    reasons = [f"fell significantly{how}"] if {"band", "verdict"} & set(out_by) else []
+    if set(out_by) - {"band", "verdict"}:
+        most = 100 * max(MARGIN, allowed_loss)
+        reasons.append(f"is estimated or expected to be more than {most:g} points lower")
+    return f"{each} is out: some pass@k {' or '.join(reasons)}"
 
 
 def trained_text(best: ShippingStep, series: Sequence[str], *, where: str) -> str:
@@ -209,15 +218,17 @@ def cannot_tell_text(*, n_units: int, units: str, width: float, most: float) -> 
 
     >>> cannot_tell_text(n_units=12, units="problems", width=0.15, most=0.02)
     'Too few data: with 12 problems no fall is significant, and the confidence band extends at least 15.0 points below
-    the estimates. So no checkpoint can be shown to have lost less than 2 points. About 680 problems would be enough, as
-    the width is proportional to 1/√(number of problems). oversharp plan prints what such audits detect and cost.'
+    the estimates. So no checkpoint can be shown to have lost less than 2 points. With about 680 problems the band would
+    extend 2 points, as its width is proportional to 1/√(number of problems). oversharp plan prints what such audits
+    detect and cost.'
     """
     needed = n_units * (width / most) ** 2
     return (
         f"Too few data: with {n_units:,} {units} no fall is significant, and the confidence band extends at least "
         f"{points_text(width)} points below the estimates. So no checkpoint can be shown to have lost less than "
-        f"{100 * most:g} points. About {float(f'{needed:.2g}'):,.0f} {units} would be enough, as the width is "
-        f"proportional to 1/√(number of {units}). oversharp plan prints what such audits detect and cost."
+        f"{100 * most:g} points. With about {float(f'{needed:.2g}'):,.0f} {units} the band would extend "
+        f"{100 * most:g} points, as its width is proportional to 1/√(number of {units}). oversharp plan prints what "
+        "such audits detect and cost."
     )
 
 

@@ -111,9 +111,9 @@ def _of_guessing(verdict: Verdict) -> Iterator[str]:
     if explanation.guess_rate <= explanation.guess_rate_allowed:
         return
     yield (
-        f"A grader that accepted {share_text(explanation.guess_rate)} of the base's wrong answers and none later would "
-        f"produce the same counts. The verdict assumes at most {share_text(explanation.guess_rate_allowed)}. If your "
-        "grader accepts more, pass its rate with --guess-rate."
+        f"If the grader accepted {share_text(explanation.guess_rate)} of the base's wrong answers and none later, "
+        "the fall would not be significant. The verdict assumes at most "
+        f"{share_text(explanation.guess_rate_allowed)}. If your grader accepts more, pass its rate with --guess-rate."
     )
 
 
@@ -169,7 +169,7 @@ def _of_style(verdict: Verdict) -> Iterator[str]:
         return
     yield (
         f"The share of answers that only a lenient reader accepts changed by {signed_text(lenient.rise)} points. "
-        f"By its grades the changes are {remaining_text(verdict)} points, and the verdict would be "
+        f"By its grades the changes are {remaining_text(verdict)} points, and the heading would be "
         f"{'the same' if is_same else TITLES[HEADINGS[lenient.label]]}. Read some late responses before you decide."
     )
 

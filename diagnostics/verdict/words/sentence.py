@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.verdict.claims import FELL, FELL_HERE, MODES_LOST
+from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, FELL_HERE, MODES_LOST
 from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.headings import Heading
 from oversharp.diagnostics.verdict.record import Verdict
@@ -30,8 +30,8 @@ def sentence_of(verdict: Verdict) -> str:
     >>> fall = ChangeAtK(k=64, base=0.8, late=0.7, change=-0.1, low=-0.125, high=-0.075)
     >>> late = {"n_problems": 90, "n_base": 128, "n_late": 256, "window": (40, 60), "k_most": 64}
     >>> sentence_of(Verdict(series="run", label="over_sharpened", sentence="", changes=(fall,), **late))
-    'Coverage lost: pass@64 is 10.0 points below the base [7.5, 12.5] at steps 40–60. Scope: the population of these 90
-    problems, k = 1 to 64, one training seed.'
+    'Coverage lost: pass@64 is 10.0 points below the base [7.5, 12.5] on average over steps 40–60. Scope: the population
+    of these 90 problems, k = 1 to 64, one training seed.'
     """
     return f"{verdict.title}: {' '.join(f'{part}.' for part in _PARTS[verdict.heading](verdict))}"
 
@@ -53,13 +53,14 @@ def _coverage_lost(verdict: Verdict) -> Iterator[str]:
         yield f"An equal loss of correct samples on every problem explains {share} of the fall"
     yield from _unparsed_part(verdict)
     yield from _remaining_part(verdict)
+    yield from _not_excluded(verdict)
     yield from _other_steps(verdict)
     yield from _left_out(verdict)
     yield _scope(verdict)
 
 
 def _no_loss(verdict: Verdict) -> Iterator[str]:
-    yield f"no pass@k is more than {_MARGIN_TEXT} below the base {_when(verdict)} (95 % confidence)"
+    yield f"no pass@k is more than {_MARGIN_TEXT} below the base {_on_average(verdict)} (95 % confidence)"
     yield from _pass_at_1(verdict)
     yield from _other_steps(verdict)
     yield from _left_out(verdict)
@@ -71,9 +72,10 @@ def _not_shown(verdict: Verdict) -> Iterator[str]:
         yield _explained_fall(verdict)
         yield from _format(verdict) if verdict.label == "format" else _false_accepts(verdict)
     elif verdict.is_end_unknown:
-        yield f"no pass@k is more than {_MARGIN_TEXT} below the base {_when(verdict)} (95 % confidence)"
+        yield f"no pass@k is more than {_MARGIN_TEXT} below the base {_on_average(verdict)} (95 % confidence)"
     else:
-        yield f"the data neither show a drop of pass@k nor rule out one of more than {_MARGIN_TEXT} {_when(verdict)}"
+        rule_out = f"nor rule out one of more than {_MARGIN_TEXT} {_on_average(verdict)}"
+        yield f"the data neither show a drop of pass@k {rule_out}"
         yield from _unparsed_fall(verdict)
     yield from _pass_at_1(verdict)
     yield from _other_steps(verdict)
@@ -106,7 +108,7 @@ def _fall(verdict: Verdict) -> str:
     # the tests cover all k together, so the interval at one k may contain 0 although they reject
     if not here_only and fall.low is not None and fall.high is not None and fall.high < 0:
         interval = bounds_text(-fall.high, -fall.low)
-    return f"pass@{fall.k} is {points_text(-fall.change)} points below the base{interval} {_when(verdict)}"
+    return f"pass@{fall.k} is {points_text(-fall.change)} points below the base{interval} {_on_average(verdict)}"
 
 
 def _fall_at_steps(verdict: Verdict) -> str:
@@ -171,6 +173,14 @@ def _remaining_part(verdict: Verdict) -> Iterator[str]:
             yield f"If all late unparsed samples in excess of the base's were correct, the changes would be {changes}"
 
 
+def _not_excluded(verdict: Verdict) -> Iterator[str]:
+    """Yield the other explanations of a loss that the data do not exclude."""
+    name = {"mode_collapse": MODES_LOST, "lost_at_steps": A_CHECKPOINT}.get(verdict.label, FELL_HERE)
+    others = [other for claim in verdict.claims if claim.name == name for other in claim.otherwise]
+    if others:
+        yield f"Not excluded: {'; '.join(others)}"
+
+
 def _explained_part(verdict: Verdict) -> str:
     """Return the share of a fall that unparsed samples explain, and whether the parsed ones show a fall."""
     part = verdict.explanation.format if verdict.explanation else None
@@ -201,7 +211,8 @@ def _unparsed_fall(verdict: Verdict) -> Iterator[str]:
 def _false_accepts(verdict: Verdict) -> Iterator[str]:
     other = verdict.explanation
     share = "a share" if other is None or other.guess_rate is None else share_text(other.guess_rate)
-    yield f"A grader that accepted {share} of the base's wrong answers and none later would produce the same counts"
+    if_accepted = f"If the grader accepted {share} of the base's wrong answers and none later"
+    yield f"{if_accepted}, the fall would not be significant"
     if other is not None:
         yield _allowed_rate(other)
 
@@ -261,6 +272,9 @@ def _pass_at_1(verdict: Verdict) -> Iterator[str]:
     points = points_text(abs(first.change))
     if float(points) == 0:
         yield "pass@1 equals the base's"
+    elif first.low is not None and first.high is not None and first.low <= 0 <= first.high:
+        interval = bounds_text(first.low, first.high, signed=True)
+        yield f"pass@1 is not significantly different ({signed_text(first.change)} points{interval})"
     else:
         yield f"pass@1 is {points} points {'above' if first.change > 0 else 'below'} the base"
 
@@ -331,6 +345,11 @@ def _scope(verdict: Verdict) -> str:
 
 def _ks(verdict: Verdict) -> str:
     return "k = 1" if verdict.k_most == 1 else f"k = 1 to {verdict.k_most}"
+
+
+def _on_average(verdict: Verdict) -> str:
+    """Return the steps of the window; changes of pass@k are means over its checkpoints."""
+    return f"on average over {_steps(verdict)}" if len(verdict.window) > 1 else _when(verdict)
 
 
 def _when(verdict: Verdict) -> str:
