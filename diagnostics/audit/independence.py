@@ -139,7 +139,7 @@ CHANCE = 1e-9
 #: verdict.
 FEWEST_PROBLEMS = 3
 LEAST_SHARE = 0.1
-#: Largest number of adjacent copies that is tested. Larger numbers are multiples of smaller ones.
+#: Largest number of copies that is tested. A larger number is found by its divisors, except for primes.
 _MOST_IN_A_ROW = 16
 
 _IDS = """

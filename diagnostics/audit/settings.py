@@ -179,7 +179,11 @@ def _resolve_chat(
         return False, None
     if draws is not None and draws.chat is not None:
         if not draws.chat and (config.system_prompt or config.chat_args):
-            raise ConfigError("the store's samples have no chat template; pass --chat to draw new samples with it")
+            flag = "--system-prompt" if config.system_prompt else "--chat-args"
+            raise ConfigError(
+                f"{flag}: needs a chat template, but the samples in the store were drawn without one; leave it out, or "
+                "pass --chat to draw new samples"
+            )
         return draws.chat, (chat_args or draws.chat_args) if draws.chat else None
     choice = choose_chat(
         series.base,

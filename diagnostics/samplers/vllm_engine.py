@@ -110,8 +110,7 @@ class EnginePlan:
 
         The cache fits ``row_tokens`` tokens for each concurrent response, or ``max_model_len`` tokens for one response,
         but is at most the user's limit. It is not made larger, because vLLM first fills it with zeros, which takes
-        seconds per GiB. With SmolLM2-135M and 256 responses, a cache for 512 tokens instead of the needed 131 would
-        take 1 GiB more.
+        seconds per GiB.
         """
         allowed = self.settings.cpu_cache_gib << 30
         if self.token_bytes is None:

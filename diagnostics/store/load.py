@@ -151,8 +151,8 @@ def stored_key(store: Store, series: str) -> AuditKey:
     if not is_base.any():
         fault = "no base among its checkpoints" if len(is_base) else "no checkpoints"
         raise StoreError(
-            f"{store.path}: the audit of series {series!r} has {fault}, so the store is damaged; restore it, or run "
-            "`oversharp audit` on it again"
+            f"{store.path}: the audit of series {series!r} has {fault}, so the store is damaged; restore a backup of "
+            "the file, or audit the run again with `oversharp audit RUN_DIR`"
         )
     row = store.frame("SELECT * FROM current_audits WHERE series = $series", series=series).iloc[0]
     return AuditKey(

@@ -8,14 +8,14 @@ from typing import Literal
 
 #: over_sharpened       pass@k fell on these problems and in the population that they were sampled from
 #: over_sharpened_here  pass@k fell on these problems only
-#: degraded             pass@k fell, and pass@1 fell significantly too, by every reading of the same samples
+#: degraded             pass@k fell, and pass@1 too, also if unparsed or misread samples are taken for correct
 #: format               pass@k fell, but unparsed or misread samples explain it
 #: guessing             pass@k fell, but false accepts at the base would explain it
 #: mode_collapse        no unexplained fall of pass@k, but correct responses outside the dominant mode became rarer
 #: selected             the base's samples selected the problems: no conclusion
-#: lost_at_steps        none of these for the window as a whole, but single checkpoints of it lost pass@k
+#: lost_at_steps        no label above applies to the late checkpoints together, but single ones lost pass@k
 #: no_loss              pass@k fell by no more than ``rule.MARGIN`` at any k
-#: inconclusive         none of these
+#: inconclusive         no other label applies
 Label = Literal[
     "over_sharpened",
     "over_sharpened_here",

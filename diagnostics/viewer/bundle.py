@@ -21,7 +21,7 @@ from oversharp.diagnostics.viewer.page import POLICY, page_files
 from oversharp.diagnostics.viewer.records import ProblemSide, ViewSelection, ViewStart
 from oversharp.diagnostics.viewer.viewer import Viewer
 
-#: Limits of a static copy: distinct responses per answer, and distinct answers per checkpoint.
+#: Limits of a static copy: response texts per answer, and answers with texts per problem and checkpoint.
 RESPONSES_PER_ANSWER, ANSWERS = 5, 40
 _HEAD = '<meta charset="utf-8">'
 
@@ -104,8 +104,8 @@ def _note(n: int, n_selected: int, n_all: int, selection: ViewSelection) -> str:
     by += [f"--search {selection.search!r}"] if selection.search else []
     chosen = f", selected from {n_all} by {' and '.join(by)}" if by else ""
     return (
-        f"A copy of {problems}{chosen}. It contains the {ANSWERS} most frequent answers of each checkpoint, with the "
-        f"full text of up to {RESPONSES_PER_ANSWER} distinct responses per answer."
+        f"A copy of {problems}{chosen}. For each problem and checkpoint, the {ANSWERS} most frequent answers have the "
+        f"full text of up to {RESPONSES_PER_ANSWER} distinct responses."
     )
 
 

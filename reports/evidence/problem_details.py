@@ -1,4 +1,4 @@
-"""Read details of single problems: counts in halves of the base's samples, fresh samples, modes, responses."""
+"""Load details of single problems: counts in both halves of the base's samples, confirmations, modes, responses."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from oversharp.reports.records import Block, Cell, Column, Folded, Missing, Sect
 
 #: Maximum number of characters to show of the end of a response, which has the answer, and of an answer.
 _END_CHARACTERS, _ANSWER_CHARACTERS = 160, 60
-#: Measure → name of its share of responses in a sentence.
+#: Measure → words for the responses that it counts, as in "3 % truncated".
 _RATES = {
     "truncation_rate": "truncated",
     "parse_failure_rate": "without a parseable answer",

@@ -267,7 +267,7 @@ def export(
     """Export findings, verdicts, samples or plots of a store, in formats that other tools read.
 
     findings and verdicts are tables. samples is a folder for datasets.load_dataset. every_eval_ever is a folder of
-    records in that schema, version 0.3.0. plots are the report's pictures, one file each. Equal stores give equal
+    records in the Every Eval Ever schema, version 0.3.0. plots are the report's pictures, one file each. Equal stores give equal
     files.
 
     Parameters
@@ -279,8 +279,9 @@ def export(
     what
         findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
     formats
-        csv, parquet, markdown, latex for the tables, svg, png, pdf for the plots, comma-separated. Default: the first
-        three; svg. latex writes tables for a paper: pass@k by step and k, and the data of a picture given by --figure.
+        Comma-separated. Tables: csv, parquet, markdown, latex (default: csv,parquet,markdown). Plots: svg, png, pdf
+        (default: svg). latex writes tables for a paper: pass@k by step and k, and the data of a picture given by
+        --figure.
     figures
         Only these pictures, for example --figure frontier coverage-map: file names without suffix, or prefixes of them.
         frontier is the picture of pass@1 against pass@k.

@@ -78,7 +78,7 @@ def _as_text(column: pa.Array) -> pa.Array | None:
 
 
 def numeric_column(column: pa.Array) -> pa.Array | None:
-    """Convert numbers like ``get_number``."""
+    """Return a column of numbers or booleans as float64; None for another type, NaN or values that are too large."""
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         return column.cast(pa.float64(), safe=False)
     if not (pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
@@ -89,7 +89,7 @@ def numeric_column(column: pa.Array) -> pa.Array | None:
 
 
 def whole_column(column: pa.Array) -> pa.Array | None:
-    """Convert integers like ``get_whole``."""
+    """Return an integer column as int32; None for another type, or for values outside 0 to ``LARGEST_WHOLE``."""
     if not pa.types.is_integer(column.type):
         return None
     ends = compute.min_max(column).as_py()

@@ -105,13 +105,13 @@ _NAMES_OF_LEAD = {"negated": NEGATED, "compared": COMPARED, "ranged": RANGED, "s
 class Stated:
     r"""The answer that a response states.
 
-    ``values`` are formulas without a box that must all equal the gold. ``doubt`` is the reason why they are not a
-    single answer; "" if they are. With a doubt, the answer is right only if there are values and all equal the gold, as
-    in "1/2 or 0.5". ``listed`` is the values as one list, which is right if the gold is that list. ``text`` is the
+    ``values`` are the formulas of the answer, with ``\boxed`` removed. The answer is right if there are values and all
+    equal the gold, also with a ``doubt``, as in "1/2 or 0.5". ``doubt`` is the reason why the values are not a single
+    answer, or "". ``listed`` is the values as one list, which is right if the gold is that list. ``text`` is the
     answer whose form, unit and words are compared; None without an answer. ``sentence`` is the words around it.
     ``n_boxed`` is the number of distinct contents of boxes. ``why`` is the reason why there is no answer; "" if none is
-    announced. ``style`` is how the answer is stated. ``is_european``: the label is in a language other than English, or
-    the answer is in euros, so a comma may be a decimal comma.
+    announced. ``style`` is how the answer is stated. ``is_european``: a comma may be a decimal comma,
+    because the phrase before the answer ("Antwort:") is not English or the answer is in euros.
     """
 
     values: tuple[str, ...]

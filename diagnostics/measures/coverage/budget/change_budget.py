@@ -191,7 +191,10 @@ def _to_graded(rows: pd.DataFrame) -> Graded:
 def _second_grades(
     evidence: Evidence, problem_ids: Sequence[str], checkpoint_id: str, own: Graded, temperature: float | None = None
 ) -> Graded | None:
-    """Return the grades of a second verifier, completed by those of the first."""
+    """Return the counts of a second verifier; None without one.
+
+    A problem that it did not grade completely has the counts of the first verifier.
+    """
     rows = _rows(evidence, "second_counts", checkpoint_id)
     if not len(rows):
         return None

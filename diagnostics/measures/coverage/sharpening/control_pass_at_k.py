@@ -31,8 +31,9 @@ def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
     Meaning: for the base, these are the points of the sharpening frontiers. For another checkpoint, it is pass@k at a
     higher temperature. The scope is the temperature, such as ``T=0.6``, or for the base the exponent, such as
-    ``power=2``. In ``power=2`` the base's samples are reweighted to p², if they cover 90 % of its probability. Do not
-    pool these samples with the audit's own samples: settings and random numbers differ.
+    ``power=2``. In ``power=2`` the base's samples are reweighted to p²; it is unknown if its distinct samples have less
+    than 90 % of its probability mass. Do not pool these samples with the audit's own samples: settings and random
+    numbers differ.
     Unit: probability. Estimator: mean over problems of the unbiased estimate. 95 % t interval over problems with a
     variance floor. n counts problems. k are the powers of two up to the number of samples, and for ``power`` up to half
     of it.
