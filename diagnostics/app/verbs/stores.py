@@ -267,8 +267,8 @@ def export(
     """Export findings, verdicts, samples or plots of a store, in formats that other tools read.
 
     findings and verdicts are tables. samples is a folder for datasets.load_dataset. every_eval_ever is a folder of
-    records in the Every Eval Ever schema, version 0.3.0. plots are the report's pictures, one file each. Equal stores give equal
-    files.
+    records in the Every Eval Ever schema, version 0.3.0. plots are the report's pictures, one file each. Equal stores
+    give equal files.
 
     Parameters
     ----------
