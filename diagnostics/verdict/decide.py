@@ -44,7 +44,7 @@ from oversharp.diagnostics.verdict.results import (
     Estimate,
     Explanation,
     LenientReading,
-    Reading,
+    OtherReading,
     ReadingName,
     Remedy,
     StepClaim,
@@ -271,7 +271,7 @@ def _explanation(
     )
 
 
-def _lenient_reading(seen: SeenCounts, label: Label) -> tuple[LenientReading | None, Reading | None]:
+def _lenient_reading(seen: SeenCounts, label: Label) -> tuple[LenientReading | None, OtherReading | None]:
     """Return the verdict and the changes from the lenient reader's grades.
 
     Both are None without a lenient reader, or if the style of the answers did not change.
@@ -289,10 +289,10 @@ def _lenient_reading(seen: SeenCounts, label: Label) -> tuple[LenientReading | N
         label="no_verdict" if lenient_label == "selected" else lenient_label,
         explains=label == "format" and is_misread(seen.fall_of_window(), rng),
     )
-    return reading, Reading(name="lenient reader", changes=_changes(table), p=table.window.p_exact or 0.0)
+    return reading, OtherReading(name="lenient reader", changes=_changes(table), p=table.window.p_exact or 0.0)
 
 
-def _without_unparsed(seen: SeenCounts) -> Reading | None:
+def _without_unparsed(seen: SeenCounts) -> OtherReading | None:
     """Return the changes of the window without the effect of unparsed samples; None if they are unknown.
 
     Of two readings (parsed samples alone, all late unparsed samples in excess taken for correct) it is the one with the
@@ -301,7 +301,7 @@ def _without_unparsed(seen: SeenCounts) -> Reading | None:
     unread, rng = seen.unread_of_window, np.random.default_rng(SEED)
     if unread is None:
         return None
-    readings: list[Reading] = []
+    readings: list[OtherReading] = []
     alone = read_alone(seen.total, unread, rng=rng)
     named: tuple[tuple[ReadingName, PairedCounts], ...] = (
         ("parsed samples", alone),
@@ -313,7 +313,7 @@ def _without_unparsed(seen: SeenCounts) -> Reading | None:
             base_K = pass_at_k_table(counts.n_base, ks)[counts.base_P].mean(axis=0).tolist()
             intervals = [share_interval(change_P, bounds=(-1.0, 1.0)) for change_P in counts.changes(ks).T]
             p = fall_p(counts, ks=ks, level=seen.fall_of_window().level, rng=rng)
-            readings.append(Reading(name=name, changes=_changes_at(ks, base_K, intervals), p=p))
+            readings.append(OtherReading(name=name, changes=_changes_at(ks, base_K, intervals), p=p))
     return min(readings, key=lambda reading: reading.p, default=None)
 
 

@@ -30,8 +30,8 @@ from oversharp.diagnostics.verdict.results import (
     Explanation,
     LeftOut,
     LenientReading,
+    OtherReading,
     Rates,
-    Reading,
     Remedy,
     Sharpening,
     StepClaim,
@@ -104,7 +104,7 @@ class Verdict:
     left_out: tuple[LeftOut, ...] = ()
     explanation: Explanation | None = None
     lenient: LenientReading | None = None
-    remaining: Reading | None = None
+    remaining: OtherReading | None = None
     sharpening: Sharpening | None = None
     detected_by: int | None = None
     decline_began: Estimate | None = None
@@ -330,10 +330,10 @@ def _claim(size: Mapping[str, float] | None, otherwise: list[str], **fields: Any
     return Claim(size=None if size is None else Estimate(**size), otherwise=tuple(otherwise), **fields)
 
 
-def _reading(fields: Mapping[str, Any] | None) -> Reading | None:
+def _reading(fields: Mapping[str, Any] | None) -> OtherReading | None:
     if fields is None:
         return None
-    return Reading(**{**fields, "changes": tuple(ChangeAtK(**change) for change in fields["changes"])})
+    return OtherReading(**{**fields, "changes": tuple(ChangeAtK(**change) for change in fields["changes"])})
 
 
 def _sharpening(fields: Mapping[str, Any] | None) -> Sharpening | None:

@@ -157,7 +157,7 @@ ReadingName = Literal["lenient reader", "parsed samples", "unparsed taken for co
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class OtherReading:
     """Changes of pass@k by another reading of the same samples: what remains of a fall.
 
     ``p`` is the p value of "mean pass@k of these problems fell at no k" by this reading.
