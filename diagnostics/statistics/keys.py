@@ -23,6 +23,7 @@ from oversharp.diagnostics.statistics.pass_at_k import (
     within_problem_variance_table,
 )
 from oversharp.diagnostics.statistics.units import by_cluster
+from oversharp.diagnostics.statistics.until_solved import StoppingRule
 
 #: Number of random draws of a test. p values are multiples of 1 / (draws + 1).
 EXACT_DRAWS, POPULATION_DRAWS = 599, 999
@@ -144,6 +145,60 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
     covariance_KK = _summed_covariance(counts.n_base, counts.base_P, ks)
     covariance_KK = covariance_KK + _summed_covariance(counts.n_late, counts.late_P, ks)
     return max(p, least_normal_p(observed, covariance_KK, rng=rng, draws=8 * draws))
+
+
+def until_solved_key(
+    base_P: Int[np.ndarray, " problem"],
+    late_TP: Int[np.ndarray, "step problem"],
+    *,
+    rule: StoppingRule,
+    ks: Sequence[int],
+    rng: np.random.Generator,
+    draws: int = EXACT_DRAWS,
+) -> float:
+    """Return the p value of ``exact_key`` for samples drawn by a stopping rule, and the mean of late checkpoints.
+
+    ``base_P`` and ``late_TP`` are codes of end points (``StoppingRule.codes``). Counts of several checkpoints cannot be
+    pooled, because each problem stopped by its own counts, so their estimates of pass@k are averaged.
+
+    Given both sides together, the late counts are not hypergeometric. So the first p value is parametric instead of
+    exact: all sides are drawn again by the rule at the pooled success rate of each problem, its maximum-likelihood
+    estimate if nothing changed. The second one, from normal numbers, and the stopping are as in ``exact_key``.
+
+    Raises ``ValueError`` for a k above half of the cap.
+
+    >>> rng = np.random.default_rng(0)
+    >>> rule = StoppingRule(rounds=(8, 16, 32, 64), enough=2)
+    >>> base_P, same_P = (rule.draw(np.full(60, 0.1), rng=rng, draws=1)[0] for _ in range(2))
+    >>> lost_P = np.where(np.arange(60) < 20, 0, same_P)
+    >>> late = (same_P, lost_P)
+    >>> [until_solved_key(base_P, late_P[None], rule=rule, ks=[1, 8, 32], rng=rng) < 0.01 for late_P in late]
+    [False, True]
+    """
+    n_E, correct_E = np.array(rule.ends).T
+    n_P, correct_P = n_E[base_P] + n_E[late_TP].sum(axis=0), correct_E[base_P] + correct_E[late_TP].sum(axis=0)
+    informative_P = (correct_P > 0) & (correct_P < n_P)
+    if not informative_P.any():
+        return 1.0
+    base_P, late_TP = base_P[informative_P], late_TP[:, informative_P]
+    rate_P, n_steps = (correct_P / n_P)[informative_P], len(late_TP)
+    covariance_EKK = rule.covariance_table(ks)
+    table_E2K = np.concatenate([rule.pass_at_k_table(ks), np.diagonal(covariance_EKK, axis1=1, axis2=2)], axis=1)
+
+    def least(base_DP: np.ndarray, late_TDP: np.ndarray) -> Float[np.ndarray, " draw"]:
+        base_D2K = sums_of_rows(table_E2K, base_DP)
+        late_D2K = np.sum([sums_of_rows(table_E2K, late_DP) for late_DP in late_TDP], axis=0)
+        change_DK = late_D2K[:, : len(ks)] / n_steps - base_D2K[:, : len(ks)]
+        variance_DK = late_D2K[:, len(ks) :] / n_steps**2 + base_D2K[:, len(ks) :]
+        return np.asarray((change_DK / scale_of(variance_DK)).min(axis=1))
+
+    observed = float(least(base_P[None], late_TP[:, None])[0])
+    as_low_D = np.zeros(0, dtype=bool)
+    while len(as_low_D) < draws and as_low_D.sum() < _ENOUGH:
+        base_DP, *late_TDP = (rule.draw(rate_P, rng=rng, draws=_DRAWS_AT_ONCE) for _ in range(1 + n_steps))
+        as_low_D = np.append(as_low_D, least(base_DP, np.stack(late_TDP)) <= observed + 1e-12)
+    covariance_KK = covariance_EKK[base_P].sum(axis=0) + covariance_EKK[late_TP].sum(axis=(0, 1)) / n_steps**2
+    return max(_p_of_draws(as_low_D[:draws]), least_normal_p(observed, covariance_KK, rng=rng, draws=8 * draws))
 
 
 def _p_of_draws(as_low_D: Bool[np.ndarray, " draw"], enough: int = _ENOUGH) -> float:
@@ -314,7 +369,13 @@ def population_key(
     >>> population_key(lost, ks=[1, 8, 32], rng=rng) < 0.01
     True
     """
-    change_GK = by_cluster(counts.changes(ks), cluster_P)
+    return population_p(by_cluster(counts.changes(ks), cluster_P), rng=rng, draws=draws)
+
+
+def population_p(
+    change_GK: Float[np.ndarray, "unit k"], *, rng: np.random.Generator, draws: int = POPULATION_DRAWS
+) -> float:
+    """Return the p value of ``population_key`` from the changes of pass@k of problems or clusters."""
     n_units = len(change_GK)
     if n_units < 2:
         return 1.0
