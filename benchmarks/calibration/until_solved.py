@@ -29,7 +29,7 @@ from oversharp.diagnostics.statistics.keys import (
     population_p,
     until_solved_key,
 )
-from oversharp.diagnostics.statistics.until_solved import StoppingRule
+from oversharp.diagnostics.statistics.pass_at_k import StoppingRule
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
 
 PAGE = Path(__file__).parents[1] / "results" / "until_solved.md"

@@ -18,12 +18,12 @@ from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.band import stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import (
+    StoppingRule,
     pass_at_k_table,
     within_problem_covariance_table,
     within_problem_variance_table,
 )
 from oversharp.diagnostics.statistics.units import by_cluster
-from oversharp.diagnostics.statistics.until_solved import StoppingRule
 
 #: Number of random draws of a test. p values are multiples of 1 / (draws + 1).
 EXACT_DRAWS, POPULATION_DRAWS = 599, 999

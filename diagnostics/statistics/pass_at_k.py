@@ -1,19 +1,34 @@
-"""Unbiased pass@k, as a table over the number of correct samples.
+"""Unbiased pass@k, as a table over the number of correct samples, or over the end points of a stopping rule.
 
 With c of n samples correct, h(c) = 1 − C(n−c, k) / C(n, k) is the unbiased estimator of the chance that at least one of
 k fresh samples is correct (Chen et al. 2021, arXiv 2107.03374, Eq 1). A whole audit uses one table, because n is the
 same for every problem and checkpoint.
+
+A stopping rule draws the samples of a problem in rounds, and stops after the first round that leaves it with enough
+correct samples. The number of samples then depends on the outcome, so the share of correct samples is biased. The
+estimates here are not. At an end point, the share of all paths to it whose first k samples are wrong is an unbiased
+estimate of (1 − p)^k, for every k up to the cap.
+
+An end point is the pair of the numbers of samples and of correct samples at which a problem stopped. There are cap + 1
+of them, as many as numbers of correct samples of ``cap`` samples. They have codes from 0 (never solved) to the cap
+(solved by every sample of the first round), so ``table[code_P]`` is the estimate of each problem. With a single round
+the code is the number of correct samples.
+
+Source: Girshick, Mosteller, Savage 1946 (Ann. Math. Stat. 17:13), estimates by path counting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from math import comb
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln
-from scipy.stats import hypergeom
+from scipy.stats import binom, hypergeom
 
 
 def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
@@ -133,3 +148,184 @@ def at_least_table(n: int, k: int, least: int) -> Float[np.ndarray, " correct"]:
     if not 1 <= least <= k <= n:
         raise ValueError(f"needs 1 <= least <= k <= n; got least = {least}, k = {k}, n = {n}")
     return np.asarray(hypergeom.sf(least - 1, n, np.arange(n + 1), k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingRule:
+    """Draw each problem in rounds; stop after the first round that leaves it with ``enough`` correct samples.
+
+    ``rounds`` has the number of samples after each round. The last one is the cap, at which every problem stops. A
+    single round draws equally many samples of every problem.
+
+    Raises ``ValueError`` unless the rounds grow and 1 ≤ ``enough`` ≤ cap.
+
+    >>> rule = StoppingRule(rounds=(2, 4), enough=1)
+    >>> rule.ends  # (samples, correct samples)
+    ((4, 0), (4, 1), (4, 2), (2, 1), (2, 2))
+    >>> rule.pass_at_k_table([1, 2, 4]).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.5, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+
+    rounds: tuple[int, ...]
+    enough: int
+
+    def __post_init__(self) -> None:
+        if not self.rounds or min(self.rounds) < 1 or any(late <= early for early, late in pairwise(self.rounds)):
+            raise ValueError(f"the rounds of a stopping rule must grow, from 1 or more samples; got {self.rounds}")
+        if not 1 <= self.enough <= self.cap:
+            raise ValueError(f"enough must be between 1 and {self.cap}, the cap; got {self.enough}")
+
+    @property
+    def cap(self) -> int:
+        """Largest number of samples of a problem."""
+        return self.rounds[-1]
+
+    @property
+    def ends(self) -> tuple[tuple[int, int], ...]:
+        """All end points in the order of their codes, as (number of samples, number of correct samples)."""
+        late_first = zip(reversed(self.rounds), reversed(_paths(self, 0)), strict=True)
+        return tuple((n, correct) for n, paths in late_first for correct in sorted(paths))
+
+    def codes(
+        self, n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"]
+    ) -> Int[np.ndarray, " problem"]:
+        """Return the code of each problem's end point.
+
+        Raises ``ValueError`` for counts that the rule cannot produce.
+
+        >>> StoppingRule(rounds=(2, 4), enough=1).codes(np.array([4, 2]), np.array([0, 1])).tolist()
+        [0, 3]
+        """
+        code = {end: row for row, end in enumerate(self.ends)}
+        pairs = list(zip(n_P.tolist(), correct_P.tolist(), strict=True))
+        wrong = next((pair for pair in pairs if pair not in code), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong[1]} correct of {wrong[0]} samples: not an end point of {self}")
+        return np.array([code[pair] for pair in pairs], dtype=np.int64)
+
+    def next_n(self, n: int, correct: int) -> int | None:
+        """Return up to how many samples a problem is drawn next; None if it stops.
+
+        >>> rule = StoppingRule(rounds=(8, 16, 32), enough=2)
+        >>> rule.next_n(0, 0), rule.next_n(8, 1), rule.next_n(8, 2), rule.next_n(32, 0)
+        (8, 16, None, None)
+        """
+        if correct >= self.enough and n in self.rounds:
+            return None
+        return next((more for more in self.rounds if more > n), None)
+
+    def pass_at_k_table(self, ks: Sequence[int]) -> Float[np.ndarray, "end k"]:
+        """Return the unbiased estimate of pass@k at every end point, a probability.
+
+        Raises ``ValueError`` unless 1 ≤ k ≤ cap.
+        """
+        self._require(ks, most=self.cap)
+        return _table_of_ends(self, tuple(map(int, ks)))
+
+    def covariance_table(self, ks: Sequence[int]) -> Float[np.ndarray, "end k k"]:
+        """Return the unbiased estimate of the covariance of the estimates at two k of one problem.
+
+        It is q_k q_k' − q_{k+k'}, where q_k estimates (1 − p)^k, in exact integers until the last division. The
+        diagonal has the variances; they may be negative. Raises ``ValueError`` unless 1 ≤ k ≤ cap / 2.
+
+        >>> StoppingRule(rounds=(2, 4), enough=1).covariance_table([1])[:, 0, 0].tolist()
+        [0.0, 0.0, 0.0, 0.25, 0.0]
+        """
+        self._require(ks, most=self.cap // 2)
+        return _covariance_of_ends(self, tuple(map(int, ks)))
+
+    def draw(
+        self, rate_P: Float[np.ndarray, " problem"], *, rng: np.random.Generator, draws: int
+    ) -> Int[np.ndarray, "draw problem"]:
+        """Draw the codes of the end points of problems with these success rates."""
+        correct_DP = np.zeros((draws, len(rate_P)), dtype=np.int64)
+        code_DP = np.full_like(correct_DP, -1)
+        before, first = 0, self.cap + 1
+        for n, paths in zip(self.rounds, _paths(self, 0), strict=True):
+            going_DP, least = code_DP < 0, min(paths, default=n + 1)
+            first -= len(paths)
+            more_DP = rng.binomial(n - before, np.broadcast_to(rate_P, code_DP.shape)[going_DP])
+            correct_DP[going_DP] += more_DP
+            stops_DP = going_DP & (correct_DP >= least)
+            code_DP[stops_DP] = first + correct_DP[stops_DP] - least
+            before = n
+        return code_DP
+
+    def expected_samples(self, rate_P: Float[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
+        """Return the expected number of samples of problems with these success rates.
+
+        >>> StoppingRule(rounds=(2, 4), enough=1).expected_samples(np.array([0.0, 0.5, 1.0])).tolist()
+        [4.0, 2.5, 2.0]
+        """
+        going_PC = np.zeros((len(rate_P), self.enough))
+        going_PC[:, 0] = 1.0
+        samples_P, before = np.zeros(len(rate_P)), 0
+        for n in self.rounds:
+            samples_P += going_PC.sum(axis=1) * (n - before)
+            after_PC = np.zeros_like(going_PC)
+            for more in range(min(self.enough, n - before + 1)):
+                chance_P = np.asarray(binom.pmf(more, n - before, rate_P))
+                after_PC[:, more:] += going_PC[:, : self.enough - more] * chance_P[:, None]
+            going_PC, before = after_PC, n
+        return samples_P
+
+    def _require(self, ks: Sequence[int], *, most: int) -> None:
+        if any(not 1 <= k <= most for k in ks):
+            raise ValueError(f"needs 1 <= k <= {most} with at most {self.cap} samples; got k = {list(ks)}")
+
+
+@lru_cache(maxsize=1024)
+def _paths(rule: StoppingRule, n_wrong: int) -> tuple[dict[int, int], ...]:
+    """Return, for each round, the number of paths to each end point whose first ``n_wrong`` samples are wrong."""
+    going, before, ended = {0: 1}, 0, []
+    for number, n in enumerate(rule.rounds):
+        n_free = n - max(before, min(n_wrong, n))
+        after: dict[int, int] = {}
+        for correct, paths in going.items():
+            for more in range(n_free + 1):
+                after[correct + more] = after.get(correct + more, 0) + paths * comb(n_free, more)
+        is_last = number == len(rule.rounds) - 1
+        ended.append({correct: paths for correct, paths in after.items() if is_last or correct >= rule.enough})
+        going = {correct: paths for correct, paths in after.items() if correct < rule.enough}
+        before = n
+    return tuple(ended)
+
+
+def _at_ends(rule: StoppingRule, n_wrong: int) -> list[int]:
+    """Return the number of paths to every end point whose first ``n_wrong`` samples are wrong."""
+    by_round = dict(zip(rule.rounds, _paths(rule, n_wrong), strict=True))
+    return [by_round[n].get(correct, 0) for n, correct in rule.ends]
+
+
+def _read_only(make: Callable[[StoppingRule, tuple[int, ...]], np.ndarray]) -> Callable[..., np.ndarray]:
+    @lru_cache(maxsize=64)
+    def table(rule: StoppingRule, ks: tuple[int, ...]) -> np.ndarray:
+        made = make(rule, ks)
+        made.setflags(write=False)
+        return made
+
+    return table
+
+
+@_read_only
+def _table_of_ends(rule: StoppingRule, ks: tuple[int, ...]) -> Float[np.ndarray, "end k"]:
+    all_E = _at_ends(rule, 0)
+    return np.array(
+        [[(paths - missed) / paths for paths, missed in zip(all_E, _at_ends(rule, k), strict=True)] for k in ks]
+    ).T
+
+
+@_read_only
+def _covariance_of_ends(rule: StoppingRule, ks: tuple[int, ...]) -> Float[np.ndarray, "end k k"]:
+    all_E = _at_ends(rule, 0)
+    missed = {k: _at_ends(rule, k) for k in ks}
+    both = {k: _at_ends(rule, k) for k in {k + other for k in ks for other in ks}}
+    return np.array(
+        [
+            [
+                [(missed[k][end] * missed[other][end] - both[k + other][end] * paths) / paths**2 for other in ks]
+                for k in ks
+            ]
+            for end, paths in enumerate(all_E)
+        ]
+    )

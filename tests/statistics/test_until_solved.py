@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, until_solved_key
-from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_covariance_table
-from oversharp.diagnostics.statistics.until_solved import StoppingRule
+from oversharp.diagnostics.statistics.pass_at_k import StoppingRule, pass_at_k_table, within_problem_covariance_table
 
 RULES = [
     StoppingRule(rounds=(8, 16, 32, 64), enough=2),
