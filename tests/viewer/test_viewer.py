@@ -297,7 +297,7 @@ def test_a_copy_holds_the_selection_and_no_path(
         "index.html", "view.css", "view.js", "data/start.js", "data/problems.js", "data/problem-0.js",
     }  # fmt: skip
     texts = "".join(path.read_text() for path in copy.rglob("*.js"))
-    assert "A copy of 1 problem, selected from 3 by --only rose. It contains" in texts
+    assert "A copy of 1 problem, selected from 3 by --only rose. For each problem" in texts
     assert GAINED in texts
     assert LOST not in texts
     assert str(viewed_path.parent) not in texts
