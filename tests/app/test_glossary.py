@@ -19,7 +19,7 @@ from oversharp.diagnostics.app.console import changes, layout, results, shipping
 from oversharp.diagnostics.app.console.changes import show_diff, show_lost
 from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, OutputColumn, table_lines
 from oversharp.diagnostics.app.console.plan import print_plan
-from oversharp.diagnostics.app.console.verdict import FRONTIER_TITLES, print_verdict
+from oversharp.diagnostics.app.console.verdict import FRONTIER_TITLES, READINGS, print_verdict
 from oversharp.diagnostics.app.verbs.glossary import ALSO, WORDS, task_explanation
 from oversharp.diagnostics.app.verbs.planning import _print_overlap as show_overlap
 from oversharp.diagnostics.measures import all_measures
@@ -111,7 +111,8 @@ def test_every_word_that_starts_a_line_of_the_console_is_explained(
     starts = (line[:LABEL_WIDTH].strip() for line in lines)
     heads = {start for start in starts if re.fullmatch(r"[a-z][a-z@1]*( [a-z@]+)*", start)}
     assert {"verdict", "pass@1", "worst pass@k", "frontier", "cause", "ship", "next", "caveat", "guarantee"} <= heads
-    heads |= {"made of", "report", "store", "warning", "lost step"}
+    heads |= {"made of", "report", "store", "warning", "lost step", "modes"}
+    heads |= {f"{reading} @{k}" for reading in READINGS.values() for k in "1k"}
     assert [head for head in sorted(heads) if not explained(head)] == []
 
 

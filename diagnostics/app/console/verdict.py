@@ -60,7 +60,7 @@ _NULLS: Mapping[str, str] = {
     "no fall that matters": "a fall of 2 points or more at some k",
 }
 #: Another reading of the samples → label of its rows. At best, all late unparsed samples in excess are correct.
-_READINGS: Mapping[ReadingName, str] = {
+READINGS: Mapping[ReadingName, str] = {
     "lenient reader": "lenient",
     "parsed samples": "parsed",
     "unparsed taken for correct": "at best",
@@ -283,7 +283,7 @@ def _remaining_rows(verdict: Verdict) -> Iterator[OutputRow]:
         return
     from oversharp.diagnostics.records.amounts import p_value_text
 
-    name = _READINGS[verdict.remaining.name]
+    name = READINGS[verdict.remaining.name]
     worst = min(verdict.remaining.changes, key=lambda change: change.change)
     for label, change in (("@1", verdict.remaining.changes[0]), ("@k", worst)):
         text = change_text(change.change, change.low, change.high)

@@ -107,7 +107,15 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "caveat": "A limitation of this verdict. --explain prints it. Warnings, which change the conclusion, are "
         "always printed.",
         "next": "The command to run next.",
-        "modes": "In addition to the verdict, less frequent correct answers became rarer.",
+        "modes": "Correct answers other than each problem's most frequent one became rarer. The size is the fall of "
+        "their pass@k.",
+        "test": "The null hypothesis that decides the verdict, whether it is rejected at its level, and its p values "
+        "for these problems and for the population they were sampled from.",
+        "lenient": "pass@1, and the lowest change of pass@k, by a lenient reader's grades of the same samples. It is "
+        "printed if the style of the answers changed. docs/grading.md",
+        "parsed": "pass@1, and the lowest change of pass@k, among the parsed samples alone. It is printed if more late "
+        "samples than base samples are unparsed. In rows that start with at best, the late unparsed samples in excess "
+        "of the base's count as correct.",
         "lost step": "The lost checkpoint with the largest fall, at its k with the most significant fall. The interval "
         "is for the population, and covers all checkpoints and k together.",
         "simultaneous": "Of intervals: in 95 % of audits, all intervals of the table contain their true values at "
@@ -207,10 +215,17 @@ ALSO: Mapping[str, str] = MappingProxyType(
         "hours": "core hours",
         "hours, at least": "core hours",
         "last": "step",
+        "at best": "parsed",
+        "at best @1": "parsed",
+        "at best @k": "parsed",
         "late": "window",
+        "lenient @1": "lenient",
+        "lenient @k": "lenient",
         "lowest change": "worst pass@k",
         "mean change": "points",
         "only sharper": "sharper",
+        "parsed @1": "parsed",
+        "parsed @k": "parsed",
         "path": "checkpoint",
         "prompts": "problem",
         "reason": "ship",
