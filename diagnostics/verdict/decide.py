@@ -29,6 +29,7 @@ from oversharp.diagnostics.verdict.claims import (
 from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, SeriesCounts
 from oversharp.diagnostics.verdict.explanations import (
     EXPLAINED_LEVEL,
+    NOTABLE_UNREAD_SHARE,
     fall_p,
     guess_rate_that_explains,
     is_misread,
@@ -102,7 +103,7 @@ def _record(counts: SeriesCounts) -> Verdict:
     detected_by, began = _decline(counts, seen, label, changes, decline_rng)
     explanation = _explanation(counts, seen, table, label, claim_rng)
     lenient, remaining = _lenient_reading(seen, label)
-    if remaining is None and explanation is not None and explanation.format_most is not None:
+    if remaining is None and explanation is not None and (explanation.format_most or 0.0) >= NOTABLE_UNREAD_SHARE:
         remaining = _without_unparsed(seen)
     return Verdict(
         label=label,
@@ -123,6 +124,7 @@ def _record(counts: SeriesCounts) -> Verdict:
         explanation=explanation,
         lenient=lenient,
         remaining=remaining,
+        pass_at_1_fell_in_all=table.sizes.pass_at_1_fell_in_all or not table.sizes.pass_at_1_fell,
         sharpening=None if counts.dependence else sharpening_of(counts, counts.window, sharpening_rng),
         detected_by=detected_by,
         decline_began=began,

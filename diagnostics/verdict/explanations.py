@@ -56,6 +56,8 @@ NOTABLE_STYLE_RISE = 0.01
 _CLEAR_STYLE_RISE, _PRIOR_WRONG = 3.0, 4.0
 #: Unparsed samples explain a fall if their share of it is at least this.
 _MOST = 0.5
+#: Unparsed samples are mentioned if they could explain at least this share of a fall.
+NOTABLE_UNREAD_SHARE = 0.5
 #: Bounds of the search for the share of false accepts, and the number of bisections on a logarithmic scale.
 _GUESSES, _HALVINGS = (1e-5, 0.5), 8
 #: A problem rose if its rate is higher by this number of standard errors. Smallest scale of drawn changes, in problems.

@@ -8,7 +8,7 @@ from typing import Literal
 
 #: over_sharpened       pass@k fell on these problems and in the population that they were sampled from
 #: over_sharpened_here  pass@k fell on these problems only
-#: degraded             pass@k fell, and pass@1 too, also if unparsed or misread samples are taken for correct
+#: degraded             pass@k fell, and pass@1 fell significantly too
 #: format               pass@k fell, but unparsed or misread samples explain it
 #: guessing             pass@k fell, but false accepts at the base would explain it
 #: mode_collapse        no unexplained fall of pass@k, but correct responses outside the dominant mode became rarer

@@ -69,7 +69,8 @@ class Verdict:
         steps: Results of the single checkpoints; ``left_out`` are those without a result.
         lenient: Result by the lenient reader; None if the style of the answers did not change.
         remaining: Changes by another reading of the samples: by the lenient reader if the answer style changed, or
-            without the effect of unparsed samples if more late samples than base samples are unparsed; else None.
+            without the effect of unparsed samples if these could explain half of the fall; else None.
+        pass_at_1_fell_in_all: Whether a fall of pass@1 is significant by every reading of the samples.
         sharpening: None if the base was not sampled at lower temperatures.
         detected_by: Step at which a loss was first significant; it began at ``decline_began``.
         caveats: Sentences about what may mislead; ``warnings`` are those about the origin of problems and samples.
@@ -105,6 +106,7 @@ class Verdict:
     explanation: Explanation | None = None
     lenient: LenientReading | None = None
     remaining: OtherReading | None = None
+    pass_at_1_fell_in_all: bool = True
     sharpening: Sharpening | None = None
     detected_by: int | None = None
     decline_began: Estimate | None = None
@@ -206,13 +208,11 @@ class Verdict:
     @property
     def _pass_at_1(self) -> PassAt1:
         if self.label == "degraded":
-            return "down"
+            return "down" if self.pass_at_1_fell_in_all else "open"
         first = next((change for change in self.changes if change.k == 1), None)
         if first is None or first.low is None or first.high is None:
             return "open"
-        if first.high < 0:  # a fall that another reading of the same samples does not show
-            return "open" if self.label in ("over_sharpened", "over_sharpened_here") else "down"
-        return "up" if first.low > 0 else "open"
+        return "up" if first.low > 0 else "down" if first.high < 0 else "open"
 
     @property
     def _scope(self) -> Scope:

@@ -98,8 +98,9 @@ class WindowSizes:
         crossing: The smallest k from which pass@k stays below the base.
         least_change: Smallest one-sided lower bound of the change over all k; None for a single problem.
         p_no_loss: p value of a fall by ``MARGIN`` or more at some k; None for a single problem.
-        pass_at_1_fell: Whether pass@1 fell significantly, also by other readings of the same samples: a lenient
-            reader's grades, and unparsed samples taken for correct.
+        pass_at_1_fell: Whether pass@1 fell significantly, as graded.
+        pass_at_1_fell_in_all: Whether it did by every reading of the same samples: also by a lenient reader's grades,
+            and with unparsed samples taken for correct.
         p_problem: Smallest p value of single problems, by Holm's correction.
         share_lost: Share of the problems with a significant fall of their success rate.
         share_by_lost: Share of the largest fall of pass@k from these problems; None without a fall.
@@ -113,6 +114,7 @@ class WindowSizes:
     least_change: float | None
     p_no_loss: float | None
     pass_at_1_fell: bool
+    pass_at_1_fell_in_all: bool
     p_problem: float
     share_lost: float
     share_by_lost: float | None

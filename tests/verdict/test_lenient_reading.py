@@ -128,7 +128,7 @@ def test_pass_at_1_is_open_where_only_the_grader_reads_a_fall() -> None:
     """Some problems were lost and the others improved; the grader does not parse most late answers."""
     lost = np.where(np.arange(60) % 4 == 0, 0, np.minimum(N, 2 * BASE))
     found = verdict((lost // 4, lost))
-    assert found.label == "over_sharpened"
+    assert found.label == "degraded"
     assert found.attributes.pass_at_1 == "open"
     assert found.title == "Coverage lost"
     assert (found.attributes.k, found.attributes.scope) == (32, "population")

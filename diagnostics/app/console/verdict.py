@@ -123,7 +123,7 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     for number, cause in enumerate(_causes(verdict)):
         yield OutputRow(label="" if number else "cause", value=cause)
     if verdict.shipping is not None:
-        by_pass_at_k = " (by pass@k; modes of single steps are not tested)" if verdict.modes_collapsed else ""
+        by_pass_at_k = "; modes of single steps are not tested" if verdict.modes_collapsed else ""
         yield OutputRow(label="ship", value=f"{shipping_text(verdict.shipping)}{by_pass_at_k}")
     yield from (OutputRow(label="warning", value=warning) for warning in verdict.warnings)
 

@@ -113,9 +113,9 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "for these problems and for the population they were sampled from.",
         "lenient": "pass@1, and the lowest change of pass@k, by a lenient reader's grades of the same samples. It is "
         "printed if the style of the answers changed. docs/grading.md",
-        "parsed": "pass@1, and the lowest change of pass@k, among the parsed samples alone. It is printed if more late "
-        "samples than base samples are unparsed. In rows that start with at best, the late unparsed samples in excess "
-        "of the base's count as correct.",
+        "parsed": "pass@1, and the lowest change of pass@k, among the parsed samples alone. It is printed if "
+        "unparsed samples could explain half of a fall. In rows that start with at best, the late unparsed samples "
+        "in excess of the base's count as correct.",
         "lost step": "The lost checkpoint with the largest fall, at its k with the most significant fall. The interval "
         "is for the population, and covers all checkpoints and k together.",
         "simultaneous": "Of intervals: in 95 % of audits, all intervals of the table contain their true values at "

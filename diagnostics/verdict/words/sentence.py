@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, FELL_HERE, MODES_LOST
-from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.explanations import NOTABLE_UNREAD_SHARE, Cause
 from oversharp.diagnostics.verdict.headings import Heading
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import ChangeAtK, Explanation, StepClaim
@@ -15,8 +15,6 @@ from oversharp.diagnostics.verdict.steps import Accuracy
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, points_text, signed_text
 
 _MARGIN_TEXT = f"{100 * MARGIN:.0f} points"
-#: Unparsed samples are mentioned if they could explain at least this share of a fall.
-_NOTABLE_SHARE = 0.5
 _UNPARSED = "truncated, unparsed, or timed out in grading"
 _MODES_FEWER = "correct answers outside each problem's dominant mode became fewer"
 
@@ -193,7 +191,7 @@ def _explained_part(verdict: Verdict) -> str:
 def _unparsed_part(verdict: Verdict) -> Iterator[str]:
     """Yield the share of a loss that unparsed samples could explain, if it is large."""
     other = verdict.explanation
-    if other is None or other.format is None or other.format_most is None or other.format_most < _NOTABLE_SHARE:
+    if other is None or other.format is None or other.format_most is None or other.format_most < NOTABLE_UNREAD_SHARE:
         return
     part, most = (f"{100 * share:.0f} %" for share in (other.format, other.format_most))
     explains = f"{most} of the fall" if part == most else f"{part} of the fall, {most} if all of them were correct"
