@@ -164,12 +164,12 @@ def judged(cell: Cell, series: Drawn, said: Said) -> Judged:
     if said.label == "no_verdict":
         return Judged(label=said.label, loss=False, no_loss=False, kept=False)
     truth = _Truth.of(cell, series, said)
-    lost = [place for place, one in enumerate(said.steps) if one.lost and one.cause is None]
+    lost = [(place, one.is_of_population) for place, one in enumerate(said.steps) if one.lost and one.cause is None]
     kept = [place for place, one in enumerate(said.steps) if one.kept]
     accepted_K = truth.accepted_like_TK[said.window].mean(axis=0)
     return Judged(
         label=said.label,
-        loss=truth.is_false(said.label) or not all(truth.step_lost(place) for place in lost),
+        loss=truth.is_false(said.label) or not all(truth.step_lost(*step) for step in lost),
         no_loss=said.label == "no_loss" and bool(accepted_K.min() < -MARGIN),
         kept=any(bool(truth.accepted_like_TK[place].min() < -MARGIN) for place in kept),
     )
@@ -217,9 +217,10 @@ class _Truth:
         }
         return not true.get(label, True)
 
-    def step_lost(self, place: int) -> bool:
-        """Return whether a checkpoint lost something on these problems and on the distribution."""
-        return bool(self.here_TK[place].min() < -ROUNDING and self.like_TK[place].min() < -OPEN)
+    def step_lost(self, place: int, is_of_population: bool) -> bool:
+        """Return whether a checkpoint lost something on these problems, and if claimed, on the distribution."""
+        fell_here = bool(self.here_TK[place].min() < -ROUNDING)
+        return fell_here and (not is_of_population or bool(self.like_TK[place].min() < -OPEN))
 
     def _fell(self, change_TK: Float[np.ndarray, "checkpoint k"], least: float = ROUNDING) -> bool:
         return bool(change_TK[self.window].mean(axis=0).min() < -least)
