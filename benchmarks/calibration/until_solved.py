@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 from scipy.stats import t as student_t
 
 from benchmarks.calibration.selection import WORLDS
@@ -25,7 +24,6 @@ from oversharp.diagnostics.statistics.keys import (
     PairedCounts,
     exact_key,
     inference_ks,
-    mean_changes,
     population_p,
     until_solved_key,
 )
@@ -97,7 +95,7 @@ def measure(world: str, change: str, design: str, series: int, seed: int) -> Row
         samples.append(float((n_E[base_P].mean() + n_E[late_TP].sum(axis=0).mean()) / (1 + N_STEPS)))
         covered += bool(abs(error_K[-1]) <= reach)
         exact += is_here
-        both += is_here and population_p(_for_population(rule, base_P, late_TP, ks), rng=rng) <= KEY_LEVEL
+        both += is_here and population_p(change_PK, rng=rng) <= KEY_LEVEL
     return Row(
         world=world,
         change=change,
@@ -115,10 +113,6 @@ def measure(world: str, change: str, design: str, series: int, seed: int) -> Row
     )
 
 
-def _pairs(rule: StoppingRule, base_P: np.ndarray, late_TP: np.ndarray) -> list[PairedCounts]:
-    return [PairedCounts(base_P=base_P, late_P=late_P, n_base=rule.cap, n_late=rule.cap) for late_P in late_TP]
-
-
 def _p_here(
     rule: StoppingRule, base_P: np.ndarray, late_TP: np.ndarray, ks: Sequence[int], rng: np.random.Generator
 ) -> float:
@@ -127,15 +121,6 @@ def _p_here(
         return until_solved_key(base_P, late_TP, rule=rule, ks=ks, rng=rng)
     pooled = PairedCounts(base_P=base_P, late_P=late_TP.sum(axis=0), n_base=rule.cap, n_late=rule.cap * len(late_TP))
     return exact_key(pooled, ks=ks, rng=rng)
-
-
-def _for_population(
-    rule: StoppingRule, base_P: np.ndarray, late_TP: np.ndarray, ks: Sequence[int]
-) -> Float[np.ndarray, "problem k"]:
-    if len(rule.rounds) == 1:
-        return mean_changes(_pairs(rule, base_P, late_TP), ks)
-    table_EK = rule.pass_at_k_table(ks)
-    return np.asarray(table_EK[late_TP].mean(axis=0) - table_EK[base_P])
 
 
 def page(rows: Sequence[Row]) -> str:

@@ -124,6 +124,7 @@ def _record(counts: SeriesCounts) -> Verdict:
         explanation=explanation,
         lenient=lenient,
         remaining=remaining,
+        # without a significant fall as graded, no reading can contradict it
         pass_at_1_fell_in_all=table.sizes.pass_at_1_fell_in_all or not table.sizes.pass_at_1_fell,
         sharpening=None if counts.dependence else sharpening_of(counts, counts.window, sharpening_rng),
         detected_by=detected_by,

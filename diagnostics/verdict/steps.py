@@ -85,9 +85,9 @@ def rule_steps(
     scale_TK = np.sqrt(((change_GTK - mean_TK) ** 2).sum(axis=0) + 1.0)
     studentised_GX, floor_X = ((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1), 1.0 / scale_TK.reshape(-1)
     stretch = student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT)
-    fall_TK = -mean_TK * n_units / scale_TK
+    fall_TK, no_floor_X = -mean_TK * n_units / scale_TK, np.zeros_like(floor_X)
     for draws in sorted({_LEAST_DRAWS, min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))}):
-        null_DX = stretch * np.concatenate(list(draw_null(studentised_GX, 0.0 * floor_X, rng=rng, draws=draws)))
+        null_DX = stretch * np.concatenate(list(draw_null(studentised_GX, no_floor_X, rng=rng, draws=draws)))
         null_DTK = null_DX.reshape(draws, n_steps, n_ks)
         p_T = stepped_down(fall_TK.max(axis=1), null_DTK.max(axis=2))
         if p_T.min() > max(_NEAR, level):

@@ -200,3 +200,15 @@ def test_the_test_of_a_verdict_is_printed_with_its_null_hypothesis_and_level(lab
     verdict = Verdict(series="run", label=label, sentence="", claims=claims)
     [test] = [each.value for each in verdict_rows(verdict) if each.label == "test"]
     assert test.replace(unbroken(" "), " ") == row
+
+
+def test_p_values_that_allow_no_conclusion_reject_nothing() -> None:
+    here = Claim(name="pass@k fell here", null="", scope="these problems", level=0.03, holds=False, p=1e-5)
+    few = replace(here, name="pass@k fell", scope="population", why="fewer than 30 problems were solved by the base")
+    for claims, row in (
+        ((here, few), '"no fall at any k" rejected at level 0.03: p < 0.0001 (these problems)'),
+        ((replace(here, why="the samples are copies"), few), '"no fall at any k" not tested: the samples are copies'),
+    ):
+        verdict = Verdict(series="run", label="inconclusive", sentence="", claims=claims)
+        [test] = [each.value for each in verdict_rows(verdict) if each.label == "test"]
+        assert test.replace(unbroken(" "), " ") == row

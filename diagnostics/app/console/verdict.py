@@ -103,7 +103,7 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     if verdict.is_end_unknown:
         meaning = "no pass@k fell by 2 points or more, but a later checkpoint is left out"
     style = _STYLES.get(verdict.heading, "yellow")
-    # a title with lost steps says it all; the meaning is of the window alone
+    # a title with lost steps covers steps and window; the meaning is about the window alone
     is_of_both = verdict.label in ("no_loss", "inconclusive") and verdict.title.startswith("Coverage lost")
     yield OutputRow(label="verdict", value=verdict.title if is_of_both else f"{verdict.title}: {meaning}", style=style)
     yield from (
@@ -123,8 +123,8 @@ def verdict_rows(verdict: Verdict) -> Iterator[OutputRow]:
     for number, cause in enumerate(_causes(verdict)):
         yield OutputRow(label="" if number else "cause", value=cause)
     if verdict.shipping is not None:
-        by_pass_at_k = "; modes of single steps are not tested" if verdict.modes_collapsed else ""
-        yield OutputRow(label="ship", value=f"{shipping_text(verdict.shipping)}{by_pass_at_k}")
+        untested = "; modes of single steps are not tested" if verdict.modes_collapsed else ""
+        yield OutputRow(label="ship", value=f"{shipping_text(verdict.shipping)}{untested}")
     yield from (OutputRow(label="warning", value=warning) for warning in verdict.warnings)
 
 
@@ -229,11 +229,15 @@ def _test_rows(verdict: Verdict) -> Iterator[OutputRow]:
 
 
 def _test_text(claims: Sequence[Claim]) -> str:
+    """Return the null hypothesis of claims, whether it is rejected, and the p values that allow a conclusion."""
     from oversharp.diagnostics.records.amounts import p_value_text
 
     first = claims[0]
+    if first.why is not None:  # the p value allows no conclusion
+        return f'"{_NULLS[first.name]}" not tested: {first.why}'
     is_rejected = first.p is not None and first.p <= first.level
-    p_values = [f"p = {p_value_text(claim.p)} ({claim.scope})".replace("= <", "< ") for claim in claims]
+    valid = [claim for claim in claims if claim.why is None]
+    p_values = [f"p = {p_value_text(claim.p)} ({claim.scope})".replace("= <", "< ") for claim in valid]
     rejected = f"{'rejected' if is_rejected else 'not rejected'} at level {first.level:.2g}"
     return f'"{_NULLS[first.name]}" {unbroken(rejected)}: {", ".join(map(unbroken, p_values))}'
 
