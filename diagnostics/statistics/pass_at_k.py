@@ -175,6 +175,18 @@ class StoppingRule:
         if not 1 <= self.enough <= self.cap:
             raise ValueError(f"enough must be between 1 and {self.cap}, the cap; got {self.enough}")
 
+    @classmethod
+    def doubling(cls, *, first: int, cap: int, enough: int) -> StoppingRule:
+        """Return the rule whose rounds double from ``first`` up to ``cap``; a single round if ``first`` is the cap.
+
+        >>> StoppingRule.doubling(first=16, cap=100, enough=4).rounds
+        (16, 32, 64, 100)
+        """
+        rounds = [first]
+        while rounds[-1] < cap:
+            rounds.append(2 * rounds[-1])
+        return cls(rounds=(*rounds[:-1], cap), enough=min(enough, cap))
+
     @property
     def cap(self) -> int:
         """Largest number of samples of a problem."""
