@@ -25,7 +25,6 @@ from oversharp.diagnostics.statistics.keys import (
     exact_key,
     inference_ks,
     population_p,
-    until_solved_key,
 )
 from oversharp.diagnostics.statistics.pass_at_k import StoppingRule
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
@@ -118,7 +117,7 @@ def _p_here(
 ) -> float:
     """Return the p value for these problems: of pooled counts, or by the stopping rule."""
     if len(rule.rounds) > 1:
-        return until_solved_key(base_P, late_TP, rule=rule, ks=ks, rng=rng)
+        return exact_key(PairedCounts(base_P=base_P, late_P=late_TP, n_base=rule, n_late=rule), ks=ks, rng=rng)
     pooled = PairedCounts(base_P=base_P, late_P=late_TP.sum(axis=0), n_base=rule.cap, n_late=rule.cap * len(late_TP))
     return exact_key(pooled, ks=ks, rng=rng)
 

@@ -8,7 +8,7 @@ one-sided rejection shows a loss. Each test covers all k together and is paired 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -18,7 +18,10 @@ from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.band import stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import (
+    Samples,
     StoppingRule,
+    draw_codes,
+    most_samples,
     pass_at_k_table,
     within_problem_covariance_table,
     within_problem_variance_table,
@@ -45,32 +48,100 @@ _NORMALS_AT_ONCE, _ENOUGH_NORMALS = 2_000, 200
 class PairedCounts:
     """Numbers of correct samples of every problem: ``base_P`` of ``n_base``, and ``late_P`` of ``n_late``.
 
+    If a stopping rule determined the number of samples, ``n_base`` or ``n_late`` is the rule, and the numbers are the
+    codes of its end points. Counts of several checkpoints cannot be summed then, because each stopped by its own
+    counts. So ``late_P`` may have one row per checkpoint, and their estimates are averaged. ``first`` has the counts of
+    the first round, in which all problems have equally many samples.
+
     Raises ``ValueError`` where the two sides differ in length or a count is outside 0 … n.
     """
 
     base_P: Int[np.ndarray, " problem"]
-    late_P: Int[np.ndarray, " problem"]
-    n_base: int
-    n_late: int
+    late_P: Int[np.ndarray, "*step problem"]
+    n_base: Samples
+    n_late: Samples
+    first: PairedCounts | None = None
 
     def __post_init__(self) -> None:
-        if len(self.base_P) != len(self.late_P):
-            raise ValueError(f"counts of {len(self.base_P)} problems of the base, but of {len(self.late_P)} late ones")
-        for counts_P, n in ((self.base_P, self.n_base), (self.late_P, self.n_late)):
-            if len(counts_P) and not 0 <= counts_P.min() <= counts_P.max() <= n:
-                raise ValueError(f"counts must be between 0 and {n} samples; got {counts_P.min()} to {counts_P.max()}")
+        if len(self.base_P) != self.late_P.shape[-1]:
+            n_late = self.late_P.shape[-1]
+            raise ValueError(f"counts of {len(self.base_P)} problems of the base, but of {n_late} late ones")
+        for counts, n in ((self.base_P, most_samples(self.n_base)), (self.late_P, most_samples(self.n_late))):
+            if counts.size and not 0 <= counts.min() <= counts.max() <= n:
+                raise ValueError(f"counts must be between 0 and {n} samples; got {counts.min()} to {counts.max()}")
 
     @property
     def n_problems(self) -> int:
         """Number of compared problems."""
         return len(self.base_P)
 
+    @property
+    def late_TP(self) -> Int[np.ndarray, "step problem"]:
+        """Late counts, one row per checkpoint whose estimates are averaged."""
+        return np.atleast_2d(self.late_P)
+
+    @property
+    def n_most(self) -> int:
+        """Largest number of samples that every problem may have on both sides."""
+        return min(most_samples(self.n_base), most_samples(self.n_late))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stopping rule determined the number of samples of a side."""
+        return isinstance(self.n_base, StoppingRule) or isinstance(self.n_late, StoppingRule)
+
+    @property
+    def equal(self) -> PairedCounts:
+        """Counts with an equal number of samples of every problem: these, or those of the first round.
+
+        Raises ``ValueError`` if the first round is unknown.
+        """
+        if self.is_stopped and self.first is None:
+            raise ValueError("the counts of the first round are unknown")
+        return self.first if self.is_stopped and self.first is not None else self
+
+    @property
+    def base_hits(self) -> tuple[Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
+        """Numbers of samples and of correct samples of the base."""
+        return _hits(self.n_base, self.base_P)
+
+    @property
+    def late_hits(self) -> tuple[Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
+        """Numbers of late samples and of correct late samples, summed over the checkpoints."""
+        n_TP, correct_TP = _hits(self.n_late, self.late_TP)
+        return n_TP.sum(axis=0), correct_TP.sum(axis=0)
+
+    @property
+    def all_hits(self) -> tuple[Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
+        """Numbers of samples and of correct samples of both sides together."""
+        (n_base_P, base_P), (n_late_P, late_P) = self.base_hits, self.late_hits
+        return n_base_P + n_late_P, base_P + late_P
+
+    @property
+    def is_informative(self) -> Bool[np.ndarray, " problem"]:
+        """Whether a problem is neither always nor never solved."""
+        n_P, correct_P = self.all_hits
+        return (correct_P > 0) & (correct_P < n_P)
+
+    def only(self, part_P: Bool[np.ndarray, " problem"]) -> PairedCounts:
+        """Return the counts of some problems."""
+        first = None if self.first is None else self.first.only(part_P)
+        return replace(self, base_P=self.base_P[part_P], late_P=self.late_P[..., part_P], first=first)
+
+    def base_pass_at_k(self, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
+        """Return pass@k of the base, unbiased per problem. Raises ``ValueError`` for k above n."""
+        return pass_at_k_table(self.n_base, ks)[self.base_P]
+
     def changes(self, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
         """Return pass@k late minus pass@k of the base, unbiased per problem.
 
         Raises ``ValueError`` for k above n.
         """
-        return pass_at_k_table(self.n_late, ks)[self.late_P] - pass_at_k_table(self.n_base, ks)[self.base_P]
+        return pass_at_k_table(self.n_late, ks)[self.late_TP].mean(axis=0) - self.base_pass_at_k(ks)
+
+
+def _hits(samples: Samples, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return samples.hits(counts) if isinstance(samples, StoppingRule) else (np.full_like(counts, samples), counts)
 
 
 def mean_changes(pairs: Sequence[PairedCounts], ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
@@ -107,7 +178,9 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
     counts (``within_problem_variance_table``, plus ``_FLOOR``). The p value is the larger of two:
 
     - A permutation p value. It is exact for any number of samples if no problem changed: given the correct samples of
-      both sides together, the late ones are hypergeometric.
+      both sides together, the late ones are hypergeometric. With a stopping rule they are not, so both sides are drawn
+      again by the rule instead, at the pooled success rate of each problem. That is its maximum-likelihood estimate if
+      nothing changed, so this p value is approximate.
     - A normal p value, from normal numbers with the estimated correlation over k. It is valid for many problems if some
       rose as much as others fell. In such series, a permutation test that is not studentised rejects in half of the
       cases, and a studentised one in up to an eighth.
@@ -125,80 +198,44 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
     >>> lost = PairedCounts(base_P=np.full(30, 8), late_P=np.zeros(30, dtype=int), n_base=64, n_late=64)
     >>> exact_key(same, ks=[1, 8, 32], rng=rng) > 0.2, exact_key(lost, ks=[1, 8, 32], rng=rng)
     (True, 0.0016666666666666668)
-    """
-    total_P = counts.base_P + counts.late_P
-    n_total = counts.n_base + counts.n_late
-    informative_P = (total_P > 0) & (total_P < n_total)
-    if not informative_P.any():
-        return 1.0
-    total_P, late_P = total_P[informative_P], counts.late_P[informative_P]
-    studentised = Studentised.of(counts.n_base, counts.n_late, ks)
-    observed = float(studentised.least(total_P[None] - late_P, late_P[None])[0])
-    size = (_DRAWS_AT_ONCE, len(total_P))
-    as_low_D = np.zeros(0, dtype=bool)
-    while len(as_low_D) < draws and as_low_D.sum() < _ENOUGH:
-        late_DP = rng.hypergeometric(total_P, n_total - total_P, counts.n_late, size=size)
-        as_low_D = np.append(as_low_D, studentised.least(total_P - late_DP, late_DP) <= observed + 1e-12)
-    p = _p_of_draws(as_low_D[:draws])
-    if min(counts.n_base, counts.n_late) < 2:
-        return p  # a single sample gives no variance: use only the permutation
-    covariance_KK = _summed_covariance(counts.n_base, counts.base_P, ks)
-    covariance_KK = covariance_KK + _summed_covariance(counts.n_late, counts.late_P, ks)
-    return max(p, least_normal_p(observed, covariance_KK, rng=rng, draws=8 * draws))
-
-
-def until_solved_key(
-    base_P: Int[np.ndarray, " problem"],
-    late_TP: Int[np.ndarray, "step problem"],
-    *,
-    rule: StoppingRule,
-    ks: Sequence[int],
-    rng: np.random.Generator,
-    draws: int = EXACT_DRAWS,
-) -> float:
-    """Return the p value of ``exact_key`` for samples drawn by a stopping rule, and the mean of late checkpoints.
-
-    ``base_P`` and ``late_TP`` are codes of end points (``StoppingRule.codes``). Counts of several checkpoints cannot be
-    pooled, because each problem stopped by its own counts, so their estimates of pass@k are averaged.
-
-    Given both sides together, the late counts are not hypergeometric. So the first p value is parametric instead of
-    exact: all sides are drawn again by the rule at the pooled success rate of each problem, its maximum-likelihood
-    estimate if nothing changed. The second one, from normal numbers, and the stopping are as in ``exact_key``.
-
-    Raises ``ValueError`` for a k above half of the cap.
-
-    >>> rng = np.random.default_rng(0)
-    >>> rule = StoppingRule(rounds=(8, 16, 32, 64), enough=2)
+    >>> rule = StoppingRule.doubling(first=8, cap=64, enough=2)
     >>> base_P, same_P = (rule.draw(np.full(60, 0.1), rng=rng, draws=1)[0] for _ in range(2))
     >>> lost_P = np.where(np.arange(60) < 20, 0, same_P)
-    >>> late = (same_P, lost_P)
-    >>> [until_solved_key(base_P, late_P[None], rule=rule, ks=[1, 8, 32], rng=rng) < 0.01 for late_P in late]
+    >>> late = (same_P, np.stack([lost_P, lost_P]))  # one late checkpoint, and the average of two
+    >>> pairs = [PairedCounts(base_P=base_P, late_P=late_P, n_base=rule, n_late=rule) for late_P in late]
+    >>> [exact_key(pair, ks=[1, 8, 32], rng=rng) < 0.01 for pair in pairs]
     [False, True]
     """
-    n_E, correct_E = np.array(rule.ends).T
-    n_P, correct_P = n_E[base_P] + n_E[late_TP].sum(axis=0), correct_E[base_P] + correct_E[late_TP].sum(axis=0)
-    informative_P = (correct_P > 0) & (correct_P < n_P)
-    if not informative_P.any():
+    counts = counts.only(counts.is_informative)
+    if not counts.n_problems:
         return 1.0
-    base_P, late_TP = base_P[informative_P], late_TP[:, informative_P]
-    rate_P, n_steps = (correct_P / n_P)[informative_P], len(late_TP)
-    covariance_EKK = rule.covariance_table(ks)
-    table_E2K = np.concatenate([rule.pass_at_k_table(ks), np.diagonal(covariance_EKK, axis1=1, axis2=2)], axis=1)
-
-    def least(base_DP: np.ndarray, late_TDP: np.ndarray) -> Float[np.ndarray, " draw"]:
-        base_D2K = sums_of_rows(table_E2K, base_DP)
-        late_D2K = np.sum([sums_of_rows(table_E2K, late_DP) for late_DP in late_TDP], axis=0)
-        change_DK = late_D2K[:, : len(ks)] / n_steps - base_D2K[:, : len(ks)]
-        variance_DK = late_D2K[:, len(ks) :] / n_steps**2 + base_D2K[:, len(ks) :]
-        return np.asarray((change_DK / scale_of(variance_DK)).min(axis=1))
-
-    observed = float(least(base_P[None], late_TP[:, None])[0])
+    studentised = Studentised.of(counts.n_base, counts.n_late, ks)
+    observed = float(studentised.least(counts.base_P[None], counts.late_TP[:, None])[0])
+    draw = _draw_stopped if counts.is_stopped else _draw_exactly
     as_low_D = np.zeros(0, dtype=bool)
     while len(as_low_D) < draws and as_low_D.sum() < _ENOUGH:
-        base_DP, *late_TDP = (rule.draw(rate_P, rng=rng, draws=_DRAWS_AT_ONCE) for _ in range(1 + n_steps))
-        as_low_D = np.append(as_low_D, least(base_DP, np.stack(late_TDP)) <= observed + 1e-12)
-    covariance_KK = covariance_EKK[base_P].sum(axis=0) + covariance_EKK[late_TP].sum(axis=(0, 1)) / n_steps**2
-    return max(_p_of_draws(as_low_D[:draws]), least_normal_p(observed, covariance_KK, rng=rng, draws=8 * draws))
+        as_low_D = np.append(as_low_D, studentised.least(*draw(counts, rng)) <= observed + 1e-12)
+    p = _p_of_draws(as_low_D[:draws])
+    if counts.n_most < 2:
+        return p  # a single sample gives no variance: use only the permutation
+    base_KK, late_KK = summed_covariances(counts, ks)
+    return max(p, least_normal_p(observed, base_KK + late_KK, rng=rng, draws=8 * draws))
+
+
+def _draw_exactly(counts: PairedCounts, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw base and late counts given those of both together, as if no problem changed."""
+    n_P, total_P = counts.all_hits
+    size = (_DRAWS_AT_ONCE, len(total_P))
+    late_DP = rng.hypergeometric(total_P, n_P - total_P, counts.n_late, size=size)
+    return total_P - late_DP, late_DP[None]
+
+
+def _draw_stopped(counts: PairedCounts, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw all sides again by their rules, at the pooled success rate of each problem."""
+    n_P, correct_P = counts.all_hits
+    sides = (counts.n_base, *[counts.n_late] * len(counts.late_TP))
+    base_DP, *late_TDP = (draw_codes(side, correct_P / n_P, rng=rng, draws=_DRAWS_AT_ONCE) for side in sides)
+    return base_DP, np.stack(late_TDP)
 
 
 def _p_of_draws(as_low_D: Bool[np.ndarray, " draw"], enough: int = _ENOUGH) -> float:
@@ -249,9 +286,9 @@ def checkpoint_keys(
     >>> (checkpoint_keys([same, lost, same], ks=[1, 8, 32], rng=rng) < 0.01).tolist()
     [False, True, False]
     """
-    base, n_ks = steps[0], len(ks)
-    base_KK = _summed_covariance(base.n_base, base.base_P, ks)
-    late_TKK = np.stack([_summed_covariance(step.n_late, step.late_P, ks) for step in steps])
+    n_ks = len(ks)
+    base_KK = _summed_covariance(steps[0].n_base, steps[0].base_P[None], ks)
+    late_TKK = np.stack([_summed_covariance(step.n_late, step.late_TP, ks) for step in steps])
     scale_TK = scale_of(np.diagonal(base_KK + late_TKK, axis1=1, axis2=2))
     change_TK = np.stack([step.changes(ks).sum(axis=0) for step in steps])
     fall_T = -(change_TK / scale_TK).min(axis=1) / np.array([_stretch(step) for step in steps])
@@ -266,11 +303,22 @@ def checkpoint_keys(
     return stepped_down(fall_T, np.concatenate(batches))
 
 
-def _summed_covariance(n: int, counts_P: np.ndarray, ks: Sequence[int]) -> Float[np.ndarray, "k k"]:
-    """Return the covariance over k of the summed pass@k; with a single sample per problem, the largest possible one."""
-    if n < 2:
-        return np.full((len(ks), len(ks)), 0.25 * len(counts_P))
-    return np.asarray(covariance_table(n, tuple(ks))[counts_P].sum(axis=0))
+def summed_covariances(
+    counts: PairedCounts, ks: Sequence[int]
+) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "k k"]]:
+    """Return the covariances over k of the summed pass@k of the base, and of the late checkpoints."""
+    base_KK = _summed_covariance(counts.n_base, counts.base_P[None], ks)
+    return base_KK, _summed_covariance(counts.n_late, counts.late_TP, ks)
+
+
+def _summed_covariance(samples: Samples, counts_TP: np.ndarray, ks: Sequence[int]) -> Float[np.ndarray, "k k"]:
+    """Return the covariance over k of pass@k, summed over problems and averaged over checkpoints.
+
+    With a single sample per problem, the largest possible one.
+    """
+    if most_samples(samples) < 2:
+        return np.full((len(ks), len(ks)), 0.25 * counts_TP.size / len(counts_TP) ** 2)
+    return np.asarray(covariance_table(samples, tuple(ks))[counts_TP].sum(axis=(0, 1)) / len(counts_TP) ** 2)
 
 
 def _root(covariance_KK: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
@@ -281,8 +329,7 @@ def _root(covariance_KK: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
 
 def _stretch(counts: PairedCounts) -> float:
     """Return a quantile of Student's t divided by the normal's. Problems always or never solved do not count."""
-    total_P = counts.base_P + counts.late_P
-    n_informative = int(((total_P > 0) & (total_P < counts.n_base + counts.n_late)).sum())
+    n_informative = int(counts.is_informative.sum())
     return float(student_t.ppf(_FAMILY_STRETCHED_AT, max(1, n_informative - 1)) / norm.ppf(_FAMILY_STRETCHED_AT))
 
 
@@ -302,7 +349,7 @@ class Studentised:
     late_CK: Float[np.ndarray, "correct k"]
 
     @classmethod
-    def of(cls, n_base: int, n_late: int, ks: Sequence[int]) -> Studentised:
+    def of(cls, n_base: Samples, n_late: Samples, ks: Sequence[int]) -> Studentised:
         """Build the tables for these sample counts.
 
         Raises ``ValueError`` for a k above half of either, except 1.
@@ -310,27 +357,30 @@ class Studentised:
         return cls(base_CK=_with_variance(n_base, tuple(ks)), late_CK=_with_variance(n_late, tuple(ks)))
 
     def least(
-        self, base_DP: Int[np.ndarray, "draw problem"], late_DP: Int[np.ndarray, "draw problem"]
+        self, base_DP: Int[np.ndarray, "draw problem"], late_TDP: Int[np.ndarray, "step draw problem"]
     ) -> Float[np.ndarray, " draw"]:
         """Return the minimum over k for every draw of counts."""
-        late_D2K, base_D2K = sums_of_rows(self.late_CK, late_DP), sums_of_rows(self.base_CK, base_DP)
-        n_ks = self.base_CK.shape[1] // 2
-        change_DK = late_D2K[:, :n_ks] - base_D2K[:, :n_ks]
-        variance_DK = late_D2K[:, n_ks:] + base_D2K[:, n_ks:]
-        return (change_DK / np.sqrt(variance_DK + _FLOOR)).min(axis=1)
+        base_D2K, n_ks, n_steps = sums_of_rows(self.base_CK, base_DP), self.base_CK.shape[1] // 2, len(late_TDP)
+        late_D2K = sum(sums_of_rows(self.late_CK, late_DP) for late_DP in late_TDP)
+        change_DK = late_D2K[:, :n_ks] / n_steps - base_D2K[:, :n_ks]
+        variance_DK = late_D2K[:, n_ks:] / n_steps**2 + base_D2K[:, n_ks:]
+        return np.asarray((change_DK / scale_of(variance_DK)).min(axis=1))
 
 
 @lru_cache(maxsize=8)
-def _with_variance(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct twice_k"]:
+def _with_variance(samples: Samples, ks: tuple[int, ...]) -> Float[np.ndarray, "correct twice_k"]:
     """Return pass@k of every count and its variance; with a single sample, the largest possible variance."""
-    variance_CK = np.full((n + 1, len(ks)), 0.25) if n < 2 else within_problem_variance_table(n, ks)
-    return np.concatenate([pass_at_k_table(n, ks), variance_CK], axis=1)
+    if most_samples(samples) < 2:
+        variance_CK = np.full((2, len(ks)), 0.25)
+    else:
+        variance_CK = within_problem_variance_table(samples, ks)
+    return np.concatenate([pass_at_k_table(samples, ks), variance_CK], axis=1)
 
 
 @lru_cache(maxsize=8)
-def covariance_table(n: int, ks: tuple[int, ...]) -> Float[np.ndarray, "correct k k"]:
-    """Return ``within_problem_covariance_table``, cached by ``n`` and ``ks``."""
-    return within_problem_covariance_table(n, ks)
+def covariance_table(samples: Samples, ks: tuple[int, ...]) -> Float[np.ndarray, "correct k k"]:
+    """Return ``within_problem_covariance_table``, cached by ``samples`` and ``ks``."""
+    return within_problem_covariance_table(samples, ks)
 
 
 def sums_of_rows(

@@ -31,17 +31,20 @@ from scipy.special import gammaln
 from scipy.stats import binom, hypergeom
 
 
-def pass_at_k_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
+def pass_at_k_table(n: Samples, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
     """Return h(c) for every number of correct samples: row c = 0 … n, one column per k.
 
     A probability, exactly 0 in row c = 0 and exactly 1 where n − c < k. Relative error below 1e-14 up to n = 16384 (the
-    log-gamma form loses up to 2e-7 there for small c). Cached and read-only.
+    log-gamma form loses up to 2e-7 there for small c). For a stopping rule, the rows are the codes of its end points,
+    and n is the cap. Cached and read-only.
 
     Raises ``ValueError`` unless 1 ≤ k ≤ n: fewer than k samples give no unbiased estimate of pass@k.
 
     >>> pass_at_k_table(4, [1, 2]).round(4).tolist()
     [[0.0, 0.0], [0.25, 0.5], [0.5, 0.8333], [0.75, 1.0], [1.0, 1.0]]
     """
+    if isinstance(n, StoppingRule):
+        return n.pass_at_k_table(ks)
     if n < 1 or any(not 1 <= k <= n for k in ks):
         raise ValueError(f"pass@k needs 1 <= k <= n; got k = {list(ks)} with n = {n}")
     return _pass_at_k_table(int(n), tuple(map(int, ks)))
@@ -74,10 +77,10 @@ def pass_at_k_each(
     return np.where(correct_P == 0, 0.0, np.where(wrong_P < k_P, 1.0, -np.expm1(np.minimum(log_miss_P, 0.0))))
 
 
-def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
+def within_problem_variance_table(n: Samples, ks: Sequence[int]) -> Float[np.ndarray, "correct k"]:
     """Return the unbiased estimate of the variance of h(c) at one problem.
 
-    Row c = 0 … n, one column per k.
+    Row c = 0 … n, one column per k. For a stopping rule, the diagonal of its ``covariance_table``.
 
     v = q_k² − q_{2k}, with q_k = C(n−c, k) / C(n, k): q_k and q_{2k} are unbiased for (1−p)^k and (1−p)^{2k}, so the
     mean of v is E[q_k²] − E[q_k]² at every p. Unit: probability squared. Never negative; 0 in the rows 0 and n.
@@ -88,6 +91,8 @@ def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray
     >>> within_problem_variance_table(4, [1, 2]).round(4).tolist()
     [[0.0, 0.0], [0.0625, 0.25], [0.0833, 0.0278], [0.0625, 0.0], [0.0, 0.0]]
     """
+    if isinstance(n, StoppingRule):
+        return np.diagonal(n.covariance_table(ks), axis1=1, axis2=2)
     if any(not 2 <= 2 * k <= n for k in ks):
         raise ValueError(f"the variance of pass@k needs 1 <= k <= n / 2; got k = {list(ks)} with n = {n}")
     log_miss_CK, log_miss_twice_CK = _log_miss_table(n, ks), _log_miss_table(n, [2 * k for k in ks])
@@ -106,15 +111,17 @@ def within_problem_variance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray
     )
 
 
-def within_problem_covariance_table(n: int, ks: Sequence[int]) -> Float[np.ndarray, "correct k k"]:
+def within_problem_covariance_table(n: Samples, ks: Sequence[int]) -> Float[np.ndarray, "correct k k"]:
     """Return the unbiased estimate of the covariance of h(c) at two k of one problem.
 
-    Row c = 0 … n. It is q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: absolute
+    Row c = 0 … n, or the codes of a stopping rule. It is q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: absolute
     error below 1e-12 (probability squared), not relative. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
 
     >>> within_problem_covariance_table(4, [1, 2])[1].round(4).tolist()
     [[0.0625, 0.125], [0.125, 0.25]]
     """
+    if isinstance(n, StoppingRule):
+        return n.covariance_table(ks)
     if any(not 2 <= 2 * k <= n for k in ks):
         raise ValueError(f"the covariance of pass@k needs 1 <= k <= n / 2; got k = {list(ks)} with n = {n}")
     miss_CK = np.exp(_log_miss_table(n, ks))
@@ -226,6 +233,29 @@ class StoppingRule:
             return None
         return next((more for more in self.rounds if more > n), None)
 
+    def hits(self, code_P: Int[np.ndarray, "*shape"]) -> tuple[Int[np.ndarray, "*shape"], Int[np.ndarray, "*shape"]]:
+        """Return the numbers of samples and of correct samples at these end points.
+
+        >>> [each.tolist() for each in StoppingRule(rounds=(2, 4), enough=1).hits(np.array([0, 3]))]
+        [[4, 2], [0, 1]]
+        """
+        n_E, correct_E = np.array(self.ends).T
+        return n_E[code_P], correct_E[code_P]
+
+    def stop(self, correct_RP: Int[np.ndarray, "round problem"]) -> Int[np.ndarray, " problem"]:
+        """Return the code of each problem from its number of correct samples after every round.
+
+        Numbers after the round at which a problem stops have no effect.
+
+        >>> StoppingRule(rounds=(2, 4), enough=1).stop(np.array([[0, 1, 0], [0, 1, 2]])).tolist()
+        [0, 3, 2]
+        """
+        stops_RP = correct_RP >= self.enough
+        stops_RP[-1] = True
+        at_P = stops_RP.argmax(axis=0)
+        correct_P = np.take_along_axis(correct_RP, at_P[None], axis=0)[0]
+        return self.codes(np.array(self.rounds)[at_P], correct_P)
+
     def pass_at_k_table(self, ks: Sequence[int]) -> Float[np.ndarray, "end k"]:
         """Return the unbiased estimate of pass@k at every end point, a probability.
 
@@ -281,9 +311,35 @@ class StoppingRule:
             going_PC, before = after_PC, n
         return samples_P
 
+    def first_wrong_table(self) -> Float[np.ndarray, "end sample"]:
+        """Return the probability that the first j = 0 … cap samples are all wrong, given the end point.
+
+        The same as 1 − ``pass_at_k_table``, for all j at once in floating point; relative error below 1e-10. It is 0
+        where j is above the number of samples.
+        """
+        return _first_wrong_of_ends(self)
+
     def _require(self, ks: Sequence[int], *, most: int) -> None:
         if any(not 1 <= k <= most for k in ks):
             raise ValueError(f"needs 1 <= k <= {most} with at most {self.cap} samples; got k = {list(ks)}")
+
+
+#: Samples of every problem: an equal number, or drawn by a stopping rule.
+Samples = int | StoppingRule
+
+
+def most_samples(samples: Samples) -> int:
+    """Return the number of samples of a problem, or the cap of the rule."""
+    return samples.cap if isinstance(samples, StoppingRule) else samples
+
+
+def draw_codes(
+    samples: Samples, rate_P: Float[np.ndarray, " problem"], *, rng: np.random.Generator, draws: int
+) -> Int[np.ndarray, "draw problem"]:
+    """Draw the numbers of correct samples, or the codes of end points, of problems with these success rates."""
+    if isinstance(samples, StoppingRule):
+        return samples.draw(rate_P, rng=rng, draws=draws)
+    return rng.binomial(samples, rate_P, size=(draws, len(rate_P)))
 
 
 @lru_cache(maxsize=1024)
@@ -317,6 +373,32 @@ def _read_only(make: Callable[[StoppingRule, tuple[int, ...]], np.ndarray]) -> C
         return made
 
     return table
+
+
+@lru_cache(maxsize=8)
+def _first_wrong_of_ends(rule: StoppingRule) -> Float[np.ndarray, "end sample"]:
+    j_J = np.arange(rule.cap + 1)
+    going_JH = np.full((len(j_J), rule.enough), -np.inf)  # logarithms of numbers of paths
+    going_JH[:, 0] = 0.0
+    rows: list[np.ndarray] = []
+    before = 0
+    for n, paths in zip(rule.rounds, _paths(rule, 0), strict=True):
+        free_J = n - before - np.clip(j_J - before, 0, n - before)
+
+        def after(hits: int, going_JH: np.ndarray = going_JH, free_J: np.ndarray = free_J) -> np.ndarray:
+            more_H = hits - np.arange(rule.enough)
+            possible_JH = (more_H >= 0) & (more_H <= free_J[:, None])
+            more_H, left_JH = np.maximum(more_H, 0), np.maximum(free_J[:, None] - more_H, 0)
+            ways_JH = gammaln(free_J + 1.0)[:, None] - gammaln(more_H + 1.0) - gammaln(left_JH + 1.0)
+            return np.asarray(np.logaddexp.reduce(np.where(possible_JH, going_JH + ways_JH, -np.inf), axis=1))
+
+        ended = np.array([after(correct) for correct in sorted(paths)]).reshape(-1, len(j_J))
+        ended[:, j_J > n] = -np.inf
+        rows[:0] = np.exp(ended - ended[:, :1])
+        going_JH, before = np.stack([after(correct) for correct in range(rule.enough)], axis=1), n
+    table_EJ = np.array(rows)
+    table_EJ.setflags(write=False)
+    return table_EJ
 
 
 @_read_only

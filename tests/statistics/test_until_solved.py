@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key, until_solved_key
+from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
 from oversharp.diagnostics.statistics.pass_at_k import StoppingRule, pass_at_k_table, within_problem_covariance_table
 
 RULES = [
@@ -128,7 +129,9 @@ def test_the_key_of_a_single_round_is_near_the_exact_key(seed: int) -> None:
     rate_P = rng.beta(0.5, 1.0, 100)
     base_P, late_P = (rule.draw(rate, rng=rng, draws=1)[0] for rate in (rate_P, 0.9 * rate_P))
     ks = [1, 8, 32]
-    parametric = until_solved_key(base_P, late_P[None], rule=rule, ks=ks, rng=rng, draws=4_000)
+    parametric = exact_key(
+        PairedCounts(base_P=base_P, late_P=late_P, n_base=rule, n_late=rule), ks=ks, rng=rng, draws=4_000
+    )
     exact = exact_key(PairedCounts(base_P=base_P, late_P=late_P, n_base=64, n_late=64), ks=ks, rng=rng, draws=4_000)
     assert parametric == pytest.approx(exact, rel=0.5, abs=0.05)
 
@@ -143,7 +146,8 @@ def test_the_key_finds_lost_problems_and_calls_unchanged_ones_no_loss() -> None:
         lost_P = np.where(np.arange(60) % 6 == 0, 0.0, rate_P)
         for name, late_P in (("unchanged", rate_P), ("lost", lost_P)):
             late_TP = rule.draw(late_P, rng=rng, draws=2)
-            p_values[name].append(until_solved_key(base_P, late_TP, rule=rule, ks=ks, rng=rng))
+            counts = PairedCounts(base_P=base_P, late_P=late_TP, n_base=rule, n_late=rule)
+            p_values[name].append(exact_key(counts, ks=ks, rng=rng))
     assert np.mean(np.array(p_values["unchanged"]) <= 0.05) <= 0.15
     assert np.mean(np.array(p_values["lost"]) <= 0.05) >= 0.6
 
@@ -151,6 +155,7 @@ def test_the_key_finds_lost_problems_and_calls_unchanged_ones_no_loss() -> None:
 def test_problems_that_are_always_or_never_solved_show_nothing() -> None:
     rule, rng = StoppingRule(rounds=(8, 16), enough=2), np.random.default_rng(0)
     base_P = np.array([0, rule.cap] * 10)
-    assert until_solved_key(base_P, base_P[None], rule=rule, ks=[1, 8], rng=rng) == 1.0
+    counts = PairedCounts(base_P=base_P, late_P=base_P, n_base=rule, n_late=rule)
+    assert exact_key(counts, ks=[1, 8], rng=rng) == 1.0
     with pytest.raises(ValueError, match="needs 1 <= k <= 8"):
-        until_solved_key(np.array([3, 5]), np.array([[0, 4]]), rule=rule, ks=[16], rng=rng)
+        exact_key(replace(counts, base_P=base_P + 1 - 2 * (base_P > 0)), ks=[16], rng=rng)
