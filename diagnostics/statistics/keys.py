@@ -76,7 +76,7 @@ class PairedCounts:
         return len(self.base_P)
 
     @property
-    def late_TP(self) -> Int[np.ndarray, "step problem"]:
+    def late_rows(self) -> Int[np.ndarray, "step problem"]:
         """Late counts, one row per checkpoint whose estimates are averaged."""
         return np.atleast_2d(self.late_P)
 
@@ -108,7 +108,7 @@ class PairedCounts:
     @property
     def late_hits(self) -> tuple[Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
         """Numbers of late samples and of correct late samples, summed over the checkpoints."""
-        n_TP, correct_TP = _hits(self.n_late, self.late_TP)
+        n_TP, correct_TP = _hits(self.n_late, self.late_rows)
         return n_TP.sum(axis=0), correct_TP.sum(axis=0)
 
     @property
@@ -137,7 +137,7 @@ class PairedCounts:
 
         Raises ``ValueError`` for k above n.
         """
-        return pass_at_k_table(self.n_late, ks)[self.late_TP].mean(axis=0) - self.base_pass_at_k(ks)
+        return pass_at_k_table(self.n_late, ks)[self.late_rows].mean(axis=0) - self.base_pass_at_k(ks)
 
 
 def _hits(samples: Samples, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -210,7 +210,7 @@ def exact_key(counts: PairedCounts, *, ks: Sequence[int], rng: np.random.Generat
     if not counts.n_problems:
         return 1.0
     studentised = Studentised.of(counts.n_base, counts.n_late, ks)
-    observed = float(studentised.least(counts.base_P[None], counts.late_TP[:, None])[0])
+    observed = float(studentised.least(counts.base_P[None], counts.late_rows[:, None])[0])
     draw = _draw_stopped if counts.is_stopped else _draw_exactly
     as_low_D = np.zeros(0, dtype=bool)
     while len(as_low_D) < draws and as_low_D.sum() < _ENOUGH:
@@ -233,7 +233,7 @@ def _draw_exactly(counts: PairedCounts, rng: np.random.Generator) -> tuple[np.nd
 def _draw_stopped(counts: PairedCounts, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw all sides again by their rules, at the pooled success rate of each problem."""
     n_P, correct_P = counts.all_hits
-    sides = (counts.n_base, *[counts.n_late] * len(counts.late_TP))
+    sides = (counts.n_base, *[counts.n_late] * len(counts.late_rows))
     base_DP, *late_TDP = (draw_codes(side, correct_P / n_P, rng=rng, draws=_DRAWS_AT_ONCE) for side in sides)
     return base_DP, np.stack(late_TDP)
 
@@ -288,7 +288,7 @@ def checkpoint_keys(
     """
     n_ks = len(ks)
     base_KK = _summed_covariance(steps[0].n_base, steps[0].base_P[None], ks)
-    late_TKK = np.stack([_summed_covariance(step.n_late, step.late_TP, ks) for step in steps])
+    late_TKK = np.stack([_summed_covariance(step.n_late, step.late_rows, ks) for step in steps])
     scale_TK = scale_of(np.diagonal(base_KK + late_TKK, axis1=1, axis2=2))
     change_TK = np.stack([step.changes(ks).sum(axis=0) for step in steps])
     fall_T = -(change_TK / scale_TK).min(axis=1) / np.array([_stretch(step) for step in steps])
@@ -308,7 +308,7 @@ def summed_covariances(
 ) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "k k"]]:
     """Return the covariances over k of the summed pass@k of the base, and of the late checkpoints."""
     base_KK = _summed_covariance(counts.n_base, counts.base_P[None], ks)
-    return base_KK, _summed_covariance(counts.n_late, counts.late_TP, ks)
+    return base_KK, _summed_covariance(counts.n_late, counts.late_rows, ks)
 
 
 def _summed_covariance(samples: Samples, counts_TP: np.ndarray, ks: Sequence[int]) -> Float[np.ndarray, "k k"]:

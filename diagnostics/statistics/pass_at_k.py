@@ -114,8 +114,9 @@ def within_problem_variance_table(n: Samples, ks: Sequence[int]) -> Float[np.nda
 def within_problem_covariance_table(n: Samples, ks: Sequence[int]) -> Float[np.ndarray, "correct k k"]:
     """Return the unbiased estimate of the covariance of h(c) at two k of one problem.
 
-    Row c = 0 … n, or the codes of a stopping rule. It is q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``, by plain differences: absolute
-    error below 1e-12 (probability squared), not relative. Raises ``ValueError`` unless 1 ≤ k ≤ n / 2.
+    Row c = 0 … n, or the codes of a stopping rule. It is q_k q_k' − q_{k+k'}, as in ``within_problem_variance_table``,
+    by plain differences: absolute error below 1e-12 (probability squared), not relative. Raises ``ValueError`` unless
+    1 ≤ k ≤ n / 2.
 
     >>> within_problem_covariance_table(4, [1, 2])[1].round(4).tolist()
     [[0.0625, 0.125], [0.125, 0.25]]
