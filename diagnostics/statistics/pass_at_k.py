@@ -260,7 +260,7 @@ class StoppingRule:
     def pass_at_k_table(self, ks: Sequence[int]) -> Float[np.ndarray, "end k"]:
         """Return the unbiased estimate of pass@k at every end point, a probability.
 
-        Raises ``ValueError`` unless 1 ≤ k ≤ cap.
+        It grows with k, and with the code of the end point. Raises ``ValueError`` unless 1 ≤ k ≤ cap.
         """
         self._require(ks, most=self.cap)
         return _table_of_ends(self, tuple(map(int, ks)))
@@ -269,7 +269,8 @@ class StoppingRule:
         """Return the unbiased estimate of the covariance of the estimates at two k of one problem.
 
         It is q_k q_k' − q_{k+k'}, where q_k estimates (1 − p)^k, in exact integers until the last division. The
-        diagonal has the variances; they may be negative. Raises ``ValueError`` unless 1 ≤ k ≤ cap / 2.
+        diagonal has the variances. No entry is negative, because the number of paths to an end point whose first k
+        samples are wrong is log-concave in k. Raises ``ValueError`` unless 1 ≤ k ≤ cap / 2.
 
         >>> StoppingRule(rounds=(2, 4), enough=1).covariance_table([1])[:, 0, 0].tolist()
         [0.0, 0.0, 0.0, 0.25, 0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, combinations
 from math import comb
 
 import numpy as np
@@ -16,6 +17,8 @@ RULES = [
     StoppingRule(rounds=(16, 32, 64), enough=4),
     StoppingRule(rounds=(2, 8), enough=5),  # no problem stops after the first round
     StoppingRule(rounds=(5, 6, 13), enough=1),
+    StoppingRule(rounds=(7, 20, 50), enough=3),
+    StoppingRule.doubling(first=16, cap=100, enough=4),
     StoppingRule(rounds=(64,), enough=1),
 ]
 RATES = (0.0, 0.001, 0.02, 0.3, 0.9, 1.0)
@@ -56,6 +59,42 @@ def test_pass_at_k_and_its_covariance_are_unbiased(rule: StoppingRule, rate: flo
     assert rule.expected_samples(np.array([rate]))[0] == pytest.approx(p_E @ n_E)
 
 
+@pytest.mark.parametrize("rule", [rule for rule in RULES if len(rule.rounds) > 1 and rule.cap < 64], ids=str)
+@pytest.mark.parametrize("rate", [0.05, 0.3])
+def test_the_covariance_is_unbiased_at_every_pair_of_k(rule: StoppingRule, rate: float) -> None:
+    by_end = probabilities(rule, rate)
+    p_E = np.array([by_end[end] for end in rule.ends])
+    ks = list(range(1, rule.cap // 2 + 1))
+    pass_EK = rule.pass_at_k_table(ks)
+    centred_EK = pass_EK - p_E @ pass_EK
+    true_KK = np.einsum("e,ek,ej->kj", p_E, centred_EK, centred_EK)
+    assert np.tensordot(p_E, rule.covariance_table(ks), 1) == pytest.approx(true_KK, abs=1e-12)
+
+
+def test_the_share_of_correct_samples_is_biased_where_the_estimate_is_not() -> None:
+    rule, rate = StoppingRule(rounds=(1, 2), enough=1), 0.5
+    p_E = np.array([probabilities(rule, rate)[end] for end in rule.ends])
+    n_E, correct_E = np.array(rule.ends).T
+    assert p_E @ (correct_E / n_E) == pytest.approx(0.625)  # 1/2 · 1 + 1/4 · 1/2
+    assert p_E @ rule.pass_at_k_table([1])[:, 0] == pytest.approx(0.5)
+
+
+def test_estimates_are_probabilities_that_grow_with_k_and_covariances_are_never_negative() -> None:
+    n_rules = 0
+    for cap in range(2, 8):
+        for inner in chain.from_iterable(combinations(range(1, cap), size) for size in range(cap)):
+            for enough in range(1, cap + 1):
+                rule = StoppingRule(rounds=(*inner, cap), enough=enough)
+                table_EK = rule.pass_at_k_table(range(1, cap + 1))
+                assert table_EK.min() == 0.0
+                assert table_EK.max() == 1.0
+                assert (np.diff(table_EK, axis=1) >= 0).all()
+                assert (np.diff(table_EK, axis=0) >= 0).all()
+                assert rule.covariance_table(range(1, cap // 2 + 1)).min() >= 0.0
+                n_rules += 1
+    assert n_rules == sum(2 ** (cap - 1) * cap for cap in range(2, 8))
+
+
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_codes_order_the_end_points_from_never_solved_to_always_solved(rule: StoppingRule) -> None:
     table_EK = rule.pass_at_k_table([1, rule.cap])
@@ -89,12 +128,17 @@ def test_samples_drawn_by_next_n_end_where_draw_ends(rule: StoppingRule) -> None
     assert drawn_K == pytest.approx([rate, 1 - (1 - rate) ** 4], abs=0.01)
 
 
-def test_estimates_at_a_large_cap_stay_probabilities() -> None:
-    rule = StoppingRule(rounds=(16, 32, 64, 128, 256, 512, 1024), enough=4)
-    table_EK = rule.pass_at_k_table([1, 512, 1024])
+@pytest.mark.parametrize("cap", [1000, 1024])
+def test_tables_of_a_large_cap_are_finite_and_monotone(cap: int) -> None:
+    rule = StoppingRule.doubling(first=16, cap=cap, enough=4)
+    table_EK = rule.pass_at_k_table([1, 16, cap // 2, cap])
     assert table_EK.min() == 0.0
     assert table_EK.max() == 1.0
-    assert np.isfinite(rule.covariance_table([1, 512])).all()
+    assert (np.diff(table_EK, axis=0) >= 0).all()
+    assert (np.diff(table_EK, axis=1) >= 0).all()
+    covariance_EKK = rule.covariance_table([1, 16, cap // 2])
+    assert covariance_EKK.min() == 0.0
+    assert covariance_EKK.max() <= 1.0
 
 
 @pytest.mark.parametrize(
