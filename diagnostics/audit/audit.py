@@ -209,9 +209,7 @@ def draw(prepared: PreparedAudit) -> DrawState:
             stack.enter_context(prepared.progress.overall(lambda: state.pace.line(time.monotonic())))
         _draw_base(prepared, state)
         teacher_force(prepared, [base], settings.sampling)
-        # an adaptive audit plans the samples of a checkpoint from the grades of earlier checkpoints
-        groups = [[checkpoint] for checkpoint in others] if settings.is_adaptive else prepared.engine.group(others)
-        for group in groups:
+        for group in prepared.engine.group(others):
             _draw_group(prepared, group, state)
         teacher_force(prepared, [base], settings.sampling)
     prepared.engine.close()
@@ -266,9 +264,6 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: Dra
     def remaining() -> list[Checkpoint]:
         return [checkpoint for checkpoint in group if checkpoint.checkpoint_id not in state.failed]
 
-    if settings.is_adaptive:
-        for checkpoint in group:
-            _allocate(prepared, checkpoint)
     for checkpoint in group:
         state.pace.begin(checkpoint.checkpoint_id)
     _draw_own(prepared, group, state, leave_out)
@@ -376,17 +371,6 @@ def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state
     lines = (state.pace.done_line(checkpoint.checkpoint_id, now, grown_bytes) for checkpoint in checkpoints)
     for line in list(filter(None, lines))[-1:]:
         prepared.progress.note(line)
-
-
-def _allocate(prepared: PreparedAudit, checkpoint: Checkpoint) -> None:
-    """Plan the number of samples of a checkpoint from the grades of earlier checkpoints."""
-    settings = prepared.settings
-    _grade_rest(prepared)
-    least = max(2 * max(settings.ks), settings.entropy_samples, settings.panel)
-    decided = prepared.store.allocate(prepared.key, checkpoint.checkpoint_id, least)
-    prepared.progress.note(
-        f"{checkpoint.label}: {decided} of {len(prepared.problems)} problems are decided and get {least} samples each"
-    )
 
 
 def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> None:

@@ -95,9 +95,6 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         Samples per problem from the base. Its sampling error affects every comparison. Default: twice n.
     top_up
         Add this many samples per problem to the last finished audit of the series. n_base and k also increase.
-    adaptive
-        Draw fewer samples for problems that every earlier checkpoint solved always or never, but at least twice the
-        largest k. The number does not depend on the checkpoint's own samples, so estimates stay unbiased.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     sampler
@@ -176,7 +173,6 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     n: Annotated[int, SAMPLING] = DEFAULT_SAMPLES
     n_base: Annotated[int | None, SAMPLING] = None
     top_up: Annotated[int | None, SAMPLING] = None
-    adaptive: Annotated[bool, SAMPLING, Parameter(negative=())] = False
     k: Annotated[tuple[int, ...], SAMPLING, VALUES_OF_K] = ()
     sampler: Annotated[str, SAMPLING] = "auto"
     preset: Annotated[str | None, SAMPLING] = None
@@ -257,11 +253,6 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             raise ConfigError(
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
                 f"raise --n to {max(self.k)} or remove that k"
-            )
-        if self.adaptive and 2 * max(self.ks) >= self.n:
-            raise ConfigError(
-                f"--adaptive saves no samples with --k up to {max(self.ks)} and --n {self.n}: decided problems still "
-                f"get twice the largest k; pass a smaller --k, for example --k {max(1, self.n // 8)}"
             )
 
     def _require_distribution(self) -> None:

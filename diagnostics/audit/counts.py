@@ -49,8 +49,8 @@ JOIN problems AS p USING (problem_id)
 WHERE ap.audit_id = $audit_id
 ORDER BY p.problem_id
 """
-# An adaptive audit draws fewer samples for problems that earlier checkpoints decided. If n were unequal, this selection
-# would bias the comparison. So only the first n_used samples of each problem count: all problems have at least n_used.
+# With a stopping rule, problems have unequal numbers of samples. So only the first n_used samples of each problem
+# count: all problems have at least n_used.
 _COUNTS = """
 WITH used AS (
     SELECT step, min(n_planned) AS n_used

@@ -70,7 +70,7 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "problems": _OF_PROBLEMS,
         "modes": _OF_PROBLEMS,
         "settings": _OF_SETTINGS,
-        "allocations": _OF_AUDIT,
+        "stops": _OF_AUDIT,
         "audit_controls": _OF_AUDIT,
         "confirmations": _OF_AUDIT,
         "samples": f"{_OF_CHECKPOINTS} AND {_OF_PROBLEMS} AND {_OF_SETTINGS}",

@@ -67,7 +67,6 @@ class Settings:
     ks: tuple[int, ...]
     panel: int
     entropy_samples: int
-    is_adaptive: bool
     is_strict: bool
     kernel_problems: int
     kernel_responses: int
@@ -84,7 +83,7 @@ class Settings:
         compared = (series, self.sampling.settings_id, problem_ids, self.n, self.n_base, self.ks)
         panel = (self.panel_sampling.settings_id, self.panel)
         kernel = (self.kernel_problems, self.kernel_responses)
-        others = (self.entropy_samples, self.strategy_regex, self.is_adaptive)
+        others = (self.entropy_samples, self.strategy_regex)
         return AuditKey(
             audit_id=content_hash(*compared, *panel, *kernel, *others),
             series=series,
@@ -137,7 +136,6 @@ def resolve(
         ks=counts.ks,
         panel=config.panel,
         entropy_samples=counts.used_entropy_samples,
-        is_adaptive=config.adaptive,
         is_strict=config.strict,
         kernel_problems=config.kernel_problems,
         kernel_responses=config.kernel_responses,

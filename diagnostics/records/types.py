@@ -347,6 +347,9 @@ class VerdictTerms:
 class AuditKey:
     """Identity of an audit: series, problem set, sampling settings and sample counts.
 
+    With ``enough``, samples are drawn in rounds of ``first_round``, 2 ``first_round``, … up to ``n``, or ``n_base`` for
+    the base. A problem of a checkpoint stops after the first round that leaves it with ``enough`` correct samples. Both
+    are None if every problem has ``n`` samples.
     ``panel`` is the number of the base's responses per problem that every checkpoint scores, sampled with
     ``panel_settings_id``. It is also the number of each checkpoint's samples that the base scores. The gradient kernel
     of each checkpoint uses ``kernel_responses`` fixed responses to each of ``kernel_problems`` problems, and as many
@@ -366,6 +369,8 @@ class AuditKey:
     kernel_responses: int
     ks: tuple[int, ...]
     strategy_regex: str
+    first_round: int | None = None
+    enough: int | None = None
     verifier: str | None = None
     terms: VerdictTerms = field(default_factory=VerdictTerms)
 

@@ -72,7 +72,7 @@ _TABLES = {
     _RESPONSE: ("response_ways",),
     f"{_DRAWN} OR {_RESPONSE}": ("response_logps", "second_logps"),
     "audit_id IN (FROM gone_audits)": (
-        "audits", "audit_problems", "allocations", "audit_controls", "audit_findings", "audit_verdicts",
+        "audits", "audit_problems", "stops", "audit_controls", "audit_findings", "audit_verdicts",
         "confirmations", "events", "audit_kernels",
     ),
     "kernel_id IN (FROM gone_kernels)": ("kernels", "kernel_rows", "kernel_roles", "kernel_values"),

@@ -29,7 +29,8 @@ SAMPLES_PER_PART = 3_000_000
 #: Count view → its query on the counted samples, with columns in the view's order.
 _COUNT_VIEWS = {
     "sampled_counts": """
-        SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, n_planned
+        SELECT
+            series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, n_planned, n_cap
         FROM counted_samples""",
     "problem_counts": """
         SELECT
@@ -39,15 +40,15 @@ _COUNT_VIEWS = {
         WHERE n_of_common > 0""",
     "read_counts": """
         SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, wrong_cut AS n_cut,
-            wrong_unread AS n_unread, n_planned
+            wrong_unread AS n_unread, n_planned, n_cap
         FROM counted_samples""",
 }
 _NAMES_COUNTS = re.compile(rf"\b(?:{'|'.join(_COUNT_VIEWS)})\b", re.IGNORECASE)
 _COUNTED = """
 CREATE OR REPLACE TEMP TABLE counted_samples (
     series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
-    problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n BIGINT, n_correct BIGINT, n_of_common BIGINT,
-    correct_of_common BIGINT,
+    problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n_cap INTEGER, n BIGINT, n_correct BIGINT,
+    n_of_common BIGINT, correct_of_common BIGINT,
     n_cut BIGINT,                       -- truncated at the token limit; NULL if unknown
     n_lenient BIGINT,                   -- correct with several boxes, or rejected by the problem's own verifier
     wrong_cut BIGINT,                   -- as n_cut and n_unread of read_counts
@@ -101,7 +102,7 @@ WITH counts AS (
 )
 SELECT
     c.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, c.task, c.problem_id, c.n_planned, c.n_common,
-    n.n, n.n_correct, n.n_of_common, n.correct_of_common, n.n_cut, n.n_lenient, n.wrong_cut,
+    c.n_cap, n.n, n.n_correct, n.n_of_common, n.correct_of_common, n.n_cut, n.n_lenient, n.wrong_cut,
     CASE WHEN c.verifier NOT LIKE 'recorded:%' THEN n.wrong_unread END AS wrong_unread  -- unknown for imported rewards
 FROM counts AS n
 JOIN counted_cells AS c USING (cell)
@@ -160,7 +161,7 @@ def _problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
-    "reconsiders", "common", "n_planned", "n_common", "reward",
+    "reconsiders", "common", "n_planned", "n_common", "n_cap", "reward",
 )  # fmt: skip
 #: Columns computed from response texts. They take two thirds of the join's time, so they are optional.
 OF_TEXTS = ("strategy", "looped", "reconsiders")

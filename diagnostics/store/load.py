@@ -161,6 +161,8 @@ def stored_key(store: Store, series: str) -> AuditKey:
         settings_id=str(row["settings_id"]),
         n=int(row["n"]),
         n_base=int(row["n_base"]),
+        first_round=None if isna(row["first_round"]) else int(row["first_round"]),
+        enough=None if isna(row["enough"]) else int(row["enough"]),
         entropy_samples=int(row["entropy_samples"]),
         panel=int(row["panel"]),
         panel_settings_id="" if isna(row["panel_settings_id"]) else str(row["panel_settings_id"]),
@@ -243,7 +245,7 @@ def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
     """
     looks = store.frame("SELECT look_id, number FROM verdict_looks WHERE series = $series", series=series)
     compared = store.frame(COMPARED, series=series, steps=list(steps))
-    look = look_id([(str(row.checkpoint_id), int(row.n), int(row.n_problems)) for row in compared.itertuples()])
+    look = look_id([(str(row.checkpoint_id), str(row.n), int(row.n_problems)) for row in compared.itertuples()])
     numbers = looks.loc[looks["look_id"] == look, "number"]
     return len(looks) + 1 if numbers.empty else int(numbers.iloc[0])
 

@@ -1,6 +1,7 @@
 """Merge stores: the shards of one audit, or audits from several machines.
 
-Each store is merged in one transaction, and existing rows are skipped. So a killed command can be run again.
+Each store is merged in one transaction, and existing rows are skipped. So a killed command can be run again. At the end
+the rounds of the merged audits are planned again from all grades.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
+from oversharp.diagnostics.store.write_audit import plan_rounds
 
 #: Tables with a primary key. Referenced tables come first.
 _KEYED = (
     "checkpoints", "series", "series_checkpoints", "training_metrics", "problems", "modes", "settings",
-    "response_logps", "second_logps", "audit_problems", "allocations", "audit_controls", "training_responses",
+    "response_logps", "second_logps", "audit_problems", "stops", "audit_controls", "training_responses",
     "kernels", "kernel_rows", "kernel_roles", "kernel_values", "audit_kernels", "audit_verdicts", "verdict_looks",
     "confirmations", "imports", "import_faults",
 )  # fmt: skip
@@ -37,7 +39,12 @@ _UNKEYED = {
 #: Tables with the identity and the settings of audits.
 _DESCRIBING = ("audits", "series_checkpoints", "settings")
 #: Columns of ``audits`` that must be equal in all shards.
-_COMMON = ("n", "n_base", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses", "strategy_regex")
+_COMMON = (
+    "n", "n_base", "enough", "first_round", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses",
+    "strategy_regex",
+)  # fmt: skip
+#: Setting → its flag, where the names differ.
+_FLAGS = {"ks": "--k", "enough": "--until-solved", "first_round": "--first"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +122,9 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
         for path in stores:
             added += _merge_store(database, path)
             advance(1)
+        with database.transaction():
+            for (audit_id,) in database.rows("SELECT audit_id FROM current_audits WHERE enough IS NOT NULL"):
+                plan_rounds(database, audit_id)
     return MergeResult(
         store_path=target,
         series=tuple(sorted({audit.series for audit in audits})),
@@ -220,17 +230,17 @@ def _require_same_settings(first: _StoredAudit, other: _StoredAudit) -> None:
     for ours, theirs in pairs:
         for name in theirs:
             if ours.get(name) != theirs[name]:
-                flag = "--k" if name == "ks" else f"--{name.replace('_', '-')}"
+                flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+                our, their = (
+                    0 if name == "enough" and value is None else value for value in (ours.get(name), theirs[name])
+                )
                 raise StoreError(
-                    f"{where} with {flag} {ours.get(name)}, in {first.path} with {theirs[name]}; use the same, or "
-                    "a separate --name"
+                    f"{where} with {flag} {our}, in {first.path} with {their}; use the same, or a separate --name"
                 )
     if other.shard is not None and first.shard is not None and other.shard.of != first.shard.of:
         raise StoreError(f"{where} as one of {other.shard.of} shards, in {first.path} as one of {first.shard.of}")
     if other.shard is not None and first.shard is not None and other.shard.whole != first.shard.whole:
-        raise StoreError(
-            f"{where} on other problems than in {first.path}, or only one is --adaptive; use the same for both"
-        )
+        raise StoreError(f"{where} on other problems than in {first.path}; use the same for both")
 
 
 def _require_shards(audits: Sequence[_StoredAudit], shards: set[_Shard]) -> None:

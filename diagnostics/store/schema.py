@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from oversharp.diagnostics.records.errors import StoreError
 
 #: Version of the tables in ``tables.sql``. Stores of another version are rejected.
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 #: DuckDB errors in the user's SQL. They are reported in full.
 _STATEMENT_ERRORS = frozenset({"ParserException", "BinderException", "CatalogException"})
 

@@ -231,8 +231,10 @@ CREATE TABLE audits (
     audit_id VARCHAR PRIMARY KEY,       -- hash of series, problems, settings and sample counts
     series VARCHAR NOT NULL,            -- name of the series
     settings_id VARCHAR NOT NULL,       -- sampling settings of its own samples
-    n INTEGER NOT NULL,                 -- samples per problem and checkpoint
-    n_base INTEGER NOT NULL,            -- samples per problem from the base
+    n INTEGER NOT NULL,                 -- samples per problem and checkpoint; at most, if `enough` is given
+    n_base INTEGER NOT NULL,            -- samples per problem from the base; at most, if `enough` is given
+    first_round INTEGER CHECK (first_round >= 1),  -- samples of the first round; NULL with `enough`
+    enough INTEGER CHECK (enough >= 1), -- correct samples after which a problem is not sampled further; NULL: always n
     entropy_samples INTEGER NOT NULL,   -- how many of the n samples are used for token entropy
     ks INTEGER[] NOT NULL,              -- values of k for pass@k
     strategy_regex VARCHAR NOT NULL,    -- regular expression; a matching response has the strategy 'code'
@@ -246,7 +248,8 @@ CREATE TABLE audits (
     guess_rate DOUBLE CHECK (guess_rate BETWEEN 0 AND 1),  -- false-accept rate given by the user
     looks INTEGER CHECK (looks >= 1),   -- planned looks at the verdict during training; NULL: unknown
     runs INTEGER NOT NULL CHECK (runs >= 1),  -- number of runs of which one will be chosen
-    selected_by VARCHAR CHECK (selected_by IN ('base', 'none'))  -- 'base': its samples selected the problems
+    selected_by VARCHAR CHECK (selected_by IN ('base', 'none')),  -- 'base': its samples selected the problems
+    CHECK ((first_round IS NULL) = (enough IS NULL))
 );
 
 CREATE TABLE audit_problems (
@@ -260,13 +263,14 @@ COMMENT ON TABLE audit_problems IS 'a problem of an audit';
 COMMENT ON COLUMN audit_problems.position IS 'position in the problem file, from 0';
 COMMENT ON COLUMN audit_problems.cluster IS 'cluster of related problems; NULL for an independent problem';
 
--- Planned number of samples of a problem, if an adaptive audit chose it or an import has more than n samples. Without a
--- row it is n, or n_base for the base.
-CREATE TABLE allocations (
+-- Planned number of samples of a problem: up to the round at which it stops or that is drawn next, by the current
+-- grades; or all samples of an import with more than n. Without a row it is the first round, or without `enough` n, or
+-- n_base for the base.
+CREATE TABLE stops (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
     problem_id VARCHAR NOT NULL,        -- the problem
-    n INTEGER NOT NULL,                 -- planned number of samples; at most n in an adaptive audit
+    n INTEGER NOT NULL,                 -- planned number of samples
     PRIMARY KEY (audit_id, checkpoint_id, problem_id)
 );
 

@@ -48,6 +48,7 @@ COMMENT ON COLUMN every_view.n_correct IS 'number of correct samples [samples]';
 COMMENT ON COLUMN every_view.n_cut IS 'number of incorrect samples that were truncated before a readable boxed answer; NULL if a finish reason is unknown [samples]';
 COMMENT ON COLUMN every_view.n_unread IS 'number of incorrect samples that were not truncated and have no readable answer; NULL if a grading state is unknown [samples]';
 COMMENT ON COLUMN every_view.n_planned IS 'planned number of samples of this problem, for the checkpoint, role or temperature of the row; fewer exist until the audit ends [samples]';
+COMMENT ON COLUMN every_view.n_cap IS 'largest number of samples of a problem at this checkpoint: n_base for the base, else n [samples]';
 COMMENT ON COLUMN every_view.n_common IS 'number of samples of this problem (and role) that are planned at every checkpoint [samples]';
 
 -- ---------------------------------------------------------------- macros on texts
@@ -85,8 +86,10 @@ SELECT *
 FROM audits
 QUALIFY row_number() OVER (PARTITION BY series ORDER BY updated_at DESC, audit_id) = 1;
 COMMENT ON VIEW current_audits IS 'the latest audit of a series';
-COMMENT ON COLUMN current_audits.n IS 'samples per problem and checkpoint [samples]';
-COMMENT ON COLUMN current_audits.n_base IS 'samples per problem from the base [samples]';
+COMMENT ON COLUMN current_audits.n IS 'samples per problem and checkpoint; at most, if enough is given [samples]';
+COMMENT ON COLUMN current_audits.n_base IS 'samples per problem from the base; at most, if enough is given [samples]';
+COMMENT ON COLUMN current_audits.first_round IS 'samples per problem in the first round, equal at every checkpoint; NULL without rounds [samples]';
+COMMENT ON COLUMN current_audits.enough IS 'a problem is not sampled further after the round that leaves it with this number of correct samples; NULL: every problem has n samples [samples]';
 COMMENT ON COLUMN current_audits.entropy_samples IS 'number of samples per problem that are used for token entropy [samples]';
 COMMENT ON COLUMN current_audits.ks IS 'values of k for pass@k [samples]';
 COMMENT ON COLUMN current_audits.updated_at IS 'when the audit began';
@@ -101,20 +104,34 @@ COMMENT ON COLUMN current_audits.selected_by IS 'base if the problems were selec
 COMMENT ON COLUMN current_audits.looks IS 'number of looks at the verdict that the user planned during training; NULL for any number';
 COMMENT ON COLUMN current_audits.runs IS 'number of runs of which one will be chosen';
 
--- Planned samples of each problem of the current audits: at this checkpoint, and at every checkpoint.
+-- Planned samples of each problem of the current audits: at this checkpoint, at every checkpoint, and at most.
 CREATE OR REPLACE VIEW planned_samples AS
-WITH planned AS (
+WITH capped AS (
     SELECT
         a.audit_id, a.series, a.settings_id, c.checkpoint_id, c.checkpoint, c.step, c.is_base, ap.problem_id,
-        CASE WHEN c.is_base THEN greatest(a.n_base, al.n) ELSE coalesce(al.n, a.n) END AS n_planned
+        CASE WHEN c.is_base THEN a.n_base ELSE a.n END AS n_cap,
+        a.first_round
     FROM current_audits AS a
     JOIN series_checkpoints AS c USING (series)
     JOIN audit_problems AS ap USING (audit_id)
-    LEFT JOIN allocations AS al USING (audit_id, checkpoint_id, problem_id)
+),
+planned AS (
+    SELECT
+        w.*,
+        CASE
+            WHEN w.first_round IS NOT NULL THEN coalesce(st.n, least(w.first_round, w.n_cap))
+            WHEN w.is_base THEN greatest(w.n_cap, st.n)  -- an import may have more samples
+            ELSE coalesce(st.n, w.n_cap)
+        END AS n_planned
+    FROM capped AS w
+    LEFT JOIN stops AS st USING (audit_id, checkpoint_id, problem_id)
 )
 SELECT
-    *,
-    min(n_planned) OVER (PARTITION BY audit_id, problem_id) AS n_common
+    * EXCLUDE (n_cap, first_round),
+    -- in rounds, the later ones depend on the samples of the first
+    min(CASE WHEN first_round IS NULL THEN n_planned ELSE least(first_round, n_cap) END)
+        OVER (PARTITION BY audit_id, problem_id) AS n_common,
+    n_cap
 FROM planned;
 COMMENT ON VIEW planned_samples IS 'a problem at a checkpoint, with the number of samples that the audit plans';
 
@@ -126,7 +143,7 @@ SELECT
     w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
     'own' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
     coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-    w.n_planned, w.n_common, a.panel, a.entropy_samples, a.strategy_regex
+    w.n_planned, w.n_common, w.n_cap, a.panel, a.entropy_samples, a.strategy_regex
 FROM planned_samples AS w
 JOIN audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
@@ -155,7 +172,7 @@ WITH panel AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'panel' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        a.panel AS n_planned, a.panel AS n_common, a.panel, a.entropy_samples, a.strategy_regex
+        a.panel AS n_planned, a.panel AS n_common, a.panel AS n_cap, a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN series_checkpoints AS c
         ON c.series = a.series
@@ -178,7 +195,7 @@ control AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'control' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        o.n AS n_planned, o.n AS n_common, a.panel, a.entropy_samples, a.strategy_regex
+        o.n AS n_planned, o.n AS n_common, o.n AS n_cap, a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN audit_controls AS o USING (audit_id)
     JOIN series_checkpoints AS c
@@ -218,7 +235,7 @@ SELECT
     CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
     CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders,  -- slow, so only the first 32
     s.sample_index < s.n_common AS common,  -- these exist at every checkpoint
-    s.n_planned, s.n_common
+    s.n_planned, s.n_common, s.n_cap
 FROM own_samples AS s
 WHERE s.correct IS NOT NULL;
 COMMENT ON VIEW graded_samples IS 'a sampled response with its grade [largest]';
@@ -245,11 +262,11 @@ SELECT
     series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
     count(*) AS n,
     count(*) FILTER (correct) AS n_correct,
-    n_planned
+    n_planned, n_cap
 FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;
-COMMENT ON VIEW sampled_counts IS 'a problem at a checkpoint, with all its samples (the base has more); pass@k is computed from it';
+COMMENT ON VIEW sampled_counts IS 'a problem at a checkpoint, with all its samples: the base has more, and with a stopping rule easy problems have fewer; pass@k is computed from it';
 
 -- As sampled_counts, with the number of incorrect samples that were truncated before an answer or have an unparsed
 -- answer. NULL if this is unknown for any sample.
@@ -262,7 +279,7 @@ SELECT
         THEN count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') END AS n_cut,
     CASE WHEN count(state) = count(*)
         THEN count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'unread') END AS n_unread,
-    n_planned
+    n_planned, n_cap
 FROM graded_samples
 WHERE NOT greedy
 GROUP BY ALL;

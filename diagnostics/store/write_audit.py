@@ -31,6 +31,7 @@ from oversharp.diagnostics.records.types import (
     training_problem,
 )
 from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.schema import script
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import RULES
 
@@ -46,15 +47,45 @@ UNGRADED = """
 #: Number of samples per problem and of problems, of the base and each checkpoint in ``$steps``. A step that was trained
 #: again has another checkpoint_id.
 COMPARED = """
-SELECT checkpoint_id, min(n_planned) AS n, count(*) AS n_problems
+SELECT
+    checkpoint_id,
+    -- in rounds, n_planned depends on the grades
+    CASE WHEN any_value(a.enough) IS NULL THEN min(n_planned)::VARCHAR
+        ELSE concat_ws('/', any_value(a.first_round), any_value(n_cap), any_value(a.enough)) END AS n,
+    count(*) AS n_problems
 FROM planned_samples
-WHERE series = $series AND (is_base OR list_contains($steps::INTEGER[], step))
+JOIN audits AS a USING (audit_id)
+WHERE planned_samples.series = $series AND (is_base OR list_contains($steps::INTEGER[], step))
 GROUP BY checkpoint_id, is_base, step
 ORDER BY is_base DESC, step
 """
 
 
-def look_id(compared: Sequence[tuple[str, int, int]]) -> str:
+def plan_rounds(database: Database, audit_id: str, checkpoint_ids: Sequence[str] | None = None) -> int:
+    """Plan the rounds of an audit. See ``AuditWriter.plan_rounds``. Must be called in a transaction."""
+    chosen = {"audit_id": audit_id, "checkpoint_ids": None if checkpoint_ids is None else list(checkpoint_ids)}
+    database.rows(f"CREATE OR REPLACE TEMP TABLE planned_rounds AS {script('rounds.sql')}", chosen)
+    database.rows(
+        """
+        INSERT OR REPLACE INTO stops
+        SELECT $audit_id, checkpoint_id, problem_id, n
+        FROM planned_rounds AS w
+        WHERE NOT EXISTS (
+            FROM stops AS st
+            WHERE st.audit_id = $audit_id
+              AND st.checkpoint_id = w.checkpoint_id
+              AND st.problem_id = w.problem_id
+              AND st.n = w.n
+        )
+        """,
+        {"audit_id": audit_id},
+    )
+    lacking = database.rows("SELECT count(*) FROM planned_rounds WHERE n_drawn < n")
+    database.rows("DROP TABLE planned_rounds")
+    return int(lacking[0][0])
+
+
+def look_id(compared: Sequence[tuple[str, str, int]]) -> str:
     """Return the id of a look: a hash of the rows that the query ``COMPARED`` returns."""
     return content_hash(*(" ".join(map(str, row)) for row in compared))
 
@@ -200,15 +231,16 @@ class AuditWriter:
                 self._database.rows(
                     """
                     INSERT OR REPLACE INTO audits (
-                        audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
-                        kernel_problems, kernel_responses, ks, strategy_regex, verifier, guess_rate, looks, runs,
-                        selected_by, updated_at, provenance
+                        audit_id, series, settings_id, n, n_base, first_round, enough, entropy_samples, panel,
+                        panel_settings_id, kernel_problems, kernel_responses, ks, strategy_regex, verifier, guess_rate,
+                        looks, runs, selected_by, updated_at, provenance
                     )
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, current_timestamp, '{}')
                     """,
                     [
-                        *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.entropy_samples),
-                        *(key.panel, key.panel_settings_id, key.kernel_problems, key.kernel_responses),
+                        *(key.audit_id, key.series, key.settings_id, key.n, key.n_base, key.first_round, key.enough),
+                        *(key.entropy_samples, key.panel, key.panel_settings_id),
+                        *(key.kernel_problems, key.kernel_responses),
                         *(list(key.ks), key.strategy_regex, key.verifier),
                         *terms,
                     ],
@@ -252,56 +284,23 @@ class AuditWriter:
             if stored != [(origin,)]:
                 self._database.rows("UPDATE audits SET provenance = ? WHERE audit_id = ?", [origin, key.audit_id])
 
-    def allocate(self, key: AuditKey, checkpoint_id: str, least: int) -> int:
-        """Plan only ``least`` samples for each decided problem.
+    def plan_rounds(self, key: AuditKey, checkpoint_ids: Sequence[str] | None = None) -> int:
+        """Plan the samples of an audit with a stopping rule, from the grades alone.
 
-        Returns the number of these problems. A problem is decided if all its samples at earlier checkpoints are
-        correct, or all are incorrect. The samples of this checkpoint are not used, so estimates from them are unbiased.
-        An existing plan is not changed.
+        A problem of a checkpoint is planned up to the first round that leaves it with enough correct samples. Without
+        such a round, it is planned up to the round after the last completely graded one, at most ``n`` (``n_base`` for
+        the base). A response whose grading failed counts as wrong, as in all counts.
+
+        Args:
+            checkpoint_ids: plan only these checkpoints; None for all.
+
+        Returns:
+            Number of planned pairs of checkpoint and problem that lack samples. 0 for an audit without a rule.
         """
+        if key.enough is None:
+            return 0
         with self._database.transaction():
-            self._database.rows(
-                """
-                INSERT INTO allocations
-                WITH here AS (
-                    SELECT step FROM series_checkpoints WHERE series = $series AND checkpoint_id = $checkpoint_id
-                ),
-                earlier AS (
-                    SELECT c.problem_id, c.n, c.n_correct
-                    FROM sampled_counts AS c
-                    WHERE c.series = $series AND c.step < (SELECT step FROM here) AND c.n = c.n_planned
-                ),
-                decided AS (
-                    SELECT problem_id
-                    FROM earlier
-                    GROUP BY problem_id
-                    HAVING bool_and(n_correct = 0) OR bool_and(n_correct = n)
-                )
-                SELECT
-                    $audit_id,
-                    $checkpoint_id,
-                    p.problem_id,
-                    CASE WHEN d.problem_id IS NULL THEN $n ELSE least($n, $least) END
-                FROM audit_problems AS p
-                LEFT JOIN decided AS d USING (problem_id)
-                WHERE p.audit_id = $audit_id
-                  AND NOT EXISTS (
-                      FROM allocations WHERE audit_id = $audit_id AND checkpoint_id = $checkpoint_id
-                  )
-                """,
-                {
-                    "series": key.series,
-                    "audit_id": key.audit_id,
-                    "checkpoint_id": checkpoint_id,
-                    "n": key.n,
-                    "least": least,
-                },
-            )
-            rows = self._database.rows(
-                "SELECT count(*) FROM allocations WHERE audit_id = ? AND checkpoint_id = ? AND n < ?",
-                [key.audit_id, checkpoint_id, key.n],
-            )
-        return int(rows[0][0])
+            return plan_rounds(self._database, key.audit_id, checkpoint_ids)
 
     def add_control(self, key: AuditKey, checkpoint_id: str, settings: SamplingSettings, n: int) -> None:
         """Plan ``n`` additional samples per problem of a checkpoint, under other settings."""
@@ -313,7 +312,7 @@ class AuditWriter:
                 self._database.rows("INSERT OR REPLACE INTO audit_controls VALUES (?, ?, ?, ?)", [*control, n])
 
     def share_plan(self, first: AuditKey, key: AuditKey) -> None:
-        """Copy allocations and controls of the audit ``first`` to ``key``.
+        """Copy stops and controls of the audit ``first`` to ``key``.
 
         Both have the same checkpoints.
         """
@@ -329,9 +328,9 @@ class AuditWriter:
             )
             self._database.rows(
                 """
-                INSERT OR IGNORE INTO allocations
+                INSERT OR IGNORE INTO stops
                 SELECT $audit_id, checkpoint_id, problem_id, n
-                FROM allocations
+                FROM stops
                 WHERE audit_id = $first_id
                 """,
                 {"audit_id": key.audit_id, "first_id": first.audit_id},

@@ -203,22 +203,6 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_measures")
-def test_problems_that_are_decided_get_fewer_samples_and_pass_at_k_stays_known(
-    countdown_series: Path, tmp_path: Path
-) -> None:
-    progress = Notes()
-    result = audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True), progress=progress)
-    assert sum(note.startswith("to draw: at most 265 samples at 3 checkpoints") for note in progress.notes) == 1
-    drawn = frame(result.store_path, "SELECT step, n FROM sampled_counts GROUP BY ALL ORDER BY ALL").to_numpy().tolist()
-    values = frame(result.store_path, "SELECT step, k, value FROM findings WHERE measure = 'pass_at_k' ORDER BY ALL")
-    # an untrained model solves nothing: from the second checkpoint on, twice the largest k is enough
-    assert drawn == [[0, 16], [20, 4], [40, 4]]
-    assert values["value"].tolist() == [0.0] * 6
-    assert audit([countdown_series], config(tmp_path, k=(1, 2), adaptive=True)).samples_drawn == 0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_measures")
 def test_an_audit_that_continues_asks_as_it_did_and_a_new_one_says_that_it_asks_in_chats(
     countdown_series: Path, tmp_path: Path
 ) -> None:
@@ -344,7 +328,6 @@ def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: P
     ("changes", "message"),
     [
         ({"k": (1, 64)}, "--k 64 is larger than --n 16"),
-        ({"adaptive": True}, "--adaptive saves no samples with --k up to 16 and --n 16"),
         ({"top_up": 4}, "remove --n and --n-base"),
     ],
 )

@@ -58,7 +58,7 @@ def plant(
     clusters: Sequence[str | None] = (),
     terms: VerdictTerms | None = None,
 ) -> AuditKey:
-    """An audit whose samples are ``responses``; ``planned`` are the allocations of an adaptive one.
+    """An audit whose samples are ``responses``; ``planned`` are numbers of samples other than ``n``.
 
     ``same_weights`` maps a step to the one whose weights and samples it shares; ``clusters`` are those of the problems.
     """
@@ -107,7 +107,7 @@ def plant(
             grades,
         )
         for (problem, step), n_planned in (planned or {}).items():
-            database.rows("INSERT INTO allocations VALUES ('run', ?, ?, ?)", [f"hash{step}", ids[problem], n_planned])
+            database.rows("INSERT INTO stops VALUES ('run', ?, ?, ?)", [f"hash{step}", ids[problem], n_planned])
     return key
 
 
@@ -158,7 +158,7 @@ def test_the_base_counts_with_all_of_its_samples(read: Callable) -> None:
     assert counts.base.correct_P.tolist() == [1]
 
 
-def test_an_adaptive_audit_counts_as_many_samples_of_every_problem(read: Callable) -> None:
+def test_with_unequal_numbers_as_many_samples_of_every_problem_count(read: Callable) -> None:
     decided, open_ = _position(0, 2), _position(1, 2)
     counts = read(
         {(0, 0): "........", (0, 20): "..A", (1, 0): "AB......", (1, 20): "B..AAAAA"},

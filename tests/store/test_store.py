@@ -568,25 +568,6 @@ def test_more_samples_of_the_base_enter_pass_at_k_but_no_comparison_of_counts(st
     assert store.frame("SELECT sum(n) AS n FROM answer_counts")["n"].iloc[0] == 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("texts", "n_planned"), [("2222", 1), ("3333", 1), ("2232", 4)])
-def test_only_problems_that_earlier_checkpoints_decided_get_fewer_samples(
-    store: Store, texts: str, n_planned: int
-) -> None:
-    key = _begin(store, n=4)
-    store.add_samples(key.settings_id, "hash0", [_sample(i, text) for i, text in enumerate(texts)])
-    _grade_all(store, key)
-    assert store.allocate(key, "hash20", 1) == int(n_planned < 4)
-    assert planned_samples(store, key, "hash20") == {PROBLEM.problem_id: n_planned}
-    # its own samples have no effect, and a plan does not change
-    store.add_samples(key.settings_id, "hash20", [_sample(0, "2"), _sample(1, "3")])
-    _grade_all(store, key)
-    store.allocate(key, "hash20", 2)
-    assert planned_samples(store, key, "hash20") == {PROBLEM.problem_id: n_planned}
-    assert store.frame("SELECT n_planned FROM problem_counts")["n_planned"].tolist() == [n_planned] * 2
-    assert store.frame("SELECT n FROM sampled_counts ORDER BY step")["n"].tolist() == [4, min(2, n_planned)]
-
-
 def test_the_last_finished_audit_tells_how_many_samples_there_are(store: Store) -> None:
     key = _begin(store, n=2, n_base=4)
     asked = (store, "run", key.settings_id, [PROBLEM.problem_id])

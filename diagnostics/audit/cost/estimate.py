@@ -38,7 +38,7 @@ def open_pace(prepared: PreparedAudit) -> Pace:
     perhaps = 0
     if controls is not None and len(prepared.series.checkpoints) > 2:  # the checkpoint to ship may be a third one
         perhaps = controls.n_higher * len(controls.higher) * len(prepared.problems)
-    return Pace(lacking, began=time.monotonic(), perhaps=perhaps, fewer=settings.is_adaptive)
+    return Pace(lacking, began=time.monotonic(), perhaps=perhaps)
 
 
 def announce_cost(prepared: PreparedAudit, pace: Pace) -> None:

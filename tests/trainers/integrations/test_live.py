@@ -234,7 +234,7 @@ def test_the_command_line_parses_to_the_configuration(run: Path) -> None:
 
     settings = {
         "task": "countdown", "k": [1, 8], "prompt_template": "--Solve:\n{prompt} = ?", "chat": True, "panel": 0,
-        "system_prompt": "-x", "temperature": 0.7, "adaptive": True, "dtype": "bfloat16", "device": "cpu",
+        "system_prompt": "-x", "temperature": 0.7, "dtype": "bfloat16", "device": "cpu",
     }  # fmt: skip
     config = live_config(run, settings)
     _, bound, _ = app.parse_args(arguments(run, config), exit_on_error=False, print_error=False)
