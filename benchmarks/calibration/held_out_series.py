@@ -15,7 +15,8 @@ from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import SEED, step_claims
 from oversharp.diagnostics.verdict.results import Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN, label_of
-from oversharp.diagnostics.verdict.table import run_tests, seen_counts
+from oversharp.diagnostics.verdict.seen import seen_counts
+from oversharp.diagnostics.verdict.table import run_tests
 
 #: Number of problems for the true pass@k of a distribution, and the error that it leaves.
 LARGE, OPEN = 20_000, 0.0005
@@ -131,7 +132,7 @@ def _checkpoint(
         step=step,
         checkpoint=name,
         n=n,
-        n_most=n,
+
         correct_P=correct_P,
         minority_P=minority_P,
         rates=Rates(step=step, checkpoint=name, truncated=cut, not_parsed=0.0, timed_out=0.0, ambiguous=0.0),

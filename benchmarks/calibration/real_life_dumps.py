@@ -73,7 +73,7 @@ def _checkpoint(step: int, n: int, correct_P: Int[np.ndarray, " problem"]) -> Ch
     none_P = np.zeros_like(correct_P)
     name = f"step {step}"
     return CheckpointCounts(
-        step=step, checkpoint=name, n=n, n_most=n, correct_P=correct_P, minority_P=none_P, rates=None
+        step=step, checkpoint=name, n=n, correct_P=correct_P, minority_P=none_P, rates=None
     )
 
 

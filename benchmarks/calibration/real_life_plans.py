@@ -14,7 +14,7 @@ from oversharp.diagnostics.verdict.audit_sizes import audit_design
 from oversharp.diagnostics.verdict.losses import Law as LossLaw
 from oversharp.diagnostics.verdict.losses import Loss, concentrated_loss, diffuse_loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, power
-from oversharp.diagnostics.verdict.table import SeenCounts
+from oversharp.diagnostics.verdict.seen import SeenCounts
 
 #: Size of the simulated population, and simulated audits per plan. The mean over series is precise enough.
 _POPULATION, _RUNS = 20_000, 8

@@ -13,12 +13,12 @@ from benchmarks.calibration.planted import draw_problems, mass_at
 from benchmarks.calibration.series import rule
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks, mean_changes
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
+from oversharp.diagnostics.verdict.causes.unparsed import Unread
 from oversharp.diagnostics.verdict.claims import size_given_label
 from oversharp.diagnostics.verdict.counts import window_size
-from oversharp.diagnostics.verdict.explanations import Unread
 from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, LossTable, spent_share
-from oversharp.diagnostics.verdict.table import SeenCounts
+from oversharp.diagnostics.verdict.seen import SeenCounts
 
 Rates = Float[np.ndarray, " problem"]
 #: Assumed rate of false accepts.

@@ -22,7 +22,7 @@ from benchmarks.speed.results import circumstances, write
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.selection import find_selection
 from oversharp.diagnostics.verdict.headings import HEADINGS
-from oversharp.diagnostics.verdict.table import SeenCounts
+from oversharp.diagnostics.verdict.seen import SeenCounts
 
 PAGE = Path(__file__).parents[1] / "results" / "selection.md"
 SEED, N_STEPS, N_WINDOW, LARGEST_POOL = 11, 6, 2, 400_000

@@ -26,7 +26,8 @@ from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, LossTable, label_of
-from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
+from oversharp.diagnostics.verdict.seen import SeenCounts
+from oversharp.diagnostics.verdict.table import run_tests
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
 ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "collapse_mild", "collapse_severe")

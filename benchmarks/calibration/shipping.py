@@ -201,7 +201,7 @@ def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
     ]
     base, *trained = [
         CheckpointCounts(
-            step=step, checkpoint=f"checkpoint-{step}", n=cell.n, n_most=cell.n, correct_P=correct_P,
+            step=step, checkpoint=f"checkpoint-{step}", n=cell.n, correct_P=correct_P,
             minority_P=np.zeros_like(correct_P), rates=None,
         )
         for step, correct_P in enumerate(correct_TP)

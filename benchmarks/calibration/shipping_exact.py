@@ -123,7 +123,7 @@ def draw(run: Run, chosen_P: np.ndarray, rng: np.random.Generator, *, controls: 
     rate_TP = run.rate_TP[:, chosen_P]
     base, *trained = [
         CheckpointCounts(
-            step=step, checkpoint=f"checkpoint-{step}", n=n, n_most=n, correct_P=rng.binomial(n, rate_TP[step]),
+            step=step, checkpoint=f"checkpoint-{step}", n=n, correct_P=rng.binomial(n, rate_TP[step]),
             minority_P=np.zeros(len(chosen_P), dtype=np.int64), rates=None,
         )
         for step, n in enumerate([N_BASE] + [N] * last)

@@ -26,7 +26,7 @@ from oversharp.diagnostics.statistics.keys import (
     inference_ks,
     population_p,
 )
-from oversharp.diagnostics.statistics.pass_at_k import StoppingRule
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL
 
 PAGE = Path(__file__).parents[1] / "results" / "until_solved.md"

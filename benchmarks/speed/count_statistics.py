@@ -31,7 +31,7 @@ import pandas as pd
 from benchmarks.speed.results import circumstances, digits, write
 from benchmarks.speed.synthetic_responses import FATES, N_MODES, Plan, ResponseLaw
 from benchmarks.speed.synthetic_store import STEPS_BETWEEN, audit_key, build_store
-from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence
 from oversharp.diagnostics.store import Store
@@ -93,7 +93,7 @@ def counted_evidence(plan: Plan) -> tuple[Evidence, SeriesCounts]:
                 step=step,
                 checkpoint=label,
                 n=n,
-                n_most=n,
+
                 correct_P=(drawn_PR + more_PR)[:, :N_MODES].sum(axis=1),
                 minority_P=((drawn_PR if index else more_PR) * other_PR).sum(axis=1),
                 rates=Rates(step=step, checkpoint=label, truncated=0.0, not_parsed=0.0, timed_out=0.0, ambiguous=0.0),

@@ -334,7 +334,7 @@ def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) ->
     controls = prepared.settings.controls
     if controls is None:
         return 0
-    from oversharp.diagnostics.audit.counts import judge  # brings scipy
+    from oversharp.diagnostics.audit.counts.series import judge  # brings scipy
 
     shipping = judge(prepared.store, prepared.key, failed, prepared.skipped).shipping
     chosen = None if shipping is None else shipping.best_trained

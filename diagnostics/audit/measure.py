@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from oversharp.diagnostics.audit.counts import compared_steps, number_clusters, read_counts, read_guess_rate
+from oversharp.diagnostics.audit.counts.series import compared_steps, number_clusters, read_counts, read_guess_rate
 from oversharp.diagnostics.audit.shipping import settle_shipping
 from oversharp.diagnostics.engine.ways import read_ways
 from oversharp.diagnostics.measures import all_measures

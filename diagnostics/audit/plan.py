@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from pandas import isna
 
-from oversharp.diagnostics.audit.counts import read_cluster_numbers, read_guess_rate
+from oversharp.diagnostics.audit.counts.series import read_cluster_numbers, read_guess_rate
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError

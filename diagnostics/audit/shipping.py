@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool
 from pandas import isna
 
-from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.derivations import findings_of, recorded_derivations

@@ -18,14 +18,11 @@ from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.band import stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import (
-    Samples,
-    StoppingRule,
-    draw_codes,
-    most_samples,
     pass_at_k_table,
     within_problem_covariance_table,
     within_problem_variance_table,
 )
+from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule, draw_codes, most_samples
 from oversharp.diagnostics.statistics.units import by_cluster
 
 #: Number of random draws of a test. p values are multiples of 1 / (draws + 1).
@@ -226,7 +223,7 @@ def _draw_exactly(counts: PairedCounts, rng: np.random.Generator) -> tuple[np.nd
     """Draw base and late counts given those of both together, as if no problem changed."""
     n_P, total_P = counts.all_hits
     size = (_DRAWS_AT_ONCE, len(total_P))
-    late_DP = rng.hypergeometric(total_P, n_P - total_P, counts.n_late, size=size)
+    late_DP = rng.hypergeometric(total_P, n_P - total_P, most_samples(counts.n_late), size=size)
     return total_P - late_DP, late_DP[None]
 
 
@@ -361,7 +358,7 @@ class Studentised:
     ) -> Float[np.ndarray, " draw"]:
         """Return the minimum over k for every draw of counts."""
         base_D2K, n_ks, n_steps = sums_of_rows(self.base_CK, base_DP), self.base_CK.shape[1] // 2, len(late_TDP)
-        late_D2K = sum(sums_of_rows(self.late_CK, late_DP) for late_DP in late_TDP)
+        late_D2K = np.sum([sums_of_rows(self.late_CK, late_DP) for late_DP in late_TDP], axis=0)
         change_DK = late_D2K[:, :n_ks] / n_steps - base_D2K[:, :n_ks]
         variance_DK = late_D2K[:, n_ks:] / n_steps**2 + base_D2K[:, n_ks:]
         return np.asarray((change_DK / scale_of(variance_DK)).min(axis=1))

@@ -6,7 +6,8 @@ base is not in the set (regression to the mean).
 
 Let *hits* be correct samples. Given the hits of both sides together, the base's hits are hypergeometric if nothing
 changed. A filter multiplies that distribution by the probability that a problem with that number of hits passes. This
-gives two exact tests: whether all problems pass a filter by chance, and whether pass@k fell given the filter.
+gives two exact tests: whether all problems pass a filter by chance, and whether pass@k fell given the filter. With a
+stopping rule both are parametric, at each problem's maximum-likelihood success rate, and hits are codes of end points.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaln
+from scipy.special import gammaln, xlog1py, xlogy
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import as_rule, draw_codes, most_samples
 
 #: Bounds of pass rates that filters often use, in addition to "solved" and "not always solved". They are tried for sets
 #: of at least ``_LEAST_PROBLEMS``, because a few problems are within any bounds.
 _RATES, _LEAST_PROBLEMS = (0.05, 0.1, 0.2, 0.25), 30
 #: Draws per batch. Sampling stops when ``_ENOUGH`` draws are as low as the observed statistic.
 _DRAWS_AT_ONCE, _ENOUGH = 600, 100
+#: Success rates among which the most likely one of a problem is searched for.
+_GRID = tuple((np.geomspace(1e-6, 0.5, 200)).tolist() + (1.0 - np.geomspace(0.5, 1e-6, 200)[1:]).tolist())
 #: Smallest standard deviation of a summed change, in problems.
 _LEAST_SCALE = 0.5
 
@@ -66,10 +70,12 @@ def find_selection(
     >>> selection.weight_C.tolist(), round(selection.p, 3)  # p: (1 - 8/16) (1 - 56/560) (1 - 28/120)
     ([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0], 0.345)
     """
-    n, base_P = counts.n_base, counts.base_P
+    n, base_P = most_samples(counts.n_base), counts.base_P
     if not counts.n_problems or n < 2 or base_P.min() < 1:  # with a single sample a filter leaves no variation
         return None
     is_mixed = bool(base_P.max() < n)
+    if counts.is_stopped:
+        first_correct_P = None  # the order of samples is not uniform given the end point
     n_first, n_first_mixed = _chosen_by_first(n, first_correct_P, first_wrong_P)
     correct_C = np.arange(n + 1)
     solved_C = 1.0 - _chance_of_none(n, correct_C, n_first)
@@ -77,12 +83,19 @@ def find_selection(
     p_of_order = min(_chance_of_all(solved_C[base_P]), _chance_of_all(1.0 - always_C[base_P]))
     weight_C = np.maximum(0.0, solved_C - always_C)
     if counts.n_problems >= _LEAST_PROBLEMS:
-        least = max((np.ceil(rate * n) for rate in _RATES if base_P.min() >= rate * n), default=0.0)
-        most = min((np.floor((1 - rate) * n) for rate in _RATES if base_P.max() <= (1 - rate) * n), default=n)
-        solved_C = solved_C * (correct_C >= least)
-        weight_C = weight_C * ((correct_C >= least) & (correct_C <= most))
+        share_C = pass_at_k_table(counts.n_base, [1])[:, 0]
+        share_C = np.round(share_C, 9)  # a share of exactly a bound is within it
+        least = max((rate for rate in _RATES if share_C[base_P].min() >= rate), default=0.0)
+        most = min((1 - rate for rate in _RATES if share_C[base_P].max() <= 1 - rate), default=1.0)
+        solved_C = solved_C * (share_C >= least)
+        weight_C = weight_C * ((share_C >= least) & (share_C <= most))
     # do not test "no problem is always solved" against late samples: training makes problems easier
-    p_of_hits = _chance_of_all(_Draws.of(counts, solved_C).passed_P)
+    if counts.is_stopped:
+        n_P, hits_P = counts.all_hits
+        passed_P = as_rule(counts.n_base).chances(hits_P / n_P) @ solved_C
+    else:
+        passed_P = _Draws.of(counts, solved_C).passed_P
+    p_of_hits = _chance_of_all(passed_P)
     return ProblemFilter(weight_C=weight_C, p=min(p_of_hits, p_of_order))
 
 
@@ -118,14 +131,14 @@ def selected_fall_p(
     >>> selected_fall_p(kept, find_selection(kept), ks=[1, 8], rng=rng)  # one hit each: the filter leaves no other
     1.0
     """
-    by_total = _Draws.of(counts, selection.weight_C)
-    total_P = counts.base_P + counts.late_P
+    source = (_StoppedDraws if counts.is_stopped else _Draws).of(counts, selection.weight_C)
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
     mean_K = scale_K = None
     observed, n_drawn, n_as_low = 0.0, 0, 0
     while n_drawn < draws and n_as_low < _ENOUGH:
-        base_DP = by_total.sample(rng, min(_DRAWS_AT_ONCE, draws - n_drawn))
-        drawn_DK = sums_of_rows(late_CK, total_P - base_DP) - sums_of_rows(base_CK, base_DP)
+        base_DP, late_TDP = source.draw(rng, min(_DRAWS_AT_ONCE, draws - n_drawn))
+        late_DK = np.mean([sums_of_rows(late_CK, late_DP) for late_DP in late_TDP], axis=0)
+        drawn_DK = late_DK - sums_of_rows(base_CK, base_DP)
         if mean_K is None or scale_K is None:
             mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
             observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
@@ -135,12 +148,40 @@ def selected_fall_p(
 
 
 @dataclass(frozen=True, kw_only=True)
+class _StoppedDraws:
+    """Base and late end points of a stopping rule, if nothing changed and the base's passed a filter."""
+
+    counts: PairedCounts
+    rate_R: Float[np.ndarray, " rate"]
+    row_P: Int[np.ndarray, " problem"]
+    cumulative_RC: Float[np.ndarray, "rate code"]
+
+    @classmethod
+    def of(cls, counts: PairedCounts, weight_C: Float[np.ndarray, " code"]) -> _StoppedDraws:
+        """Find the most likely success rate of each problem, given that its base samples passed the filter."""
+        n_P, hits_P = counts.all_hits
+        rate_R = np.array(_GRID)
+        mass_RC = as_rule(counts.n_base).chances(rate_R) * weight_C
+        log_passed_R = np.log(np.maximum(mass_RC.sum(axis=1), 1e-300))
+        log_PR = xlogy(hits_P[:, None], rate_R) + xlog1py((n_P - hits_P)[:, None], -rate_R) - log_passed_R
+        cumulative_RC = mass_RC.cumsum(axis=1) / np.maximum(mass_RC.sum(axis=1), 1e-300)[:, None]
+        return cls(counts=counts, rate_R=rate_R, row_P=log_PR.argmax(axis=1), cumulative_RC=cumulative_RC)
+
+    def draw(self, rng: np.random.Generator, draws: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Draw the codes of base and late checkpoints."""
+        rate_P, samples = self.rate_R[self.row_P], self.counts.n_late
+        base_DP = _draw_rows(self.cumulative_RC, self.row_P, rng, draws)
+        return base_DP, [draw_codes(samples, rate_P, rng=rng, draws=draws) for _ in self.counts.late_rows]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Draws:
     """Distribution of the base's correct samples, given those of both sides and a filter.
 
     One row per different total.
     """
 
+    total_P: Int[np.ndarray, " problem"]
     row_P: Int[np.ndarray, " problem"]
     cumulative_RC: Float[np.ndarray, "row correct"]
     #: Probability that a problem passes the filter.
@@ -149,29 +190,42 @@ class _Draws:
     @classmethod
     def of(cls, counts: PairedCounts, weight_C: Float[np.ndarray, " correct"]) -> _Draws:
         """Build the distributions for these counts."""
-        total_R, row_P = np.unique(counts.base_P + counts.late_P, return_inverse=True)
-        correct_C = np.arange(counts.n_base + 1)
+        n_base, n_late = most_samples(counts.n_base), most_samples(counts.n_late)
+        total_P = counts.base_P + counts.late_P
+        total_R, row_P = np.unique(total_P, return_inverse=True)
+        correct_C = np.arange(n_base + 1)
         late_RC = total_R[:, None] - correct_C
-        is_possible_RC = (late_RC >= 0) & (late_RC <= counts.n_late)
-        late_RC = np.clip(late_RC, 0, counts.n_late)
-        log_RC = _log_choose(counts.n_base, correct_C) + _log_choose(counts.n_late, late_RC)
-        log_RC = log_RC - _log_choose(counts.n_base + counts.n_late, total_R)[:, None]
+        is_possible_RC = (late_RC >= 0) & (late_RC <= n_late)
+        late_RC = np.clip(late_RC, 0, n_late)
+        log_RC = _log_choose(n_base, correct_C) + _log_choose(n_late, late_RC)
+        log_RC = log_RC - _log_choose(n_base + n_late, total_R)[:, None]
         mass_RC = np.where(is_possible_RC, np.exp(log_RC), 0.0) * weight_C
         passed_R = mass_RC.sum(axis=1)
         cumulative_RC = mass_RC.cumsum(axis=1) / np.maximum(passed_R, 1e-300)[:, None]
-        return cls(row_P=row_P, cumulative_RC=cumulative_RC, passed_P=passed_R[row_P])
+        return cls(total_P=total_P, row_P=row_P, cumulative_RC=cumulative_RC, passed_P=passed_R[row_P])
 
-    def sample(self, rng: np.random.Generator, draws: int) -> Int[np.ndarray, "draw problem"]:
-        """Sample the base's hits of every problem."""
-        base_DP = np.empty((draws, len(self.row_P)), dtype=np.int64)
-        for row, cumulative_C in enumerate(self.cumulative_RC):
-            (problems,) = (self.row_P == row).nonzero()
-            uniform_DP = rng.random((draws, len(problems)))
-            # rounding may leave the last sum below 1
-            base_DP[:, problems] = np.minimum(
-                np.searchsorted(cumulative_C, uniform_DP, side="right"), len(cumulative_C) - 1
-            )
-        return base_DP
+    def draw(self, rng: np.random.Generator, draws: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Draw the hits of base and late samples."""
+        base_DP = _draw_rows(self.cumulative_RC, self.row_P, rng, draws)
+        return base_DP, [self.total_P - base_DP]
+
+
+def _draw_rows(
+    cumulative_RC: Float[np.ndarray, "row count"],
+    row_P: Int[np.ndarray, " problem"],
+    rng: np.random.Generator,
+    draws: int,
+) -> Int[np.ndarray, "draw problem"]:
+    base_DP = np.empty((draws, len(row_P)), dtype=np.int64)
+    for row in np.unique(row_P):
+        cumulative_C = cumulative_RC[row]
+        (problems,) = (row_P == row).nonzero()
+        uniform_DP = rng.random((draws, len(problems)))
+        # rounding may leave the last sum below 1
+        base_DP[:, problems] = np.minimum(
+            np.searchsorted(cumulative_C, uniform_DP, side="right"), len(cumulative_C) - 1
+        )
+    return base_DP
 
 
 def _chance_of_none(n: int, correct_C: Int[np.ndarray, " count"], first: int) -> Float[np.ndarray, " count"]:

@@ -141,6 +141,7 @@ def settle(
     n_checkpoints: int,
     rng: np.random.Generator,
     k: int | None = None,
+    drawn_P: Int[np.ndarray, " problem"] | None = None,
     wanted: float = 0.8,
 ) -> Remedy | None:
     """Return the cheapest audit that finds a fall of pass@``k`` by ``drop`` with the power ``wanted``.
@@ -161,11 +162,12 @@ def settle(
         n_checkpoints: Number of trained checkpoints.
         rng: Source of randomness.
         k: Half of the smaller of ``n`` and ``n_base`` by default.
+        drawn_P: Samples of the base of every problem, if a stopping rule with the cap ``n_base`` determined them.
         wanted: Required power.
     """
     if not len(base_correct_P) or n_checkpoints < 1:
         return None
-    rates = BaseRates.of(base_correct_P, np.full(len(base_correct_P), n_base))
+    rates = BaseRates.of(base_correct_P, np.full(len(base_correct_P), n_base) if drawn_P is None else drawn_P)
     losses = rates.losses(fall=drop, k=k or max(1, min(n, n_base) // 2))
     if not losses:
         return None

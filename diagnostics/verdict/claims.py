@@ -9,7 +9,8 @@ import numpy as np
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.verdict.explanations import CAUSES
+from oversharp.diagnostics.statistics.stopping import draw_codes
+from oversharp.diagnostics.verdict.causes.explanations import CAUSES
 from oversharp.diagnostics.verdict.results import Claim, Estimate
 from oversharp.diagnostics.verdict.rule import (
     KEY_LEVEL,
@@ -151,11 +152,18 @@ def share_of_even_loss(counts: PairedCounts, *, k: int, rng: np.random.Generator
     """
     if k == 1:
         return None
-    rate_base, rate_late = counts.base_P.mean() / counts.n_base, counts.late_P.mean() / counts.n_late
-    fall = -float(counts.changes([k]).mean())
-    if rate_late >= rate_base or fall <= 0:
+    rate_base = float(counts.base_pass_at_k([1]).mean())
+    change_K = counts.changes([1, k]).mean(axis=0)
+    if change_K.max() > -1e-12:  # rounding
         return None
-    thinned_DP = rng.binomial(counts.base_P, rate_late / rate_base, size=(_THINNINGS, counts.n_problems))
-    table_C = pass_at_k_table(counts.n_base, [k])[:, 0]
-    even = float(table_C[counts.base_P].mean() - table_C[thinned_DP].mean())
+    kept, table_C = 1.0 + float(change_K[0]) / rate_base, pass_at_k_table(counts.n_base, [k])[:, 0]
+    if counts.is_stopped:
+        rates = counts.base_pass_at_k([1])[:, 0]
+        before_DP, thinned_DP = (
+            draw_codes(counts.n_base, rate * rates, rng=rng, draws=_THINNINGS) for rate in (1.0, kept)
+        )
+    else:
+        before_DP, thinned_DP = counts.base_P, rng.binomial(counts.base_P, kept, size=(_THINNINGS, counts.n_problems))
+    even = float(table_C[before_DP].mean() - table_C[thinned_DP].mean())
+    fall = -float(change_K[1])
     return float(np.clip(even / fall, 0.0, 1.0))

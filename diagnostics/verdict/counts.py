@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule, as_rule
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.results import LeftOut, Rates
 
@@ -25,13 +27,40 @@ ASSUMED_GUESS_RATE = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoundCounts:
+    """Counts of every problem after each round of a stopping rule.
+
+    After the round at which a problem stopped, they do not change. The other fields are as in ``CheckpointCounts``.
+    """
+
+    rule: StoppingRule
+    correct_RP: Int[np.ndarray, "round problem"]
+    unread_RP: Int[np.ndarray, "round problem"] | None = None
+    lenient_RP: Int[np.ndarray, "round problem"] | None = None
+
+    @property
+    def codes(self) -> Int[np.ndarray, " problem"]:
+        """Codes of the end points."""
+        return self.rule.stop(self.correct_RP)
+
+    @property
+    def lenient_codes(self) -> Int[np.ndarray, " problem"] | None:
+        """Codes of the end points if the rule is applied to the lenient reader's grades; None without it."""
+        return None if self.lenient_RP is None else self.rule.stop(self.lenient_RP)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointCounts:
     """Counts per problem among the first ``n`` samples of each, for one checkpoint.
 
+    If a stopping rule determined the number of samples, ``n`` is its cap, and ``correct_P`` and ``lenient_P`` are the
+    codes of end points (``statistics.stopping``). Code 0 is a problem that was never solved.
+
     Attributes:
         n: Number of counted samples per problem, the smallest that was planned for any problem.
-        n_most: Largest number of samples that was planned for any problem.
+        n_most: Largest number of samples that was planned for any problem; None if it is ``n``.
         minority_P: Correct samples outside the problem's dominant mode; for the base those of its second half only.
+            With a stopping rule, of the first round.
         rates: Rates of truncated, unparsed, ambiguous and timed-out samples; None without a sample.
         unread_P: Samples that were truncated, unparsed or timed out in grading, and are not correct; None if unknown.
         lenient_P: Samples that are correct or accepted by the lenient reader; None without one.
@@ -39,12 +68,12 @@ class CheckpointCounts:
         weights: Id of the checkpoint in the store, the hash of its tensors; None if not given.
         first_correct_P: Index of the first correct sample, ``n`` without one; None if the order of samples is unknown.
         first_wrong_P: Index of the first wrong sample, in the same form.
+        rounds: Counts after each round; None if all problems have ``n`` samples.
     """
 
     step: int
     checkpoint: str
     n: int
-    n_most: int
     correct_P: Int[np.ndarray, " problem"]
     minority_P: Int[np.ndarray, " problem"]
     rates: Rates | None
@@ -54,6 +83,64 @@ class CheckpointCounts:
     weights: str | None = None
     first_correct_P: Int[np.ndarray, " problem"] | None = None
     first_wrong_P: Int[np.ndarray, " problem"] | None = None
+    rounds: RoundCounts | None = None
+    n_most: int | None = None
+
+    @property
+    def samples(self) -> Samples:
+        """Number of samples of every problem, or the rule that determined it."""
+        return self.n if self.rounds is None else self.rounds.rule
+
+    @property
+    def of_first_round(self) -> CheckpointCounts:
+        """Counts of as many samples of every problem: all, or those of the first round."""
+        rounds = self.rounds
+        if rounds is None:
+            return self
+        unread_P = None if rounds.unread_RP is None else rounds.unread_RP[0]
+        lenient_P = None if rounds.lenient_RP is None else rounds.lenient_RP[0]
+        n, correct_P = rounds.rule.rounds[0], rounds.correct_RP[0]
+        return replace(self, n=n, correct_P=correct_P, unread_P=unread_P, lenient_P=lenient_P, rounds=None)
+
+    def read_leniently(self) -> CheckpointCounts | None:
+        """Return the counts by the lenient reader; None without it. The stopping rule is applied to its grades."""
+        if self.lenient_P is None:
+            return None
+        rounds = self.rounds
+        if rounds is not None and rounds.lenient_RP is not None:
+            rounds = replace(rounds, correct_RP=rounds.lenient_RP)
+        return replace(self, correct_P=self.lenient_P, rounds=rounds)
+
+    def accepting_unread(self, share_P: Float[np.ndarray, " problem"]) -> CheckpointCounts:
+        """Return the counts with unparsed samples above ``share_P`` of all counted as correct.
+
+        The stopping rule is applied again: it may stop earlier.
+        """
+        rounds = self.rounds
+        if rounds is None or rounds.unread_RP is None:
+            raise ValueError("the unparsed samples of each round are unknown")
+        expected_RP = np.floor(np.array(rounds.rule.rounds)[:, None] * share_P).astype(np.int64)
+        accepted_RP = rounds.correct_RP + np.maximum(0, rounds.unread_RP - expected_RP)
+        return replace(self, correct_P=rounds.rule.stop(accepted_RP), rounds=replace(rounds, correct_RP=accepted_RP))
+
+    @property
+    def unread_shares(self) -> Float[np.ndarray, " problem"]:
+        """Share of unparsed samples of every problem. Raises ``ValueError`` if it is unknown."""
+        if self.unread_P is None:
+            raise ValueError("the unparsed samples are unknown")
+        return np.asarray(self.unread_P / self.hits[0])
+
+    @property
+    def hits(self) -> tuple[Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
+        """Numbers of samples and of correct samples of every problem."""
+        return as_rule(self.samples).hits(self.correct_P)
+
+    @property
+    def pass_at_1(self) -> Float[np.ndarray, " problem"]:
+        """Unbiased pass@1 of every problem."""
+        if self.rounds is None:
+            return np.asarray(self.correct_P / self.n)
+        return pass_at_k_table(self.samples, [1])[self.correct_P, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +158,28 @@ class ControlCounts:
     correct_P: Int[np.ndarray, " problem"]
     weights: str | None = None
 
+    @property
+    def samples(self) -> Samples:
+        """Number of samples of every problem."""
+        return self.n
+
+    @property
+    def pass_at_1(self) -> Float[np.ndarray, " problem"]:
+        """Unbiased pass@1 of every problem."""
+        return np.asarray(self.correct_P / self.n)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SharperDraws:
     """The base sampled at lower temperatures.
 
     ``temperature_S`` descends. The first temperature is that of the audit. ``n_S`` is the number of samples per problem
-    at each, and ``correct_SP`` counts the correct ones. ``greedy_P``: whether the base's greedy response is correct;
-    None if unknown.
+    at each, or the stopping rule. ``correct_SP`` counts the correct ones. ``greedy_P``: whether the base's greedy
+    response is correct; None if unknown.
     """
 
     temperature_S: tuple[float, ...]
-    n_S: tuple[int, ...]
+    n_S: tuple[Samples, ...]
     correct_SP: Int[np.ndarray, "temperature problem"]
     greedy_P: Bool[np.ndarray, " problem"] | None
 

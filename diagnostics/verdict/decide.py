@@ -14,12 +14,25 @@ import numpy as np
 
 from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
+from oversharp.diagnostics.statistics.crossing import onset
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
-from oversharp.diagnostics.statistics.onset import onset
-from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.units import Interval, by_cluster
 from oversharp.diagnostics.verdict.audit_sizes import settle
+from oversharp.diagnostics.verdict.causes.explanations import (
+    EXPLAINED_LEVEL,
+    NOTABLE_UNREAD_SHARE,
+    fall_p,
+    is_misread,
+    style_rise,
+)
+from oversharp.diagnostics.verdict.causes.guesses import guess_rate_that_explains
+from oversharp.diagnostics.verdict.causes.unparsed import (
+    ParsedEstimates,
+    read_alone,
+    share_explained,
+    taken_for_correct,
+)
 from oversharp.diagnostics.verdict.claims import (
     DEPENDENT,
     claims_of,
@@ -27,17 +40,6 @@ from oversharp.diagnostics.verdict.claims import (
     size_given_label,
 )
 from oversharp.diagnostics.verdict.counts import NEEDS_SAMPLES, SeriesCounts
-from oversharp.diagnostics.verdict.explanations import (
-    EXPLAINED_LEVEL,
-    NOTABLE_UNREAD_SHARE,
-    fall_p,
-    guess_rate_that_explains,
-    is_misread,
-    read_alone,
-    share_explained,
-    style_rise,
-    taken_for_correct,
-)
 from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.record import POSITIVE, Verdict
 from oversharp.diagnostics.verdict.results import (
@@ -51,12 +53,13 @@ from oversharp.diagnostics.verdict.results import (
     StepClaim,
 )
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, LossTable, label_of, row_of_label
+from oversharp.diagnostics.verdict.seen import SeenCounts, seen_counts
 from oversharp.diagnostics.verdict.sharpening import sharpening_of
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 from oversharp.diagnostics.verdict.shipping.words import NOT_READ
 from oversharp.diagnostics.verdict.steps import Accuracy, accuracy_of
-from oversharp.diagnostics.verdict.table import SeenCounts, run_tests, seen_counts
+from oversharp.diagnostics.verdict.table import run_tests
 from oversharp.diagnostics.verdict.words.caveats import caveats_of, warnings_of
 from oversharp.diagnostics.verdict.words.sentence import sentence_of
 
@@ -112,7 +115,7 @@ def _record(counts: SeriesCounts) -> Verdict:
         p_minority=None if table.modes is None else table.modes.p_exact,
         modes_collapsed=table.modes is not None and table.modes.fell,
         n_minority_problems=0 if seen.minority is None else seen.minority.n_problems,
-        n_late=seen.total.n_late,
+        n_late=sum(one.n for one in counts.window),
         window=tuple(one.step for one in counts.window),
         k_most=table.ks[-1],
         changes=changes,
@@ -306,14 +309,14 @@ def _without_unparsed(seen: SeenCounts) -> OtherReading | None:
         return None
     readings: list[OtherReading] = []
     alone = read_alone(seen.total, unread, rng=rng)
-    named: tuple[tuple[ReadingName, PairedCounts], ...] = (
+    named: tuple[tuple[ReadingName, PairedCounts | ParsedEstimates], ...] = (
         ("parsed samples", alone),
         ("unparsed taken for correct", taken_for_correct(seen.total, unread)),
     )
     for name, counts in named:
-        ks = [k for k in seen.ks if 2 * k <= min(counts.n_base, counts.n_late)]
+        ks = [k for k in seen.ks if 2 * k <= counts.n_most]
         if counts.n_problems > 1 and ks:
-            base_K = pass_at_k_table(counts.n_base, ks)[counts.base_P].mean(axis=0).tolist()
+            base_K = counts.base_pass_at_k(ks).mean(axis=0).tolist()
             intervals = [share_interval(change_P, bounds=(-1.0, 1.0)) for change_P in counts.changes(ks).T]
             p = fall_p(counts, ks=ks, level=seen.fall_of_window().level, rng=rng)
             readings.append(OtherReading(name=name, changes=_changes_at(ks, base_K, intervals), p=p))
@@ -353,9 +356,11 @@ def _remedy(counts: SeriesCounts, label: Label, rng: np.random.Generator) -> Rem
     if label != "inconclusive" or counts.cluster_P is not None or counts.dependence is not None:
         return None
     n = min(one.n for one in counts.window)
+    drawn_P, correct_P = counts.base.hits
     return settle(
-        counts.base.correct_P,
+        correct_P,
         counts.base.n,
+        drawn_P=drawn_P,
         n=n,
         drop=SETTLED_DROP,
         tokens_per_sample=counts.tokens_per_sample,

@@ -18,8 +18,8 @@ from scipy.special import betaln
 from scipy.stats import beta as beta_distribution
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
+from oversharp.diagnostics.verdict.causes.guesses import guessing_p
 from oversharp.diagnostics.verdict.counts import FEW_PROBLEMS
-from oversharp.diagnostics.verdict.explanations import guessing_p
 from oversharp.diagnostics.verdict.losses import (
     ConcentratedLoss,
     Loss,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.causes.explanations import Cause
 from oversharp.diagnostics.verdict.headings import VerdictLabel
 
 

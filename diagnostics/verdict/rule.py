@@ -12,7 +12,7 @@ from typing import Literal
 
 from oversharp.diagnostics.statistics.crossing import Crossing
 from oversharp.diagnostics.statistics.units import Interval
-from oversharp.diagnostics.verdict.explanations import Cause
+from oversharp.diagnostics.verdict.causes.explanations import Cause
 from oversharp.diagnostics.verdict.headings import Label
 
 #: Levels of the tests of pass@k (exact and population), of minority modes, and of single checkpoints. Together they

@@ -11,6 +11,7 @@ from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierP
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import Samples, most_samples
 from oversharp.diagnostics.statistics.units import Interval
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.results import Estimate, Sharpening, SharpeningLabel
@@ -36,7 +37,7 @@ def sharpening_of(
     sharper = counts.sharper
     if sharper is None:
         return None
-    most = min(counts.base.n // 2, *(one.n // 2 for one in window), *sharper.n_S)
+    most = min(counts.base.n // 2, *(one.n // 2 for one in window), *map(most_samples, sharper.n_S))
     if most < 2:
         return None
     k = _largest(most)
@@ -47,7 +48,7 @@ def sharpening_of(
         y_SP=np.stack([all_k for _, all_k in drawn]),
         limit_P=None if sharper.greedy_P is None else sharper.greedy_P.astype(np.float64),
     )
-    late = [_rates(one.correct_P, one.n, k) for one in window]
+    late = [_rates(one.correct_P, one.samples, k) for one in window]
     x_TP = np.stack([first for first, _ in late])
     [against] = against_frontier(
         points,
@@ -80,7 +81,7 @@ def _label(against: AgainstFrontier, rise: Interval) -> SharpeningLabel:
 
 
 def _rates(
-    correct_P: np.ndarray, n: int, k: int
+    correct_P: np.ndarray, n: Samples, k: int
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
     """Return pass@1 and pass@k of every problem."""
     table_CK = pass_at_k_table(n, [1, k])
@@ -95,9 +96,9 @@ def _rise_by_parsing(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -
     base, late = counts.base, [one for one in window if one.unread_P is not None]
     if base.unread_P is None or len(late) < len(window):
         return None
-    unread = float(base.unread_P.mean()) / base.n
-    now = float(np.mean([one.unread_P.mean() / one.n for one in late if one.unread_P is not None]))
-    return float(base.correct_P.mean()) / base.n * max(unread - now, 0.0) / (1.0 - unread) if unread < 1.0 else None
+    unread = float(base.unread_shares.mean())
+    now = float(np.mean([one.unread_shares.mean() for one in late]))
+    return float(base.pass_at_1.mean()) * max(unread - now, 0.0) / (1.0 - unread) if unread < 1.0 else None
 
 
 def _estimate(matched: Matched) -> Estimate:

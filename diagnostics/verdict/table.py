@@ -5,9 +5,7 @@ The order of the tests is fixed, so the same counts always use the same random n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,227 +19,31 @@ from oversharp.diagnostics.statistics.keys import (
     PairedCounts,
     draws_for,
     exact_key,
-    inference_ks,
     mean_changes,
     population_key,
+    summed_covariances,
 )
-from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_variance_table
-from oversharp.diagnostics.statistics.selection import ProblemFilter, find_selection
 from oversharp.diagnostics.statistics.units import by_cluster
-from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
-from oversharp.diagnostics.verdict.explanations import (
+from oversharp.diagnostics.verdict.causes.explanations import (
     EXPLAINED_LEVEL,
     Cause,
     Fall,
-    Unread,
     cause_of,
     fall_p,
     style_rise,
-    taken_for_correct,
 )
+from oversharp.diagnostics.verdict.causes.unparsed import taken_for_correct
 from oversharp.diagnostics.verdict.rule import (
     KEY_LEVEL,
     MARGIN,
     MARGIN_CONFIDENCE,
-    MINORITY_LEVEL,
     STEP_LEVEL,
-    Limits,
     LossRow,
     LossTable,
     WindowSizes,
-    spent_share,
 )
+from oversharp.diagnostics.verdict.seen import SeenCounts, pooled
 from oversharp.diagnostics.verdict.steps import rule_steps
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeenCounts:
-    """Input of the tests.
-
-    Attributes:
-        total: Correct samples of the base and of the window, pooled over its checkpoints.
-        window: Counts of each checkpoint of the window, for the size of the fall of pass@k.
-        steps: Counts of all checkpoints, tested at ``step_ks``. The last ones are the window.
-        minority: Pooled correct samples outside the dominant mode. Another half of the base's samples determines that
-            mode.
-        minority_unread: Unparsed samples that belong to ``minority``; None if unknown.
-        unread: Truncated, unparsed and timed-out samples of each of ``steps``; empty, or None, if unknown.
-        lenient: Counts of ``steps`` by the lenient reader; empty without one.
-        selection: Filter that all problems pass by the base's samples; None if they pass none.
-        guess_share: Share of wrong responses that the grader may accept.
-        cluster_P: Cluster of each problem.
-        spent: Share of the significance levels that this look uses; 1 for a single verdict on one run.
-        limits: Limits of the conclusions, apart from the tests.
-    """
-
-    total: PairedCounts
-    window: Sequence[PairedCounts]
-    steps: Sequence[PairedCounts]
-    ks: Sequence[int]
-    step_ks: Sequence[int]
-    minority: PairedCounts | None = None
-    minority_ks: Sequence[int] = ()
-    minority_unread: Unread | None = None
-    unread: Sequence[Unread | None] = ()
-    lenient: Sequence[PairedCounts] = ()
-    selection: ProblemFilter | None = None
-    guess_share: float = 0.0
-    cluster_P: Int[np.ndarray, " problem"] | None = None
-    spent: float = 1.0
-    limits: Limits = field(default_factory=Limits)
-
-    def mean_changes(self) -> Float[np.ndarray, "unit k"]:
-        """Return the mean change of pass@k over the window, of each problem or cluster."""
-        return by_cluster(mean_changes(self.window, self.ks), self.cluster_P)
-
-    @property
-    def unread_of_window(self) -> Unread | None:
-        """Unparsed samples of the window together; None if unknown for one of its checkpoints."""
-        known = [one for one in self.unread[-len(self.window) :] if one is not None]
-        if not self.unread or len(known) < len(self.window):
-            return None
-        return Unread(base_P=known[0].base_P, late_P=np.sum([one.late_P for one in known], axis=0))
-
-    def fall_of_window(self) -> Fall:
-        """Return the input and the level of the tests of the window."""
-        return Fall(
-            counts=self.total,
-            ks=self.ks,
-            unread=self.unread_of_window,
-            level=KEY_LEVEL * self.spent,
-            lenient=_pooled(self.lenient[-len(self.window) :]) if self.lenient else None,
-            selection=self.selection,
-        )
-
-    def fall_of_modes(self) -> Fall | None:
-        """Return the input of the test of minority modes; None if no problem has correct samples of a second mode."""
-        if self.minority is None or not self.minority.n_problems or not self.minority_ks:
-            return None
-        level = MINORITY_LEVEL * self.spent
-        return Fall(counts=self.minority, ks=self.minority_ks, unread=self.minority_unread, level=level)
-
-    def fall_of_step(self, t: int, of: int = 1) -> Fall:
-        """Return the input for checkpoint ``t``. ``of`` checkpoints share the level of single checkpoints."""
-        return Fall(
-            counts=self.steps[t],
-            ks=self.step_ks,
-            unread=self.unread[t] if self.unread else None,
-            level=STEP_LEVEL * self.spent / of,
-            lenient=self.lenient[t] if self.lenient else None,
-            selection=self.selection,
-        )
-
-    def fall_of(self, row: LossRow) -> Fall:
-        """Return the input of the tests of a row."""
-        modes = self.fall_of_modes() if row.which == "modes" else None
-        return modes or (self.fall_of_window() if row.place is None else self.fall_of_step(row.place))
-
-    def read_leniently(self) -> SeenCounts | None:
-        """Return the counts of the same samples by the lenient reader, without their modes; None without it.
-
-        The lenient reader has no unparsed samples.
-        """
-        if not self.lenient:
-            return None
-        window = self.lenient[-len(self.window) :]
-        unknown: dict[str, Any] = {"minority": None, "minority_unread": None, "unread": (), "lenient": ()}
-        return replace(self, total=_pooled(window), window=window, steps=self.lenient, **unknown)
-
-
-def seen_counts(counts: SeriesCounts) -> SeenCounts:
-    """Return the input of the tests from the counts of a series."""
-    base, compared, window = counts.base, counts.compared, counts.window
-    steps = [PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n) for one in compared]
-    lenient = [
-        PairedCounts(base_P=base.lenient_P, late_P=one.lenient_P, n_base=base.n, n_late=one.n)
-        for one in compared
-        if base.lenient_P is not None and one.lenient_P is not None
-    ]
-    n_least, total, minority = min(one.n for one in window), _pooled(steps[-len(window) :]), _minority(counts, window)
-    return SeenCounts(
-        total=total,
-        window=steps[-len(window) :],
-        steps=steps,
-        step_ks=inference_ks(min(base.n, *(one.n for one in compared))),
-        ks=inference_ks(min(base.n, n_least)),
-        minority=minority,
-        minority_ks=() if minority is None else inference_ks(min(base.n // 2, n_least)),
-        minority_unread=_minority_unread(counts, window),
-        unread=[_unread(base, [one]) for one in compared],
-        lenient=lenient if len(lenient) == len(compared) else (),
-        selection=_selection(counts, total),
-        guess_share=counts.guess_rate.share,
-        cluster_P=counts.cluster_P,
-        spent=spent_share(number=counts.looks.number, declared=counts.looks.declared, runs=counts.looks.runs),
-        limits=Limits(
-            few=counts.why_few,
-            dependence=counts.dependence,
-            is_end_unknown=counts.is_end_unknown,
-            knows_temperature=counts.knows_temperature,
-        ),
-    )
-
-
-def _pooled(pairs: Sequence[PairedCounts]) -> PairedCounts:
-    """Return the counts of checkpoints with their samples summed."""
-    return PairedCounts(
-        base_P=pairs[0].base_P,
-        late_P=_summed(pair.late_P for pair in pairs),
-        n_base=pairs[0].n_base,
-        n_late=sum(pair.n_late for pair in pairs),
-    )
-
-
-def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | None:
-    """Return the filter by which the base's samples may have selected the problems; ``selected_by`` overrides it."""
-    if counts.selected_by == "none":
-        return None
-    found = find_selection(total, counts.base.first_correct_P, counts.base.first_wrong_P)
-    if counts.selected_by != "base":
-        return found
-    weight_C = np.ones(total.n_base + 1) if found is None else found.weight_C
-    return ProblemFilter(weight_C=weight_C, p=0.0)
-
-
-def _unread(base: CheckpointCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    late = [one.unread_P for one in window if one.unread_P is not None]
-    if base.unread_P is None or len(late) < len(window):
-        return None
-    return Unread(base_P=base.unread_P, late_P=_summed(late))
-
-
-def _minority_unread(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> Unread | None:
-    """Return the unparsed samples that belong to the counts of minority modes.
-
-    Only the second half of the base's samples counts, so half of its unparsed samples are used. Samples that only the
-    lenient reader accepts have an unknown mode and count as unparsed.
-    """
-    unread, shown_P = _unread(counts.base, window), counts.shows_modes_P
-    if unread is None:
-        return None
-    misread = [one.lenient_P - one.correct_P for one in (counts.base, *window) if one.lenient_P is not None]
-    if len(misread) == 1 + len(window):
-        base_P = np.minimum(unread.base_P + misread[0], counts.base.n - counts.base.correct_P)
-        most_P = _summed(one.n - one.correct_P for one in window)
-        unread = Unread(base_P=base_P, late_P=np.minimum(unread.late_P + _summed(misread[1:]), most_P))
-    return Unread(base_P=unread.base_P[shown_P] // 2, late_P=unread.late_P[shown_P])
-
-
-def _minority(counts: SeriesCounts, window: Sequence[CheckpointCounts]) -> PairedCounts | None:
-    """Return correct samples outside the dominant mode; None without any, as if the grader distinguishes no modes.
-
-    The first half of the base's samples determines the dominant mode, so only its second half counts.
-    """
-    shown_P = counts.shows_modes_P
-    base_P, late_P = counts.base.minority_P[shown_P], _summed(one.minority_P for one in window)[shown_P]
-    if not (base_P.any() or late_P.any()):
-        return None
-    n_base = counts.base.n - counts.base.n // 2
-    return PairedCounts(base_P=base_P, late_P=late_P, n_base=n_base, n_late=sum(one.n for one in window))
-
-
-def _summed(counts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.sum(list(counts), axis=0)
 
 
 def run_tests(seen: SeenCounts, *, rng: np.random.Generator, claim_rng: np.random.Generator | None = None) -> LossTable:
@@ -358,10 +160,9 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
     change_GK, total = seen.mean_changes(), seen.total
     n_units = len(change_GK)
     intervals = tuple(share_interval(change_G, bounds=(-1.0, 1.0)) for change_G in change_GK.T)
-    base_K = pass_at_k_table(total.n_base, seen.ks)[total.base_P].mean(axis=0).tolist()
+    base_K = total.base_pass_at_k(seen.ks).mean(axis=0).tolist()
     worst = min(range(len(intervals)), key=lambda i: intervals[i].mean)
-    fisher_P = fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)
-    p_P = holm(fisher_P)
+    p_P = holm(_p_of_problems(total))
     lost_P = p_P <= KEY_LEVEL * seen.spent
     change_P1 = mean_changes(seen.window, [seen.ks[worst]])
     change_P, fall = change_P1[:, 0], -float(change_P1[:, 0].sum())
@@ -389,6 +190,12 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
     )
 
 
+def _p_of_problems(counts: PairedCounts) -> Float[np.ndarray, " problem"]:
+    """Return the p value of a fall of each problem's success rate."""
+    (n_base_P, base_P), (n_late_P, late_P) = counts.base_hits, counts.late_hits
+    return fisher_fell(base_P, n_base_P, late_P, n_late_P)
+
+
 def _readings(seen: SeenCounts) -> Iterator[Sequence[PairedCounts]]:
     """Yield the counts of the window as graded, and by other readings of the same samples.
 
@@ -412,9 +219,8 @@ def _pass_at_1_fell(pairs: Sequence[PairedCounts], cluster_P: Int[np.ndarray, " 
     change_G = by_cluster(mean_changes(pairs, [1]), cluster_P)[:, 0]
     n_units = len(change_G)
     if n_units == 1:  # no inference over problems from a single one
-        total = _pooled(pairs)
-        fisher_P = fisher_fell(total.base_P, total.n_base, total.late_P, total.n_late)
-        return total.n_problems == 1 and bool(fisher_P[0] <= 1 - MARGIN_CONFIDENCE)
+        total = pooled(pairs)
+        return total.n_problems == 1 and bool(_p_of_problems(total)[0] <= 1 - MARGIN_CONFIDENCE)
     error = np.sqrt((n_units - 1) * change_G.var(ddof=1) + 1.0) / n_units
     return bool(change_G.mean() + student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error < 0)
 
@@ -426,11 +232,8 @@ def _error_of_change(change_G: Float[np.ndarray, " unit"] | None, total: PairedC
     """
     if change_G is not None:
         return float(np.sqrt((len(change_G) - 1) * change_G.var(ddof=1) + 1.0) / len(change_G))
-    variance = sum(
-        float(within_problem_variance_table(n, [k])[counts_P].sum()) if n > 1 else 0.25 * len(counts_P)
-        for n, counts_P in ((total.n_base, total.base_P), (total.n_late, total.late_P))
-    )
-    return max(np.sqrt(variance), 1e-6) / total.n_problems
+    base_KK, late_KK = summed_covariances(total, [k])
+    return float(max(np.sqrt(base_KK[0, 0] + late_KK[0, 0]), 1e-6)) / total.n_problems
 
 
 def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:
@@ -439,7 +242,7 @@ def _p_of_tail(seen: SeenCounts, rng: np.random.Generator) -> float | None:
     k is at most half of the samples. There are more pooled samples than samples of one checkpoint, so k may be larger.
     """
     ks, k = [], 2 * seen.ks[-1]
-    while 2 * k <= min(seen.total.n_base, seen.total.n_late):
+    while 2 * k <= seen.total.n_most:
         ks.append(k)
         k *= 2
     return exact_key(seen.total, ks=ks, rng=rng) if ks else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from oversharp.diagnostics.verdict.causes.explanations import CAUSES
 from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, NO_FALL, SOME_LOST
-from oversharp.diagnostics.verdict.explanations import CAUSES
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import Claim, Estimate, Explanation, Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN

@@ -132,7 +132,7 @@ def test_the_checkpoint_to_ship_is_drawn_hotter_too(
     chosen = ShippingStep(series="run", step=20, checkpoint="checkpoint-20", is_base=False, role="recommended")
     ship = Recommendation(series=("run",), recommended=chosen)
     said = Verdict(series="run", label="inconclusive", sentence="", shipping=ship)
-    monkeypatch.setattr("oversharp.diagnostics.audit.counts.judge", lambda *_: said)
+    monkeypatch.setattr("oversharp.diagnostics.audit.counts.series.judge", lambda *_: said)
     few = {"limit": 2, "n": 2, "n_base": 2, "panel": 0, "kernel_problems": 0, "hot_temperatures": (1.5,)}
     made = audit([countdown_series], config(tmp_path, **few))
     assert made.samples_drawn == 3 * 2 * (2 + 1) + 2 * 2 * (3 + 2)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from oversharp import open_store
-from oversharp.diagnostics.audit.counts import judge, read_counts
+from oversharp.diagnostics.audit.counts.series import judge, read_counts
 from oversharp.diagnostics.audit.measure import conclude
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.progress import SilentProgress

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.audit.independence import describe_dependence, describe_repeats
 from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant

@@ -14,7 +14,7 @@ from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit import freshness
 from oversharp.diagnostics.audit.audit import AuditResult, reload_verdicts
 from oversharp.diagnostics.audit.controls import control_settings
-from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.audit.measure import conclude
 from oversharp.diagnostics.audit.shipping import ship
 from oversharp.diagnostics.records.errors import ConfigError, OversharpError

@@ -32,7 +32,7 @@ from benchmarks.calibration.series import (
 from benchmarks.calibration.table import tables
 from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.rule import LossTable
-from oversharp.diagnostics.verdict.table import SeenCounts
+from oversharp.diagnostics.verdict.seen import SeenCounts
 
 SERIES = 200
 

@@ -13,7 +13,7 @@ import pytest
 
 import oversharp
 from oversharp.diagnostics.app.cli import main
-from oversharp.diagnostics.audit.counts import read_counts
+from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.ingest.assign import DUPLICATE, NO_STEP, Reading
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.rows import NOT_AN_OBJECT

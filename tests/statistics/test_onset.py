@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from oversharp.diagnostics.statistics.onset import Onset, onset
+from oversharp.diagnostics.statistics.crossing import Onset, onset
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 
 STEPS = list(range(10, 101, 10))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
-from oversharp.diagnostics.statistics.pass_at_k import StoppingRule, pass_at_k_table, within_problem_covariance_table
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table, within_problem_covariance_table
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 
 RULES = [
     StoppingRule(rounds=(8, 16, 32, 64), enough=2),

@@ -382,7 +382,7 @@ def test_unread_responses_are_warned_of_where_they_became_more_and_something_fel
 
 
 @pytest.mark.usefixtures("no_remedy")
-def test_few_problems_few_samples_an_adaptive_plan_and_several_tasks_are_warned_of() -> None:
+def test_few_problems_few_samples_unequal_samples_and_several_tasks_are_warned_of() -> None:
     base = _checkpoint(0, np.full(12, 20), n=64)
     counts = replace(_series(base, _checkpoint(20, np.full(12, 20), n=32, n_most=64)), tasks=("aime", "math"))
     caveats = " ".join(verdict_of(counts).caveats)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
-from oversharp.diagnostics.verdict.claims import share_of_even_loss
-from oversharp.diagnostics.verdict.explanations import (
+from oversharp.diagnostics.verdict.causes.explanations import (
     Fall,
     Unread,
     cause_of,
@@ -16,6 +15,7 @@ from oversharp.diagnostics.verdict.explanations import (
     share_explained,
     taken_for_correct,
 )
+from oversharp.diagnostics.verdict.claims import share_of_even_loss
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
+from oversharp.diagnostics.verdict.causes.explanations import Fall, is_misread
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, GuessRate, SeriesCounts
 from oversharp.diagnostics.verdict.decide import judged_series, verdict_of
-from oversharp.diagnostics.verdict.explanations import Fall, is_misread
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.shipping.choice import recommend
 
@@ -31,7 +31,7 @@ def checkpoint(step: int, correct_P: np.ndarray, lenient_P: np.ndarray | None) -
         step=step,
         checkpoint=f"step {step}",
         n=N,
-        n_most=N,
+
         correct_P=correct_P,
         minority_P=NONE,
         rates=None,

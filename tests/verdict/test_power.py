@@ -15,7 +15,8 @@ from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, DiffuseLoss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed, power
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, label_of
-from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
+from oversharp.diagnostics.verdict.seen import SeenCounts
+from oversharp.diagnostics.verdict.table import run_tests
 
 
 def _wide_rates(n_problems: int, rng: np.random.Generator) -> np.ndarray:

@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.keys import PairedCounts
-from oversharp.diagnostics.verdict.explanations import Unread
+from oversharp.diagnostics.verdict.causes.unparsed import Unread
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MINORITY_LEVEL, Limits, label_of, spent_share
-from oversharp.diagnostics.verdict.table import SeenCounts, run_tests
+from oversharp.diagnostics.verdict.seen import SeenCounts
+from oversharp.diagnostics.verdict.table import run_tests
 
 KS = [1, 4, 16, 64]
 

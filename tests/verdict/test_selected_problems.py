@@ -15,7 +15,7 @@ N = 16
 
 def checkpoint(step: int, correct_P: np.ndarray) -> CheckpointCounts:
     return CheckpointCounts(
-        step=step, checkpoint=f"checkpoint-{step}", n=N, n_most=N, correct_P=correct_P,
+        step=step, checkpoint=f"checkpoint-{step}", n=N, correct_P=correct_P,
         minority_P=np.zeros(len(correct_P), dtype=np.int64), rates=None,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ GREEDY = np.tile([True, True, False], P // 3)
 def _checkpoint(step: int, correct_P: np.ndarray, unread: int = 0) -> CheckpointCounts:
     none_P = np.zeros(P, dtype=np.int64)
     return CheckpointCounts(
-        step=step, checkpoint=f"c{step}", n=N, n_most=N, correct_P=correct_P, minority_P=none_P, rates=None,
+        step=step, checkpoint=f"c{step}", n=N, correct_P=correct_P, minority_P=none_P, rates=None,
         unread_P=none_P + unread,
     )  # fmt: skip
 
@@ -91,4 +91,4 @@ def test_a_run_that_did_not_rise_is_not_called_sharpening() -> None:
 
 def test_a_single_sample_of_a_checkpoint_compares_nothing() -> None:
     series = _series(np.ones(P, dtype=np.int64))
-    assert verdict_of(replace(series, trained=(replace(series.trained[0], n=1, n_most=1),))).sharpening is None
+    assert verdict_of(replace(series, trained=(replace(series.trained[0], n=1),))).sharpening is None

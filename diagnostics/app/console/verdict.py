@@ -14,7 +14,7 @@ from oversharp.diagnostics.records.amounts import plural
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from oversharp.diagnostics.verdict.explanations import Cause
+    from oversharp.diagnostics.verdict.causes.explanations import Cause
     from oversharp.diagnostics.verdict.headings import Heading, Kind, VerdictLabel
     from oversharp.diagnostics.verdict.recommendation import Guarantee, Recommendation, ShippingStep, TossUp
     from oversharp.diagnostics.verdict.record import Verdict

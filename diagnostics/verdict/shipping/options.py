@@ -11,9 +11,10 @@ from jaxtyping import Bool, Float, Int
 from oversharp.diagnostics.statistics.band import Band, simultaneous_band
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import most_samples
 from oversharp.diagnostics.statistics.units import by_cluster, too_few_to_generalise
+from oversharp.diagnostics.verdict.causes.explanations import Cause
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
-from oversharp.diagnostics.verdict.explanations import Cause
 from oversharp.diagnostics.verdict.recommendation import BandedChange
 from oversharp.diagnostics.verdict.shipping.posterior import (
     change_posterior,
@@ -94,8 +95,8 @@ class Option:
         For k above ``reach_k`` it is a lower bound: pass@``reach_k`` minus pass@k of the base.
         """
         base, late_ks = self.of.counts.base, [min(k, self.reach_k) for k in ks]
-        late_PK = pass_at_k_table(self.drawn.n, late_ks)[self.drawn.correct_P[part_P]]
-        return late_PK - pass_at_k_table(base.n, ks)[base.correct_P[part_P]]
+        late_PK = pass_at_k_table(self.drawn.samples, late_ks)[self.drawn.correct_P[part_P]]
+        return late_PK - pass_at_k_table(base.samples, ks)[base.correct_P[part_P]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +171,8 @@ class Stack:
             PairedCounts(
                 base_P=option.of.counts.base.correct_P[self.part_P],
                 late_P=option.drawn.correct_P[self.part_P],
-                n_base=option.of.counts.base.n,
-                n_late=option.drawn.n,
+                n_base=option.of.counts.base.samples,
+                n_late=option.drawn.samples,
             )
             for option in self.options
             if option.temperature is None
@@ -187,7 +188,7 @@ class Stack:
 
     def pass_at_1(self, drawn: CheckpointCounts | ControlCounts) -> Float[np.ndarray, " problem"]:
         """Return the pass@1 of every problem."""
-        return drawn.correct_P[self.part_P] / drawn.n
+        return drawn.pass_at_1[self.part_P]
 
     def mean_pass_at_1(self, drawn: CheckpointCounts | ControlCounts) -> float:
         """Return the pass@1 averaged over the problems."""
@@ -251,7 +252,9 @@ def estimate_prospects(stack: Stack, is_lost: Sequence[bool], rng: np.random.Gen
     for places in filter(None, (kept, lost, *controls)):
         options = [stack.options[t] for t in places]
         change_TUK = np.stack([stack.changes(option) for option in options])
-        floor_K = sampling_floor(stack.ks, stack.base.n, min(option.drawn.n for option in options))
+        floor_K = sampling_floor(
+            stack.ks, stack.base.samples, min((option.drawn.samples for option in options), key=most_samples)
+        )
         n_ks = [option.count_ks(stack.ks) for option in options]
         correlation_CTT = trajectory_correlations(
             [option.of.counts.series for option in options], [option.progress for option in options]

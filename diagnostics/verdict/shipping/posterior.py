@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import t as student_t
 
+from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule
+
 #: Number of quantiles of the prior of tau over which the posterior is averaged.
 _TAUS = 12
 #: Standard deviations of the prior of mu, in standard errors of the estimates, with equal weights.
@@ -175,16 +177,23 @@ def _shrink(
     )
 
 
-def sampling_floor(ks: Sequence[int], n_base: int, n_late: int) -> Float[np.ndarray, " k"]:
+def sampling_floor(ks: Sequence[int], n_base: Samples, n_late: Samples) -> Float[np.ndarray, " k"]:
     """Return the largest sampling variance of one problem's change of pass@k, in probability squared.
 
     k / (4 n) bounds the variance of pass@k from n samples (Hoeffding 1948, Ann. Math. Stat. 19:293, theorem 5.2), on
     each side. With this floor, equal changes on all problems do not give a variance of 0.
+    For a stopping rule it is computed on a grid of success rates.
 
     >>> sampling_floor((1, 8), n_base=16, n_late=16).tolist()
     [0.03125, 0.25]
     """
-    return np.array(ks) / 4 * (1 / n_base + 1 / n_late)
+
+    def floor(samples: Samples) -> np.ndarray:
+        if isinstance(samples, StoppingRule):
+            return samples.largest_variance(ks)
+        return np.array(ks) / 4 / samples
+
+    return floor(n_base) + floor(n_late)
 
 
 def expected_worst_losses(

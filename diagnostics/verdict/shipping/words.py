@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.verdict.explanations import CAUSES, Cause
+from oversharp.diagnostics.verdict.causes.explanations import CAUSES, Cause
 from oversharp.diagnostics.verdict.recommendation import (
     BandedChange,
     BeyondSharpening,

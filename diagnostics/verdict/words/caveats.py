@@ -76,7 +76,7 @@ def caveats_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     yield from _of_related_remedy(verdict, counts)
     if verdict.p_minority is None:
         yield "No problem has correct samples of a second mode, so mode collapse was not tested."
-    if any(one.n < one.n_most for one in window):
+    if any(one.n < (one.n_most or one.n) for one in window):
         yield (
             "Problems have unequal numbers of samples. The verdict uses the first ones of each problem, as many as the "
             f"problem with the fewest has: {n_least} per checkpoint."
@@ -319,8 +319,8 @@ def _of_improved_parsing(base: CheckpointCounts, window: Sequence[CheckpointCoun
     """Yield a warning if the base has many more unparsed samples than the window, which may hide a loss."""
     if base.unread_P is None or any(one.unread_P is None for one in window):
         return
-    before = float(base.unread_P.mean() / base.n)
-    late = float(np.mean([one.unread_P.mean() / one.n for one in window if one.unread_P is not None]))
+    before = float(base.unread_shares.mean())
+    late = float(np.mean([one.unread_shares.mean() for one in window]))
     if before - late > NOTABLE_MENDING:
         yield (
             f"{100 * before:.0f} % of the base's samples were truncated, unparsed, or timed out in grading, and "

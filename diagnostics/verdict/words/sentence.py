@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from oversharp.diagnostics.records.amounts import plural
+from oversharp.diagnostics.verdict.causes.explanations import NOTABLE_UNREAD_SHARE, Cause
 from oversharp.diagnostics.verdict.claims import A_CHECKPOINT, FELL, FELL_HERE, MODES_LOST
-from oversharp.diagnostics.verdict.explanations import NOTABLE_UNREAD_SHARE, Cause
 from oversharp.diagnostics.verdict.headings import Heading
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import ChangeAtK, Explanation, StepClaim

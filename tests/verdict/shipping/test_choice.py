@@ -31,7 +31,7 @@ def _series(*trained: Sequence[int], base: Sequence[int] = BASE, name: str = "ru
     weights = said.pop("weights")
     checkpoints = [
         CheckpointCounts(
-            step=10 * t, checkpoint=f"checkpoint-{10 * t}", weights=weights.get(10 * t), n=4, n_most=4,
+            step=10 * t, checkpoint=f"checkpoint-{10 * t}", weights=weights.get(10 * t), n=4,
             correct_P=np.array(correct_P),
             minority_P=np.zeros(len(correct_P), dtype=int), rates=None,
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
+from oversharp.diagnostics.audit.counts.checkpoint import COUNTS, PLANNED, checkpoint_counts, rule_of
 from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
 from oversharp.diagnostics.audit.terms import SELECTED
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
@@ -30,17 +30,9 @@ from oversharp.diagnostics.verdict.counts import (
 )
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.diagnostics.verdict.results import Rates
 from oversharp.diagnostics.verifiers import guess_shares, measured_false_accepts
 from oversharp.diagnostics.verifiers.thoughts import SUFFIX as THOUGHTS
 
-_PLANNED = """
-SELECT checkpoint_id, checkpoint, step, is_base, min(n_planned) AS n, max(n_planned) AS n_most
-FROM planned_samples
-WHERE series = $series
-GROUP BY ALL
-ORDER BY step
-"""
 _PROBLEMS = """
 SELECT p.problem_id, p.task, coalesce(a.verifier, p.verifier) AS verifier, p.prompt, ap.cluster
 FROM audit_problems AS ap
@@ -49,63 +41,6 @@ JOIN problems AS p USING (problem_id)
 WHERE ap.audit_id = $audit_id
 ORDER BY p.problem_id
 """
-# With a stopping rule, problems have unequal numbers of samples. So only the first n_used samples of each problem
-# count: all problems have at least n_used.
-_COUNTS = """
-WITH used AS (
-    SELECT step, min(n_planned) AS n_used
-    FROM planned_samples
-    WHERE series = $series
-    GROUP BY step
-),
-base_modes AS (
-    SELECT problem_id, mode, count(*) AS n
-    FROM graded_samples
-    JOIN used USING (step)
-    WHERE series = $series AND is_base AND greedy = $greedy AND correct AND mode IS NOT NULL
-      AND sample_index < n_used // 2
-    GROUP BY problem_id, mode
-),
-dominant_modes AS (
-    SELECT problem_id, mode AS dominant
-    FROM base_modes
-    QUALIFY row_number() OVER (PARTITION BY problem_id ORDER BY n DESC, mode) = 1
-)
-SELECT
-    step,
-    problem_id,
-    bool_or(dominant IS NOT NULL) AS shows_modes,
-    count(*) AS n,
-    count(*) FILTER (correct) AS n_correct,
-    -- the first half of the base's samples determined the dominant mode and does not count here
-    count(*) FILTER (correct AND mode <> dominant AND (NOT is_base OR sample_index >= n_used // 2)) AS n_minority,
-    min(sample_index) FILTER (correct) AS first_correct,
-    min(sample_index) FILTER (NOT correct) AS first_wrong,
-    count(finish_reason) AS n_ended,  -- NULL: another tool sampled and did not record it
-    count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') AS n_truncated,
-    -- neither finish reason nor grading state: unknown whether it was parsed
-    count(*) FILTER (NOT correct AND finish_reason IS NULL AND state IS NULL) AS n_untold,
-    count(why_unread(correct, finish_reason, state, n_boxed)) AS n_unread,
-    -- truncated and timed-out samples are unparsed, whatever number their text ends with
-    count(*) FILTER (
-        correct OR (lenient AND finish_reason IS DISTINCT FROM 'length' AND state IS DISTINCT FROM 'timeout')
-    ) AS n_lenient,
-    count(*) FILTER (lenient IS NULL) AS n_read_once,  -- without a second reader
-    count(*) FILTER (state = 'parse_fail') AS n_not_parsed,
-    count(*) FILTER (state = 'ambiguous') AS n_ambiguous,
-    count(*) FILTER (state = 'timeout') AS n_timed_out,
-    count(*) FILTER (state = 'error') AS n_failed,
-    count(n_tokens) AS n_measured,
-    coalesce(sum(n_tokens), 0)::BIGINT AS n_tokens
-FROM graded_samples
-JOIN used USING (step)
-LEFT JOIN dominant_modes USING (problem_id)
-WHERE series = $series AND greedy = $greedy AND sample_index < n_used
-GROUP BY step, problem_id
-ORDER BY step, problem_id
-"""
-
-
 _ONLY_GREEDY = "SELECT bool_and(greedy) AS only FROM graded_samples WHERE series = $series"
 _CONTROLS = """
 SELECT step, checkpoint, is_base, checkpoint_id, temperature, own_temperature, problem_id, n, n_correct, n_planned
@@ -155,14 +90,14 @@ def read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped:
 
 
 def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped: Mapping[str, str]) -> SeriesCounts:
-    planned = store.frame(_PLANNED, series=key.series)
+    planned = store.frame(PLANNED, series=key.series)
     problems = store.frame(_PROBLEMS, audit_id=key.audit_id)
     is_greedy = key.n == 1 and bool(store.frame(_ONLY_GREEDY, series=key.series)["only"].fillna(False).iloc[0])
-    rows = store.frame(_COUNTS, series=key.series, greedy=is_greedy)
+    rows = store.frame(COUNTS, series=key.series, greedy=is_greedy)
     index = pd.Index(problems["problem_id"])
     why = _reasons(planned, failed)
     checkpoints = [
-        _checkpoint_counts(plan, rows[rows["step"] == plan.step], index, why.get(plan.step))
+        checkpoint_counts(plan, rows[rows["step"] == plan.step], index, why.get(plan.step), rule_of(key, plan))
         for plan in planned.itertuples()
     ]
     if planned.empty:
@@ -298,7 +233,7 @@ def _read_sharper_draws(
     greedy_P = greedy[~greedy.index.duplicated()].reindex(ids)
     return SharperDraws(
         temperature_S=(own, *(control.temperature for control in lower)),
-        n_S=(base.n, *(control.n for control in lower)),
+        n_S=(base.samples, *(control.n for control in lower)),
         correct_SP=np.stack([base.correct_P, *(control.correct_P for control in lower)]),
         greedy_P=None if greedy_P.isna().any() else greedy_P.to_numpy(dtype=bool),
     )
@@ -371,45 +306,3 @@ def _reasons(planned: pd.DataFrame, failed: Mapping[str, str]) -> dict[int, str]
             reasons[row.step] = f"the same weights as {first[row.checkpoint_id]}, whose samples it shares"
         first.setdefault(row.checkpoint_id, row.checkpoint)
     return reasons
-
-
-def _checkpoint_counts(planned: Any, counts: pd.DataFrame, problem_ids: pd.Index, why: str | None) -> CheckpointCounts:
-    n_counted = int(counts["n"].sum())
-    by_problem = counts.set_index("problem_id").reindex(problem_ids)
-    # a problem without samples is NaN, which is unequal to any number
-    n_incomplete = int((by_problem["n"] != planned.n).sum())
-    if why is None and n_incomplete:
-        why = f"{n_incomplete} of {len(problem_ids)} problems lack samples"
-    rates = None
-    if n_counted:
-        share = counts[["n_not_parsed", "n_ambiguous", "n_timed_out"]].sum() / n_counted
-        n_ended = int(counts["n_ended"].sum())
-        rates = Rates(
-            step=int(planned.step),
-            checkpoint=str(planned.checkpoint),
-            truncated=int(counts["n_truncated"].sum()) / n_ended if n_ended else None,
-            not_parsed=float(share["n_not_parsed"]),
-            ambiguous=float(share["n_ambiguous"]),
-            timed_out=float(share["n_timed_out"]),
-        )
-    unread_P = None
-    if n_counted and not counts["n_untold"].any():
-        unread_P = by_problem["n_unread"].fillna(0).to_numpy(dtype=np.int64)
-    lenient_P = None
-    if n_counted and not counts["n_read_once"].any():
-        lenient_P = by_problem["n_lenient"].fillna(0).to_numpy(dtype=np.int64)
-    return CheckpointCounts(
-        step=int(planned.step),
-        checkpoint=str(planned.checkpoint),
-        n=int(planned.n),
-        n_most=int(planned.n_most),
-        correct_P=by_problem["n_correct"].fillna(0).to_numpy(dtype=np.int64),
-        minority_P=by_problem["n_minority"].fillna(0).to_numpy(dtype=np.int64),
-        rates=rates,
-        unread_P=unread_P,
-        lenient_P=lenient_P,
-        why=why,
-        weights=str(planned.checkpoint_id),
-        first_correct_P=by_problem["first_correct"].fillna(planned.n).to_numpy(dtype=np.int64),
-        first_wrong_P=by_problem["first_wrong"].fillna(planned.n).to_numpy(dtype=np.int64),
-    )
