@@ -16,7 +16,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -92,7 +92,7 @@ def broken(row: Mapping[str, Any]) -> list[str]:
 
 
 @cache
-def fingerprint(cell: Cell) -> str:
+def fingerprint(cell: Cell, enough: int | None = None) -> str:
     """Return a hash of the code and settings that a cell's result depends on.
 
     It covers the distribution and the code that samples, labels and judges, but no texts.
@@ -101,7 +101,7 @@ def fingerprint(cell: Cell) -> str:
     numbers = list(_parts(cell.law, functions))
     root = Path(__file__).parents[2]
     code = set[tuple[str, str]]().union(*(code_reached(one, root=root) for one in functions))
-    return content_hash(sorted(code), numbers, cell.n_problems, cell.n_S, cell.stays, SEED, SERIES_AT_ONCE)
+    return content_hash(sorted(code), numbers, cell.n_problems, cell.n_S, cell.stays, enough, SEED, SERIES_AT_ONCE)
 
 
 def _parts(held: object, functions: list[FunctionType]) -> Iterator[str]:
@@ -175,14 +175,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=ENOUGH, help="of every cell without a loss; less of others")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), help="what to simulate")
-    parser.add_argument("--out", type=Path, default=RESULTS / "held_out.json")
+    parser.add_argument("--until-solved", type=int, metavar="ENOUGH", help="draw in rounds until so many are correct")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
-    held = rows_that_stand(given.out, CELLS, fingerprint)
+    enough = given.until_solved
+    given.out = given.out or RESULTS / ("held_out.json" if enough is None else "held_out_until_solved.json")
+    held = rows_that_stand(given.out, CELLS, partial(fingerprint, enough=enough))
     for wanted in range(SERIES_AT_ONCE, given.series + SERIES_AT_ONCE, SERIES_AT_ONCE):
         for name in given.cells:
             done = held[name]["series"] if name in held else 0
             if done < wanted * (1.0 if CELLS[name].null else OF_LOSSES):
-                held[name] = joined(held.get(name), _part(CELLS[name], done))
+                held[name] = joined(held.get(name), _part(CELLS[name], done, enough))
                 print(json.dumps(held[name], ensure_ascii=False), flush=True)
                 _write(given.out, held)
     _write(given.out, held)
@@ -192,12 +195,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def _part(cell: Cell, first: int) -> dict[str, Any]:
+def _part(cell: Cell, first: int, enough: int | None) -> dict[str, Any]:
     rng = np.random.default_rng([SEED, zlib.crc32(cell.name.encode()), first])
     start = time.process_time()
-    series = [drawn(cell, rng) for _ in range(SERIES_AT_ONCE)]
+    series = [drawn(cell, rng, enough) for _ in range(SERIES_AT_ONCE)]
     told = [judged(cell, one, said_of(one.counts)) for one in series]
-    return row_of(cell, told, time.process_time() - start)
+    row = row_of(cell, told, time.process_time() - start)
+    samples = [np.mean([one.hits[0].mean() for one in (of.counts.base, *of.counts.trained)]) for of in series]
+    return row | {"fingerprint": fingerprint(cell, enough), "samples": round(float(np.mean(samples)), 1)}
 
 
 def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:

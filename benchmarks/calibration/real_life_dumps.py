@@ -72,9 +72,7 @@ def solved_by_none(n_problems: int, n: int, within_reach: Rates) -> Callable[[np
 def _checkpoint(step: int, n: int, correct_P: Int[np.ndarray, " problem"]) -> CheckpointCounts:
     none_P = np.zeros_like(correct_P)
     name = f"step {step}"
-    return CheckpointCounts(
-        step=step, checkpoint=name, n=n, correct_P=correct_P, minority_P=none_P, rates=None
-    )
+    return CheckpointCounts(step=step, checkpoint=name, n=n, correct_P=correct_P, minority_P=none_P, rates=None)
 
 
 def short_answers(rate_P: Rates, n: int, rng: np.random.Generator) -> Samples:

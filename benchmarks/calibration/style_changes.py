@@ -142,7 +142,6 @@ def series(loss: Loss, style: Readings, base: Readings, share: float, rng: np.ra
                 step=20 * step,
                 checkpoint=f"step {20 * step}",
                 n=N_BASE if step == 0 else N_LATE,
-
                 correct_P=strict_P,
                 minority_P=np.zeros_like(strict_P),
                 rates=None,

@@ -109,7 +109,7 @@ class StoppingRule:
         >>> [each.tolist() for each in StoppingRule(rounds=(2, 4), enough=1).hits(np.array([0, 3]))]
         [[4, 2], [0, 1]]
         """
-        n_E, correct_E = np.array(self.ends).T
+        n_E, correct_E = _ends_of(self)
         return n_E[code_P], correct_E[code_P]
 
     def stop(self, correct_RP: Int[np.ndarray, "round problem"]) -> Int[np.ndarray, " problem"]:
@@ -151,17 +151,12 @@ class StoppingRule:
         self, rate_P: Float[np.ndarray, " problem"], *, rng: np.random.Generator, draws: int
     ) -> Int[np.ndarray, "draw problem"]:
         """Draw the codes of the end points of problems with these success rates."""
-        correct_DP = np.zeros((draws, len(rate_P)), dtype=np.int64)
-        code_DP = np.full_like(correct_DP, -1)
-        before, first = 0, self.cap + 1
-        for n, paths in zip(self.rounds, _paths(self, 0), strict=True):
-            going_DP, least = code_DP < 0, min(paths, default=n + 1)
-            first -= len(paths)
-            more_DP = rng.binomial(n - before, np.broadcast_to(rate_P, code_DP.shape)[going_DP])
-            correct_DP[going_DP] += more_DP
-            stops_DP = going_DP & (correct_DP >= least)
-            code_DP[stops_DP] = first + correct_DP[stops_DP] - least
-            before = n
+        rate_U, of_P = np.unique(rate_P, return_inverse=True)
+        code_DP = np.empty((draws, len(rate_P)), dtype=np.int64)
+        for row, cumulative_E in enumerate(self.chances(rate_U).cumsum(axis=1)):
+            (problems,) = (of_P == row).nonzero()
+            drawn_DX = np.searchsorted(cumulative_E, rng.random((draws, len(problems))), side="right")
+            code_DP[:, problems] = np.minimum(drawn_DX, self.cap)  # rounding may leave the last sum below 1
         return code_DP
 
     def chances(self, rate_R: Float[np.ndarray, " rate"]) -> Float[np.ndarray, "rate end"]:
@@ -170,8 +165,8 @@ class StoppingRule:
         >>> StoppingRule(rounds=(2, 4), enough=1).chances(np.array([0.5])).round(4).tolist()
         [[0.0625, 0.125, 0.0625, 0.5, 0.25]]
         """
-        n_E, correct_E = np.array(self.ends).T
-        log_paths_E = np.array([log(paths) for paths in _at_ends(self, 0)])
+        n_E, correct_E = _ends_of(self)
+        log_paths_E = _log_paths_of(self)
         rate_R1 = np.asarray(rate_R)[:, None]
         return np.asarray(np.exp(log_paths_E + xlogy(correct_E, rate_R1) + xlog1py(n_E - correct_E, -rate_R1)))
 
@@ -250,6 +245,17 @@ def _paths(rule: StoppingRule, n_wrong: int) -> tuple[dict[int, int], ...]:
         going = {correct: paths for correct, paths in after.items() if correct < rule.enough}
         before = n
     return tuple(ended)
+
+
+@lru_cache(maxsize=64)
+def _ends_of(rule: StoppingRule) -> tuple[Int[np.ndarray, " end"], Int[np.ndarray, " end"]]:
+    n_E, correct_E = np.array(rule.ends).T
+    return n_E, correct_E
+
+
+@lru_cache(maxsize=64)
+def _log_paths_of(rule: StoppingRule) -> Float[np.ndarray, " end"]:
+    return np.array([log(paths) for paths in _at_ends(rule, 0)])
 
 
 def _at_ends(rule: StoppingRule, n_wrong: int) -> list[int]:
