@@ -35,23 +35,28 @@ _COUNT_VIEWS = {
     "problem_counts": """
         SELECT
             series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
-            n_of_common AS n, correct_of_common AS n_correct, n_common AS n_planned
+            n_of_common AS n, correct_of_common AS n_correct, n_common AS n_planned,
+            CASE WHEN correct_of_reach > 0 THEN true WHEN n_of_reach >= n_reach THEN false END AS solved, n_reach
         FROM counted_samples
         WHERE n_of_common > 0""",
     "read_counts": """
-        SELECT series, checkpoint, step, is_base, checkpoint_id, task, problem_id, n, n_correct, wrong_cut AS n_cut,
-            wrong_unread AS n_unread, n_planned, n_cap
-        FROM counted_samples""",
+        SELECT
+            series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
+            n_of_first AS n, correct_of_first AS n_correct, wrong_cut AS n_cut, wrong_unread AS n_unread,
+            n_first AS n_planned, n_cap
+        FROM counted_samples
+        WHERE n_of_first > 0""",
 }
 _NAMES_COUNTS = re.compile(rf"\b(?:{'|'.join(_COUNT_VIEWS)})\b", re.IGNORECASE)
 _COUNTED = """
 CREATE OR REPLACE TEMP TABLE counted_samples (
     series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
-    problem_id VARCHAR, n_planned INTEGER, n_common INTEGER, n_cap INTEGER, n BIGINT, n_correct BIGINT,
-    n_of_common BIGINT, correct_of_common BIGINT,
+    problem_id VARCHAR, n_planned INTEGER, n_first INTEGER, n_common INTEGER, n_reach INTEGER, n_cap INTEGER,
+    n BIGINT, n_correct BIGINT, n_of_first BIGINT, correct_of_first BIGINT, n_of_common BIGINT,
+    correct_of_common BIGINT, n_of_reach BIGINT, correct_of_reach BIGINT,
     n_cut BIGINT,                       -- truncated at the token limit; NULL if unknown
     n_lenient BIGINT,                   -- correct with several boxes, or rejected by the problem's own verifier
-    wrong_cut BIGINT,                   -- as n_cut and n_unread of read_counts
+    wrong_cut BIGINT,                   -- as n_cut and n_unread of read_counts: of the first round
     wrong_unread BIGINT
 )
 """
@@ -76,14 +81,13 @@ WITH counts AS (
         c.cell,
         count(*) AS n,
         count(*) FILTER (g.correct) AS n_correct,
-        count(*) FILTER (s.sample_index < c.n_common) AS n_of_common,
-        count(*) FILTER (g.correct AND s.sample_index < c.n_common) AS correct_of_common,
+        {up_to}
         CASE WHEN count(s.finish_reason) > 0 THEN count(*) FILTER (s.finish_reason = 'length') END AS n_cut,
         CASE WHEN count(g.n_boxed) > 0 OR bool_or({refused} IS NOT NULL) THEN
             count(*) FILTER (g.correct AND (g.n_boxed > 1 OR {refused})) END AS n_lenient,
-        CASE WHEN count(s.finish_reason) = count(*)
-            THEN count(*) FILTER (why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) = 'cut') END AS wrong_cut,
-        count(*) FILTER (why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) = 'unread') AS wrong_unread
+        CASE WHEN count(s.finish_reason) FILTER (s.sample_index < c.n_first) = n_of_first THEN
+            count(*) FILTER ({unread} = 'cut') END AS wrong_cut,
+        count(*) FILTER ({unread} = 'unread') AS wrong_unread
     FROM samples AS s
     JOIN counted_cells AS c
         ON c.checkpoint_id = s.checkpoint_id
@@ -101,12 +105,19 @@ WITH counts AS (
     GROUP BY c.cell
 )
 SELECT
-    c.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, c.task, c.problem_id, c.n_planned, c.n_common,
-    c.n_cap, n.n, n.n_correct, n.n_of_common, n.correct_of_common, n.n_cut, n.n_lenient, n.wrong_cut,
+    c.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, c.task, c.problem_id, c.n_planned, c.n_first,
+    c.n_common, c.n_reach, c.n_cap, n.* EXCLUDE (cell, wrong_unread),
     CASE WHEN c.verifier NOT LIKE 'recorded:%' THEN n.wrong_unread END AS wrong_unread  -- unknown for imported rewards
 FROM counts AS n
 JOIN counted_cells AS c USING (cell)
 """
+#: Counts of the first n_first, n_common and n_reach samples.
+_UP_TO = "\n        ".join(
+    f"count(*) FILTER ({correct}s.sample_index < c.n_{part}) AS {name}_of_{part},"
+    for part in ("first", "common", "reach")
+    for correct, name in (("", "n"), ("g.correct AND ", "correct"))
+)
+_UNREAD = "CASE WHEN s.sample_index < c.n_first THEN why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) END"
 #: Used only if an audit was regraded, because it scans all grades a second time.
 _OWN_GRADES = """
 LEFT JOIN grades AS own
@@ -130,7 +141,7 @@ def count_samples(database: Database, stage: Stage, most: int) -> None:
     planned = run("SELECT coalesce(sum(n_planned), 0)::BIGINT FROM counted_cells")[0][0]
     with stage(planned) as advance:
         for first, last, n in _problem_ranges(database, "counted_cells", most):
-            run(_COUNT_PART.format(**chosen), {"first": first, "last": last})
+            run(_COUNT_PART.format(**chosen, up_to=_UP_TO, unread=_UNREAD), {"first": first, "last": last})
             advance(n)
     run("DROP TABLE temp.counted_cells")
 
@@ -161,7 +172,7 @@ def _problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
-    "reconsiders", "common", "n_planned", "n_common", "n_cap", "reward",
+    "reconsiders", "common", "in_first_round", "n_planned", "n_first", "n_common", "n_reach", "n_cap", "reward",
 )  # fmt: skip
 #: Columns computed from response texts. They take two thirds of the join's time, so they are optional.
 OF_TEXTS = ("strategy", "looped", "reconsiders")
@@ -258,7 +269,7 @@ _KEPT = {
             SELECT
                 c.*, s.* EXCLUDE (cell, finish_reason, state), s.finish_reason::VARCHAR AS finish_reason,
                 s.state::VARCHAR AS state, CASE WHEN s.is_code THEN 'code' ELSE 'prose' END AS strategy,
-                s.sample_index < c.n_common AS common
+                s.sample_index < c.n_common AS common, s.sample_index < c.n_first AS in_first_round
             FROM {samples} AS s
             JOIN {cells} AS c USING (cell)
         )""",

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import (
     AuditKey,
     Checkpoint,
@@ -83,6 +84,11 @@ def grade(store: Store, responses: dict[str, set[str]], *, correct: str = "A", v
 def planned(store: Store, key: AuditKey, checkpoint_id: str, n_problems: int) -> list[int]:
     numbers = planned_samples(store, key, checkpoint_id)
     return [numbers[problem_id] for problem_id in IDS[:n_problems]]
+
+
+def read_solved(store: Store, step: int) -> list[str]:
+    query = "SELECT coalesce(solved::VARCHAR, '?') AS s FROM problem_counts WHERE step = $step ORDER BY {}"
+    return store.frame(query.format("list_position($ids, problem_id)"), step=step, ids=IDS)["s"].tolist()
 
 
 @pytest.fixture
@@ -218,15 +224,50 @@ def test_counts_use_all_samples_up_to_the_stop_and_comparisons_those_of_the_firs
     draw(store, "hash0", ["AABB", "BBBA"])
     draw(store, "hash20", ["BABB", "BBAA"])
     store.plan_rounds(key)
-    columns = "SELECT step, n, n_correct, n_planned, n_cap FROM {} ORDER BY step, n"
+    columns = "SELECT step, n, n_correct, n_planned, n_cap FROM {} ORDER BY step, n, n_correct"
     assert store.frame(columns.format("sampled_counts")).to_numpy().tolist() == [
         [0, 2, 2, 2, 8], [0, 4, 1, 4, 8], [20, 2, 1, 2, 4], [20, 4, 2, 4, 4],
     ]  # fmt: skip
-    with store.kept.keep("run"):
-        kept = store.frame(columns.format("read_counts"))
-    pd.testing.assert_frame_equal(kept, store.frame(columns.format("read_counts")))
+    of_first_round = [[0, 2, 0, 2, 8], [0, 2, 2, 2, 8], [20, 2, 0, 2, 4], [20, 2, 1, 2, 4]]
+    assert store.frame(columns.format("read_counts")).to_numpy().tolist() == of_first_round
     first = store.frame("SELECT step, n, n_planned, sum(n_correct) AS n_correct FROM problem_counts GROUP BY ALL")
     assert sorted(first.to_numpy().tolist()) == [[0, 2, 2, 2], [20, 2, 2, 1]]
+    shown = store.frame(
+        "SELECT step, count(*) AS n, count(*) FILTER (in_first_round) AS m FROM graded_samples GROUP BY 1"
+    )
+    assert sorted(shown.to_numpy().tolist()) == [[0, 6, 4], [20, 6, 4]]
+    strategies = store.frame("SELECT step, sum(n)::INTEGER AS n FROM strategy_counts GROUP BY step ORDER BY step")
+    assert strategies.to_numpy().tolist() == [[0, 4], [20, 4]]
+
+
+def test_a_problem_is_solved_by_a_sample_up_to_the_smallest_cap(store: Store) -> None:
+    key = begin(store, n=4)
+    draw(store, "hash0", ["BB", "BBBA", "BBBBA", "BBBB", "BBBBBBBB", "BBB", "BB A"])
+    draw(store, "hash20", ["AB", "BBBA", "BBBB", "BB"])
+    store.plan_rounds(key)
+    assert read_solved(store, 0) == ["?", "true", "false", "false", "false", "?", "true"]
+    assert read_solved(store, 20) == ["true", "true", "false", "?"]
+    assert store.frame("SELECT DISTINCT n_reach FROM problem_counts")["n_reach"].tolist() == [4]
+    begin(store, audit_id="b", n=4, n_base=4, first_round=None, enough=None)
+    assert read_solved(store, 0) == ["?", "true", "false", "false", "false", "?", "true"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_round", [2, None])
+def test_a_kept_or_counted_series_has_the_counts_of_the_views(store: Store, first_round: int | None) -> None:
+    key = begin(store, n=4, first_round=first_round, enough=first_round and 1)
+    draw(store, "hash0", ["AABB", "BBBA", "BBBBA", "B!~A"])
+    draw(store, "hash20", ["BABB", "BBAA", "!~", "BBBB"])
+    store.plan_rounds(key)
+    views = ("sampled_counts", "problem_counts", "read_counts")
+    before = {view: store.frame(f"FROM {view} ORDER BY ALL") for view in views}
+    assert before["sampled_counts"]["n"].sum() > before["problem_counts"]["n"].sum()
+    with store.kept.keep("run"):
+        for view in views:
+            pd.testing.assert_frame_equal(store.frame(f"FROM {view} ORDER BY ALL"), before[view], obj=view)
+    store.kept.count(lambda total: SilentProgress().stage("count", total))
+    for view in views:
+        pd.testing.assert_frame_equal(store.frame(f"FROM {view} ORDER BY ALL"), before[view], obj=view)
 
 
 def test_the_rule_is_stored_and_an_audit_without_one_has_no_stops(store: Store) -> None:
