@@ -119,6 +119,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python -m benchmarks.speed.repair
 	$(BIN)/python -m benchmarks.papers.kernel_reach
 	$(BIN)/python -m benchmarks.calibration.demo_truth
+	$(BIN)/python -m benchmarks.sampling.until_solved
 
 calibration: $(VENV)/.runtime  ## false alarms and misses of verdict, diff and ship: benchmarks/results/calibration.md
 	$(BIN)/python -m benchmarks.calibration.rule

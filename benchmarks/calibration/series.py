@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from scipy.stats import binomtest
+from scipy.stats import t as student_t
 
 from benchmarks.calibration.planted import (
     KINDS,
@@ -22,7 +23,7 @@ from benchmarks.calibration.planted import (
     mass_at,
     mean_pass_at_k,
 )
-from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks, scale_of
 from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, LossTable, label_of
@@ -197,3 +198,15 @@ def interval(count: int, of: int) -> tuple[float, float]:
     """
     bounds = binomtest(count, of).proportion_ci(0.95, method="exact")
     return float(bounds.low), float(bounds.high)
+
+
+def reach_here(variance: np.ndarray | float, n_problems: int) -> Float[np.ndarray, "*shape"]:
+    """Return half of the width of the 95 % interval of a mean over these problems.
+
+    ``variance`` is the sum of the unbiased variances of the problems' estimates. The interval has the variance floor of
+    the tests (``keys.scale_of``).
+
+    >>> round(float(reach_here(3.5, 100)), 4)  # 1.984 · 2 / 100
+    0.0397
+    """
+    return np.asarray(student_t.ppf(0.975, n_problems - 1) * scale_of(np.asarray(variance)) / n_problems)

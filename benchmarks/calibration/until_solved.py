@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as student_t
 
 from benchmarks.calibration.selection import WORLDS
-from benchmarks.calibration.series import interval
+from benchmarks.calibration.series import interval, reach_here
 from benchmarks.calibration.transient import LOSSES, NULLS, Rates
 from benchmarks.speed.results import circumstances, write
 from oversharp.diagnostics.statistics.keys import (
@@ -86,13 +85,12 @@ def measure(world: str, change: str, design: str, series: int, seed: int) -> Row
         true_K = ((1 - rate_P[:, None]) ** ks - (1 - late_rate_P[:, None]) ** ks).mean(axis=0)
         error_K = change_PK.mean(axis=0) - true_K
         variance = variance_E[base_P].sum() + variance_E[late_TP].sum() / N_STEPS**2
-        reach = student_t.ppf(0.975, N_PROBLEMS - 1) * np.sqrt(max(variance, 0.0) + 0.5) / N_PROBLEMS
         p_here = _p_here(rule, base_P, late_TP, ks, rng)
         is_here = p_here <= KEY_LEVEL
         errors.append(float(error_K[-1]))
         errors_1.append(float(error_K[0]))
         samples.append(float((n_E[base_P].mean() + n_E[late_TP].sum(axis=0).mean()) / (1 + N_STEPS)))
-        covered += bool(abs(error_K[-1]) <= reach)
+        covered += bool(abs(error_K[-1]) <= reach_here(variance, N_PROBLEMS))
         exact += is_here
         both += is_here and population_p(change_PK, rng=rng) <= KEY_LEVEL
     return Row(
