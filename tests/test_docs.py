@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import tomllib
@@ -149,6 +150,27 @@ def test_what_is_not_there_is_found() -> None:
     code = "oversharp.diagnostics.records.types.Problem oversharp.trainers.nowhere oversharp.audit oversharp.nothing"
     assert missing_modules(code) == ["oversharp.nothing", "oversharp.trainers.nowhere"]
     assert unknown_verbs("oversharp audit x  # oversharp is\n$(oversharp adit)\nthe oversharp\n") == ["adit"]
+
+
+def failed_examples(text: str) -> int:
+    """Number of examples at a Python prompt that print something else. They run in order, in one namespace."""
+    runner, names = doctest.DocTestRunner(verbose=False), dict[str, Any]()
+    for block in re.findall(r"^```python\n(>>> .*?)^```$", text, re.MULTILINE | re.DOTALL):
+        test = doctest.DocTestParser().get_doctest(block, names, "page", None, None)
+        runner.run(test, out=lambda _: None, clear_globs=False)
+        names = test.globs
+    return runner.summarize(verbose=False).failed
+
+
+@a_page
+def test_examples_at_a_python_prompt_print_what_the_page_shows(page: Path) -> None:
+    assert failed_examples(text_of(page)) == 0
+
+
+def test_an_example_that_prints_something_else_is_found() -> None:
+    page = "```python\n>>> a = 1\n>>> a\n{shown}\n```\nand\n```python\n>>> a + 1\n2\n```\n"
+    assert failed_examples(page.format(shown="1")) == 0
+    assert failed_examples(page.format(shown="2")) == 1
 
 
 @a_page
