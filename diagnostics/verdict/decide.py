@@ -51,6 +51,7 @@ from oversharp.diagnostics.verdict.results import (
     ReadingName,
     Remedy,
     StepClaim,
+    UntilSolved,
 )
 from oversharp.diagnostics.verdict.rule import SELECTED_LEVEL, LossTable, label_of, row_of_label
 from oversharp.diagnostics.verdict.seen import SeenCounts, seen_counts
@@ -135,7 +136,21 @@ def _record(counts: SeriesCounts) -> Verdict:
         remedy=_remedy(counts, label, remedy_rng),
         share_by_lost_problems=table.sizes.share_by_lost,
         selection_p=table.p_selection,
+        until_solved=_until_solved(counts),
         **facts,
+    )
+
+
+def _until_solved(counts: SeriesCounts) -> UntilSolved | None:
+    """Return how a stopping rule determined the numbers of samples; None if all problems have as many."""
+    rounds = counts.window[-1].rounds
+    if rounds is None:
+        return None
+    return UntilSolved(
+        enough=rounds.rule.enough,
+        first_round=rounds.rule.rounds[0],
+        mean_base=float(counts.base.hits[0].mean()),
+        mean_late=float(np.mean([one.hits[0].mean() for one in counts.window])),
     )
 
 

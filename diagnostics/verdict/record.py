@@ -35,6 +35,7 @@ from oversharp.diagnostics.verdict.results import (
     Remedy,
     Sharpening,
     StepClaim,
+    UntilSolved,
 )
 from oversharp.diagnostics.verdict.steps import Accuracy, ranges
 from oversharp.diagnostics.verdict.words.numbers import bounds_text, ranges_text, signed_text
@@ -78,6 +79,8 @@ class Verdict:
         repaired: Whether the steps are weights between the base and a checkpoint.
         accuracies: Accuracy of base and compared checkpoints; empty unless each problem has one response.
         share_by_lost_problems: Share of the largest fall from problems whose own fall is significant.
+        until_solved: How a stopping rule determined the numbers of samples, of which ``n_base`` and ``n_late`` are then
+            the largest possible; None if all problems have as many.
         selection_p: p value of "the base's samples did not select the problems"; None if a problem was never solved.
     """
 
@@ -120,6 +123,7 @@ class Verdict:
     accuracies: tuple[Accuracy, ...] = ()
     share_by_lost_problems: float | None = None
     selection_p: float | None = None
+    until_solved: UntilSolved | None = None
 
     __repr__ = short_repr
 
@@ -274,6 +278,16 @@ class Verdict:
         """Ranges of neighbouring checkpoints that kept pass@k to within 2 points, as (first, last) step."""
         return self._ranges([claim.kept for claim in self.steps])
 
+    @property
+    def sample_numbers(self) -> tuple[str, ...]:
+        """Numbers of samples per problem, as parts of a text."""
+        drawn = self.until_solved
+        if drawn is None:
+            return (f"n = {self.n_base:,} base, {self.n_late:,} late",)
+        most = f"at most {self.n_base:,} and {self.n_late // len(self.window):,}"
+        means = f"mean n = {drawn.mean_base:.0f} base, {drawn.mean_late:.0f} late"
+        return (f"sampled until {drawn.enough} correct", means, most)
+
     def to_json(self) -> str:
         """Return all fields as JSON for ``from_json``, with heading, title and attributes."""
         derived = {"heading": self.heading, "title": self.title, "attributes": asdict(self.attributes)}
@@ -301,6 +315,7 @@ class Verdict:
                 "lenient": None if fields.get("lenient") is None else LenientReading(**fields["lenient"]),
                 "remaining": _reading(fields.get("remaining")),
                 "sharpening": _sharpening(fields.get("sharpening")),
+                "until_solved": UntilSolved(**stopped) if (stopped := fields.get("until_solved")) else None,
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }

@@ -207,3 +207,18 @@ class Remedy:
     n: int
     n_base: int
     tokens: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilSolved:
+    """How the samples were drawn by a stopping rule.
+
+    Each problem of a checkpoint has at least ``first_round`` samples. It was not sampled further after the round that
+    left it with ``enough`` correct ones. ``mean_base`` and ``mean_late`` are mean numbers of samples per problem: of
+    the base, and of a checkpoint of the window.
+    """
+
+    enough: int
+    first_round: int
+    mean_base: float
+    mean_late: float

@@ -246,15 +246,29 @@ def _of_fall(share: float) -> str:
     return f"{numbers.decimal(100 * share, 0)}\N{NO-BREAK SPACE}%"
 
 
+def _of_base(verdict: Verdict) -> str:
+    drawn = verdict.until_solved
+    if drawn is None:
+        return f"{numbers.plural(verdict.n_base, 'sample')} per problem"
+    return f"{drawn.first_round} to {verdict.n_base} samples per problem, {drawn.mean_base:.0f} on average"
+
+
+def _of_window(verdict: Verdict) -> str:
+    drawn = verdict.until_solved
+    if drawn is None:
+        return f"{numbers.plural(verdict.n_late, 'sample')} per problem in total"
+    most = verdict.n_late // len(verdict.window)
+    return f"{drawn.first_round} to {most} samples per problem and checkpoint, {drawn.mean_late:.0f} on average"
+
+
 def _facts(verdict: Verdict) -> Table:
     """Return a table of the compared samples, the bounds, and the place of the fall."""
     rows = [
-        ("base", f"{numbers.plural(verdict.n_base, 'sample')} per problem"),
-        (
-            "late window",
-            f"{window_text(verdict)}, {numbers.plural(verdict.n_late, 'sample')} per problem in total",
-        ),
+        ("base", _of_base(verdict)),
+        ("late window", f"{window_text(verdict)}, {_of_window(verdict)}"),
     ]
+    if verdict.until_solved is not None:
+        rows.append(("sampling", f"in rounds, until {verdict.until_solved.enough} samples are correct"))
     if verdict.least_change is not None:
         least = f"{numbers.points(verdict.least_change)} points (no loss if above {numbers.points(-MARGIN)})"
         rows.append(("lowest one-sided 95\N{NO-BREAK SPACE}% bound over k", least))

@@ -256,9 +256,9 @@ def _series_text(verdict: Verdict) -> str:
     if not verdict.window:
         return verdict.series
     late = verdict.places_text([(verdict.window[0], verdict.window[-1])])
-    samples = unbroken(f"n = {verdict.n_base:,} base, {verdict.n_late:,} late")
     return (
-        f"{verdict.series}: {unbroken(plural(verdict.n_problems, 'problem'))}, {unbroken(f'late = {late}')}, {samples}"
+        f"{verdict.series}: {unbroken(plural(verdict.n_problems, 'problem'))}, {unbroken(f'late = {late}')}, "
+        f"{', '.join(map(unbroken, verdict.sample_numbers))}"
     )
 
 

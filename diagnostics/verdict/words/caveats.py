@@ -76,6 +76,11 @@ def caveats_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     yield from _of_related_remedy(verdict, counts)
     if verdict.p_minority is None:
         yield "No problem has correct samples of a second mode, so mode collapse was not tested."
+    if verdict.until_solved is not None and verdict.p_minority is not None:
+        yield (
+            f"Mode collapse was tested on the first {verdict.until_solved.first_round} samples of each problem: later "
+            "samples depend on the number of correct ones."
+        )
     if any(one.n < (one.n_most or one.n) for one in window):
         yield (
             "Problems have unequal numbers of samples. The verdict uses the first ones of each problem, as many as the "
