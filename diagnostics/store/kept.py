@@ -43,7 +43,7 @@ _COUNT_VIEWS = {
         SELECT
             series, checkpoint, step, is_base, checkpoint_id, task, problem_id,
             n_of_first AS n, correct_of_first AS n_correct, wrong_cut AS n_cut, wrong_unread AS n_unread,
-            n_first AS n_planned, n_cap
+            n_first_round AS n_planned, n_cap
         FROM counted_samples
         WHERE n_of_first > 0""",
 }
@@ -51,7 +51,7 @@ _NAMES_COUNTS = re.compile(rf"\b(?:{'|'.join(_COUNT_VIEWS)})\b", re.IGNORECASE)
 _COUNTED = """
 CREATE OR REPLACE TEMP TABLE counted_samples (
     series VARCHAR, checkpoint VARCHAR, step INTEGER, is_base BOOLEAN, checkpoint_id VARCHAR, task VARCHAR,
-    problem_id VARCHAR, n_planned INTEGER, n_first INTEGER, n_common INTEGER, n_reach INTEGER, n_cap INTEGER,
+    problem_id VARCHAR, n_planned INTEGER, n_first_round INTEGER, n_common INTEGER, n_reach INTEGER, n_cap INTEGER,
     n BIGINT, n_correct BIGINT, n_of_first BIGINT, correct_of_first BIGINT, n_of_common BIGINT,
     correct_of_common BIGINT, n_of_reach BIGINT, correct_of_reach BIGINT,
     n_cut BIGINT,                       -- truncated at the token limit; NULL if unknown
@@ -85,7 +85,7 @@ WITH counts AS (
         CASE WHEN count(s.finish_reason) > 0 THEN count(*) FILTER (s.finish_reason = 'length') END AS n_cut,
         CASE WHEN count(g.n_boxed) > 0 OR bool_or({refused} IS NOT NULL) THEN
             count(*) FILTER (g.correct AND (g.n_boxed > 1 OR {refused})) END AS n_lenient,
-        CASE WHEN count(s.finish_reason) FILTER (s.sample_index < c.n_first) = n_of_first THEN
+        CASE WHEN count(s.finish_reason) FILTER (s.sample_index < c.n_first_round) = n_of_first THEN
             count(*) FILTER ({unread} = 'cut') END AS wrong_cut,
         count(*) FILTER ({unread} = 'unread') AS wrong_unread
     FROM samples AS s
@@ -105,19 +105,21 @@ WITH counts AS (
     GROUP BY c.cell
 )
 SELECT
-    c.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, c.task, c.problem_id, c.n_planned, c.n_first,
+    c.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, c.task, c.problem_id, c.n_planned, c.n_first_round,
     c.n_common, c.n_reach, c.n_cap, n.* EXCLUDE (cell, wrong_unread),
     CASE WHEN c.verifier NOT LIKE 'recorded:%' THEN n.wrong_unread END AS wrong_unread  -- unknown for imported rewards
 FROM counts AS n
 JOIN counted_cells AS c USING (cell)
 """
-#: Counts of the first n_first, n_common and n_reach samples.
+#: Counts of the first n_first_round, n_common and n_reach samples.
 _UP_TO = "\n        ".join(
-    f"count(*) FILTER ({correct}s.sample_index < c.n_{part}) AS {name}_of_{part},"
-    for part in ("first", "common", "reach")
+    f"count(*) FILTER ({correct}s.sample_index < c.{most}) AS {name}_of_{part},"
+    for part, most in (("first", "n_first_round"), ("common", "n_common"), ("reach", "n_reach"))
     for correct, name in (("", "n"), ("g.correct AND ", "correct"))
 )
-_UNREAD = "CASE WHEN s.sample_index < c.n_first THEN why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) END"
+_UNREAD = """
+    CASE WHEN s.sample_index < c.n_first_round
+        THEN why_unread(g.correct, s.finish_reason, g.state, g.n_boxed) END"""
 #: Used only if an audit was regraded, because it scans all grades a second time.
 _OWN_GRADES = """
 LEFT JOIN grades AS own
@@ -172,7 +174,7 @@ def _problem_ranges(database: Database, cells: str, most: int) -> Iterator[tuple
 KEPT_COLUMNS = (
     "series", "checkpoint", "step", "is_base", "checkpoint_id", "task", "problem_id", "greedy", "sample_index",
     "n_tokens", "finish_reason", "mode", "correct", "state", "n_boxed", "answer_style", "lenient", "strategy", "looped",
-    "reconsiders", "common", "in_first_round", "n_planned", "n_first", "n_common", "n_reach", "n_cap", "reward",
+    "reconsiders", "common", "in_first_round", "n_planned", "n_first_round", "n_common", "n_reach", "n_cap", "reward",
 )  # fmt: skip
 #: Columns computed from response texts. They take two thirds of the join's time, so they are optional.
 OF_TEXTS = ("strategy", "looped", "reconsiders")
@@ -269,7 +271,7 @@ _KEPT = {
             SELECT
                 c.*, s.* EXCLUDE (cell, finish_reason, state), s.finish_reason::VARCHAR AS finish_reason,
                 s.state::VARCHAR AS state, CASE WHEN s.is_code THEN 'code' ELSE 'prose' END AS strategy,
-                s.sample_index < c.n_common AS common, s.sample_index < c.n_first AS in_first_round
+                s.sample_index < c.n_common AS common, s.sample_index < c.n_first_round AS in_first_round
             FROM {samples} AS s
             JOIN {cells} AS c USING (cell)
         )""",

@@ -50,9 +50,9 @@ COMMENT ON COLUMN every_view.n_unread IS 'number of incorrect samples that were 
 COMMENT ON COLUMN every_view.n_planned IS 'planned number of samples of this problem, for the checkpoint, role or temperature of the row; fewer exist until the audit ends [samples]';
 COMMENT ON COLUMN every_view.n_cap IS 'largest number of samples of a problem at this checkpoint: n_base for the base, else n [samples]';
 COMMENT ON COLUMN every_view.n_common IS 'number of samples of this problem (and role) that are planned at every checkpoint [samples]';
-COMMENT ON COLUMN every_view.n_first IS 'samples of this problem in the first round; all planned ones in an audit without a stopping rule [samples]';
+COMMENT ON COLUMN every_view.n_first_round IS 'samples of this problem in the first round; all planned ones in an audit without a stopping rule [samples]';
 COMMENT ON COLUMN every_view.n_reach IS 'number of samples up to which this problem is sampled at every checkpoint unless it is solved; n_common in an audit without a stopping rule [samples]';
-COMMENT ON COLUMN every_view.in_first_round IS 'whether it is one of the first n_first samples; how many samples follow depends on the grades of these';
+COMMENT ON COLUMN every_view.in_first_round IS 'whether it is one of the first n_first_round samples; how many samples follow depends on the grades of these';
 COMMENT ON COLUMN every_view.solved IS 'whether one of the first n_reach samples is correct; NULL if some of them are missing and no other one is correct';
 
 -- ---------------------------------------------------------------- macros on texts
@@ -133,10 +133,11 @@ planned AS (
 SELECT
     * EXCLUDE (n_cap, first_round),
     -- in rounds, the later ones depend on the samples of the first
-    CASE WHEN first_round IS NULL THEN n_planned ELSE least(first_round, n_cap) END AS n_first,
-    min(n_first) OVER (PARTITION BY audit_id, problem_id) AS n_common,
+    CASE WHEN first_round IS NULL THEN n_planned ELSE least(first_round, n_cap) END AS n_first_round,
+    min(n_first_round) OVER (PARTITION BY audit_id, problem_id) AS n_common,
     -- an unsolved problem is sampled up to the cap
-    min(CASE WHEN first_round IS NULL THEN n_planned ELSE n_cap END) OVER (PARTITION BY audit_id, problem_id) AS n_reach,
+    min(CASE WHEN first_round IS NULL THEN n_planned ELSE n_cap END)
+        OVER (PARTITION BY audit_id, problem_id) AS n_reach,
     n_cap
 FROM planned;
 COMMENT ON VIEW planned_samples IS 'a problem at a checkpoint, with the number of samples that the audit plans';
@@ -149,7 +150,7 @@ SELECT
     w.audit_id, w.series, w.checkpoint, w.step, w.is_base, w.checkpoint_id, p.task, w.problem_id,
     'own' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
     coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-    w.n_planned, w.n_first, w.n_common, w.n_reach, w.n_cap, a.panel, a.entropy_samples, a.strategy_regex
+    w.n_planned, w.n_first_round, w.n_common, w.n_reach, w.n_cap, a.panel, a.entropy_samples, a.strategy_regex
 FROM planned_samples AS w
 JOIN audits AS a USING (audit_id)
 JOIN problems AS p USING (problem_id)
@@ -178,8 +179,8 @@ WITH panel AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'panel' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        a.panel AS n_planned, a.panel AS n_first, a.panel AS n_common, a.panel AS n_reach, a.panel AS n_cap, a.panel,
-        a.entropy_samples, a.strategy_regex
+        a.panel AS n_planned, a.panel AS n_first_round, a.panel AS n_common, a.panel AS n_reach, a.panel AS n_cap,
+        a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN series_checkpoints AS c
         ON c.series = a.series
@@ -202,8 +203,8 @@ control AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'control' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        o.n AS n_planned, o.n AS n_first, o.n AS n_common, o.n AS n_reach, o.n AS n_cap, a.panel, a.entropy_samples,
-        a.strategy_regex
+        o.n AS n_planned, o.n AS n_first_round, o.n AS n_common, o.n AS n_reach, o.n AS n_cap,
+        a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN audit_controls AS o USING (audit_id)
     JOIN series_checkpoints AS c
@@ -243,8 +244,8 @@ SELECT
     CASE WHEN s.finish_reason = 'length' THEN ends_in_a_loop(s.text) ELSE s.finish_reason <> 'stop' END AS looped,
     CASE WHEN s.sample_index < 32 THEN takes_something_back(s.text) END AS reconsiders,  -- slow, so only the first 32
     s.sample_index < s.n_common AS common,  -- these exist at every checkpoint
-    s.sample_index < s.n_first AS in_first_round,
-    s.n_planned, s.n_first, s.n_common, s.n_reach, s.n_cap
+    s.sample_index < s.n_first_round AS in_first_round,
+    s.n_planned, s.n_first_round, s.n_common, s.n_reach, s.n_cap
 FROM own_samples AS s
 WHERE s.correct IS NOT NULL;
 COMMENT ON VIEW graded_samples IS 'a sampled response with its grade [largest]';
@@ -298,7 +299,7 @@ SELECT
         THEN count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'cut') END AS n_cut,
     CASE WHEN count(state) = count(*)
         THEN count(*) FILTER (why_unread(correct, finish_reason, state, n_boxed) = 'unread') END AS n_unread,
-    n_first AS n_planned, n_cap
+    n_first_round AS n_planned, n_cap
 FROM graded_samples
 WHERE NOT greedy AND in_first_round
 GROUP BY ALL;
@@ -351,11 +352,11 @@ SELECT
     count(*) FILTER (s.correct) AS n_correct,
     count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'cut') AS n_cut,
     count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'unread') AS n_unread,
-    s.n_first AS n_planned
+    s.n_first_round AS n_planned
 FROM second_gradings AS r
 JOIN audit_samples AS s ON s.series = r.second_series
 JOIN settings AS t USING (settings_id)
-WHERE s.role <> 'panel' AND NOT s.greedy AND s.correct IS NOT NULL AND s.sample_index < s.n_first
+WHERE s.role <> 'panel' AND NOT s.greedy AND s.correct IS NOT NULL AND s.sample_index < s.n_first_round
 GROUP BY ALL;
 COMMENT ON VIEW second_counts IS 'a problem at a checkpoint and temperature, counted with the grades of the second verifier (`second_gradings`)';
 COMMENT ON COLUMN second_counts.temperature IS 'sampling temperature of a control; NULL for the audit''s own samples [temperature]';
@@ -501,7 +502,7 @@ SELECT
     own.correct AS own_correct,
     own.reward AS own_reward,
     own.state AS own_state,
-    s.sample_index < s.n_first AS in_first_round
+    s.sample_index < s.n_first_round AS in_first_round
 FROM own_samples AS s
 JOIN grades AS own
     ON own.problem_id = s.problem_id
@@ -561,7 +562,7 @@ SELECT
     s.n_tokens
 FROM own_samples AS s
 LEFT JOIN response_logps AS r USING (checkpoint_id, problem_id, settings_id, response_id)
-WHERE NOT s.greedy AND s.sample_index < s.entropy_samples AND s.sample_index < s.n_first
+WHERE NOT s.greedy AND s.sample_index < s.entropy_samples AND s.sample_index < s.n_first_round
   AND coalesce(s.entropy_sum, r.entropy_sum) IS NOT NULL;
 COMMENT ON VIEW sample_entropies IS 'a response with known token entropy, from the sampler or from teacher forcing [needs checkpoints]';
 
@@ -608,7 +609,7 @@ LEFT JOIN response_logps AS base
     AND base.problem_id = s.problem_id
     AND base.settings_id = s.settings_id
     AND base.response_id = s.response_id
-WHERE NOT s.greedy AND s.sample_index < s.panel AND s.sample_index < s.n_first AND s.correct IS NOT NULL
+WHERE NOT s.greedy AND s.sample_index < s.panel AND s.sample_index < s.n_first_round AND s.correct IS NOT NULL
   AND (own.logp_sum IS NOT NULL OR base.logp_sum IS NOT NULL);
 COMMENT ON VIEW own_logps IS 'one of the first own samples of a checkpoint, with its log-probabilities [needs checkpoints]';
 COMMENT ON COLUMN own_logps.sampler_logp_sum IS 'log-probability from the sampler [nats]';
@@ -911,7 +912,7 @@ SELECT
     t.token_logps, t.token_entropies
 FROM own_samples AS s
 JOIN response_tokens AS t USING (checkpoint_id, problem_id, settings_id, response_id)
-WHERE NOT s.greedy AND s.sample_index < s.n_first
+WHERE NOT s.greedy AND s.sample_index < s.n_first_round
   -- only samples that were scored as own samples; others have scores because a mode or panel response has the same text
   AND (s.sample_index < s.panel OR (s.entropy_sum IS NULL AND s.sample_index < s.entropy_samples));
 COMMENT ON VIEW own_tokens IS 'an own sample of a checkpoint, scored by that checkpoint, token by token [needs checkpoints, token files]';
