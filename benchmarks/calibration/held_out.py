@@ -183,6 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held = rows_that_stand(given.out, CELLS, partial(fingerprint, enough=enough))
     for wanted in range(SERIES_AT_ONCE, given.series + SERIES_AT_ONCE, SERIES_AT_ONCE):
         for name in given.cells:
+            if enough is not None and len(set(CELLS[name].n_S[1:])) > 1:
+                continue  # all checkpoints of an audit have the same rule
             done = held[name]["series"] if name in held else 0
             if done < wanted * (1.0 if CELLS[name].null else OF_LOSSES):
                 held[name] = joined(held.get(name), _part(CELLS[name], done, enough))

@@ -70,7 +70,7 @@ class SeenCounts:
         if not self.total.is_stopped:
             return Unread(base_P=known[0].base_P, late_P=late_TP.sum(axis=0))
         accepted = [one.accepted for one in known if one.accepted is not None]
-        return Unread(base_P=known[0].base_P, late_P=late_TP, accepted=pooled(accepted))
+        return Unread(base_P=known[0].base_P, late_P=late_TP, accepted=pool(accepted))
 
     def fall_of_window(self) -> Fall:
         """Return the input and the level of the tests of the window."""
@@ -79,7 +79,7 @@ class SeenCounts:
             ks=self.ks,
             unread=self.unread_of_window,
             level=KEY_LEVEL * self.spent,
-            lenient=pooled(self.lenient[-len(self.window) :]) if self.lenient else None,
+            lenient=pool(self.lenient[-len(self.window) :]) if self.lenient else None,
             selection=self.selection,
         )
 
@@ -115,16 +115,16 @@ class SeenCounts:
             return None
         window = self.lenient[-len(self.window) :]
         unknown: dict[str, Any] = {"minority": None, "minority_unread": None, "unread": (), "lenient": ()}
-        return replace(self, total=pooled(window), window=window, steps=self.lenient, **unknown)
+        return replace(self, total=pool(window), window=window, steps=self.lenient, **unknown)
 
 
 def seen_counts(counts: SeriesCounts) -> SeenCounts:
     """Return the input of the tests from the counts of a series."""
     base, compared, window = counts.base, counts.compared, counts.window
-    steps = [_paired(base, one) for one in compared]
-    lenient = [_paired_leniently(base, one) for one in compared]
+    steps = [_pair(base, one) for one in compared]
+    lenient = [_pair_leniently(base, one) for one in compared]
     known = [pair for pair in lenient if pair is not None]
-    n_least, total, minority = min(one.n for one in window), pooled(steps[-len(window) :]), _minority(counts, window)
+    n_least, total, minority = min(one.n for one in window), pool(steps[-len(window) :]), _minority(counts, window)
     n_first = min(base.of_first_round.n // 2, *(one.of_first_round.n for one in window))
     return SeenCounts(
         total=total,
@@ -150,28 +150,30 @@ def seen_counts(counts: SeriesCounts) -> SeenCounts:
     )
 
 
-def _paired(base: CheckpointCounts, one: CheckpointCounts) -> PairedCounts:
+def _pair(base: CheckpointCounts, one: CheckpointCounts) -> PairedCounts:
     first = None
     if base.rounds is not None or one.rounds is not None:
-        first = _paired(base.of_first_round, one.of_first_round)
+        first = _pair(base.of_first_round, one.of_first_round)
     return PairedCounts(
         base_P=base.correct_P, late_P=one.correct_P, n_base=base.samples, n_late=one.samples, first=first
     )
 
 
-def _paired_leniently(base: CheckpointCounts, one: CheckpointCounts) -> PairedCounts | None:
+def _pair_leniently(base: CheckpointCounts, one: CheckpointCounts) -> PairedCounts | None:
     """Return the counts by the lenient reader; None without it."""
     leniently = [counts.read_leniently() for counts in (base, one)]
-    return None if leniently[0] is None or leniently[1] is None else _paired(leniently[0], leniently[1])
+    return None if leniently[0] is None or leniently[1] is None else _pair(leniently[0], leniently[1])
 
 
-def pooled(pairs: Sequence[PairedCounts]) -> PairedCounts:
+def pool(pairs: Sequence[PairedCounts]) -> PairedCounts:
     """Return the counts of checkpoints with their samples summed, or stacked if a stopping rule determined them."""
     late_TP = np.stack([pair.late_P for pair in pairs])
     if not pairs[0].is_stopped:
         return replace(pairs[0], late_P=late_TP.sum(axis=0), n_late=sum(most_samples(pair.n_late) for pair in pairs))
+    if len({pair.n_late for pair in pairs}) > 1:
+        raise ValueError("checkpoints of one window need the same stopping rule")
     firsts = [pair.first for pair in pairs if pair.first is not None]
-    return replace(pairs[0], late_P=late_TP, first=pooled(firsts) if firsts else None)
+    return replace(pairs[0], late_P=late_TP, first=pool(firsts) if firsts else None)
 
 
 def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | None:
@@ -188,7 +190,7 @@ def _selection(counts: SeriesCounts, total: PairedCounts) -> ProblemFilter | Non
 def _unread(base: CheckpointCounts, one: CheckpointCounts) -> Unread | None:
     if base.unread_P is None or one.unread_P is None:
         return None
-    accepted = None if one.rounds is None else _paired(base, one.accepting_unread(base.unread_shares))
+    accepted = None if one.rounds is None else _pair(base, one.accepting_unread(base.unread_shares))
     return Unread(base_P=base.unread_P, late_P=one.unread_P, accepted=accepted)
 
 

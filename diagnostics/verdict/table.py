@@ -42,7 +42,7 @@ from oversharp.diagnostics.verdict.rule import (
     LossTable,
     WindowSizes,
 )
-from oversharp.diagnostics.verdict.seen import SeenCounts, pooled
+from oversharp.diagnostics.verdict.seen import SeenCounts, pool
 from oversharp.diagnostics.verdict.steps import rule_steps
 
 
@@ -219,7 +219,7 @@ def _pass_at_1_fell(pairs: Sequence[PairedCounts], cluster_P: Int[np.ndarray, " 
     change_G = by_cluster(mean_changes(pairs, [1]), cluster_P)[:, 0]
     n_units = len(change_G)
     if n_units == 1:  # no inference over problems from a single one
-        total = pooled(pairs)
+        total = pool(pairs)
         return total.n_problems == 1 and bool(_p_of_problems(total)[0] <= 1 - MARGIN_CONFIDENCE)
     error = np.sqrt((n_units - 1) * change_G.var(ddof=1) + 1.0) / n_units
     return bool(change_G.mean() + student_t.ppf(MARGIN_CONFIDENCE, n_units - 1) * error < 0)

@@ -77,14 +77,14 @@ def _drawn_changes(
     """Draw changes of pass@k, summed over problems, if only false accepts made the base better."""
     base_CK, late_CK = pass_at_k_table(counts.n_base, ks), pass_at_k_table(counts.n_late, ks)
     if counts.is_stopped:
-        base_DP, *late_TDP = _drawn_again(counts, share, rng, draws)
+        base_DP, *late_TDP = _draw_again(counts, share, rng, draws)
         late_DK = np.mean([sums_of_rows(late_CK, late_DP) for late_DP in late_TDP], axis=0)
         return np.asarray(late_DK - sums_of_rows(base_CK, base_DP))
     late_DP = _redistributed(counts, share, rng, draws)
     return sums_of_rows(late_CK, late_DP) - sums_of_rows(base_CK, counts.base_P + counts.late_P - late_DP)
 
 
-def _drawn_again(
+def _draw_again(
     counts: PairedCounts, share: float, rng: np.random.Generator, draws: int
 ) -> list[Int[np.ndarray, "draw problem"]]:
     """Draw base and late checkpoints by their stopping rules, if only false accepts made the base better."""
