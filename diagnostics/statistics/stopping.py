@@ -284,17 +284,17 @@ def _first_wrong_of_ends(rule: StoppingRule) -> Float[np.ndarray, "end sample"]:
     for n, paths in zip(rule.rounds, _paths(rule, 0), strict=True):
         free_J = n - before - np.clip(j_J - before, 0, n - before)
 
-        def after(hits: int, going_JH: np.ndarray = going_JH, free_J: np.ndarray = free_J) -> np.ndarray:
+        def paths_to(hits: int, going_JH: np.ndarray = going_JH, free_J: np.ndarray = free_J) -> np.ndarray:
             more_H = hits - np.arange(rule.enough)
             possible_JH = (more_H >= 0) & (more_H <= free_J[:, None])
             more_H, left_JH = np.maximum(more_H, 0), np.maximum(free_J[:, None] - more_H, 0)
             ways_JH = gammaln(free_J + 1.0)[:, None] - gammaln(more_H + 1.0) - gammaln(left_JH + 1.0)
             return np.asarray(np.logaddexp.reduce(np.where(possible_JH, going_JH + ways_JH, -np.inf), axis=1))
 
-        ended = np.array([after(correct) for correct in sorted(paths)]).reshape(-1, len(j_J))
+        ended = np.array([paths_to(correct) for correct in sorted(paths)]).reshape(-1, len(j_J))
         ended[:, j_J > n] = -np.inf
         rows[:0] = np.exp(ended - ended[:, :1])
-        going_JH, before = np.stack([after(correct) for correct in range(rule.enough)], axis=1), n
+        going_JH, before = np.stack([paths_to(correct) for correct in range(rule.enough)], axis=1), n
     table_EJ = np.array(rows)
     table_EJ.setflags(write=False)
     return table_EJ
