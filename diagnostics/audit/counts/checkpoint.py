@@ -46,7 +46,7 @@ base_modes AS (
     FROM graded_samples
     JOIN used USING (step, problem_id)
     WHERE series = $series AND is_base AND greedy = $greedy AND correct AND mode IS NOT NULL
-      AND sample_index < n_first // 2
+      AND sample_index < used.n_first // 2
     GROUP BY problem_id, mode
 ),
 dominant_modes AS (
@@ -58,7 +58,7 @@ SELECT
     step,
     problem_id,
     -- number of samples after the round in which the sample was drawn
-    CASE WHEN first_round IS NULL OR sample_index < n_first THEN n_first
+    CASE WHEN first_round IS NULL OR sample_index < used.n_first THEN used.n_first
         ELSE least(used.n_cap, first_round::BIGINT << length(bin(sample_index // first_round))) END::INTEGER
         AS n_round,
     any_value(n_used) AS n_used,
@@ -67,7 +67,8 @@ SELECT
     count(*) FILTER (correct) AS n_correct,
     -- the first half of the base's samples determined the dominant mode and does not count here
     count(*) FILTER (
-        correct AND mode <> dominant AND sample_index < n_first AND (NOT is_base OR sample_index >= n_first // 2)
+        correct AND mode <> dominant AND sample_index < used.n_first
+            AND (NOT is_base OR sample_index >= used.n_first // 2)
     ) AS n_minority,
     min(sample_index) FILTER (correct) AS first_correct,
     min(sample_index) FILTER (NOT correct) AS first_wrong,
