@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import comb, log
+from math import log
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -238,13 +238,22 @@ def _paths(rule: StoppingRule, n_wrong: int) -> tuple[dict[int, int], ...]:
         n_free = n - max(before, min(n_wrong, n))
         after: dict[int, int] = {}
         for correct, paths in going.items():
-            for more in range(n_free + 1):
-                after[correct + more] = after.get(correct + more, 0) + paths * comb(n_free, more)
+            for more, ways in enumerate(_binomials(n_free)):
+                after[correct + more] = after.get(correct + more, 0) + paths * ways
         is_last = number == len(rule.rounds) - 1
         ended.append({correct: paths for correct, paths in after.items() if is_last or correct >= rule.enough})
         going = {correct: paths for correct, paths in after.items() if correct < rule.enough}
         before = n
     return tuple(ended)
+
+
+@lru_cache(maxsize=1024)
+def _binomials(n: int) -> tuple[int, ...]:
+    """Return C(n, 0) … C(n, n)."""
+    row = [1]
+    for more in range(n):
+        row.append(row[-1] * (n - more) // (more + 1))
+    return tuple(row)
 
 
 @lru_cache(maxsize=64)
