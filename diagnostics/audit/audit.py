@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.audit.cost.estimate import announce_cost, open_pace
@@ -30,6 +30,9 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import store_bytes
 from oversharp.diagnostics.store.missing import find_ungraded, planned_samples
 from oversharp.diagnostics.verdict.record import Verdict
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.cost.rounds import SampleForecast
 
 Result = TypeVar("Result")
 
@@ -174,9 +177,13 @@ def _retry_with_transformers(
 
 @dataclass(frozen=True, kw_only=True)
 class DrawState:
-    """Progress of sampling: samples and failures by checkpoint id, pace, initial store size."""
+    """Progress of sampling: samples and failures by checkpoint id, pace, initial store size.
+
+    ``forecast`` is given for an audit with a stopping rule.
+    """
 
     pace: Pace
+    forecast: SampleForecast | None = None
     bytes_before: int = 0
     n_drawn: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -201,8 +208,10 @@ def draw(prepared: PreparedAudit) -> DrawState:
     """
     base, *others = prepared.series.checkpoints
     settings = prepared.settings
-    _grade_rest(prepared, with_errors=True)
-    state = DrawState(pace=open_pace(prepared), bytes_before=store_bytes(prepared.store.path))
+    forecast = _plan_rest(prepared)
+    state = DrawState(
+        pace=open_pace(prepared, forecast), forecast=forecast, bytes_before=store_bytes(prepared.store.path)
+    )
     with ExitStack() as stack:
         if state.pace.total:
             announce_cost(prepared, state.pace)
@@ -216,6 +225,7 @@ def draw(prepared: PreparedAudit) -> DrawState:
     prepared.grader.close()
     if state.n_samples or state.failed:
         _grade_rest(prepared)
+        prepared.store.plan_rounds(prepared.key)
     return state
 
 
@@ -224,9 +234,12 @@ def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
     if look is not None and look.is_strict:
         look.check()  # with the samples of an earlier call, the check may already stop the audit
     state.pace.begin(base.checkpoint_id)
-    _draw_own(prepared, [base], state, raise_error)
-    if look is not None and (state.n_drawn.get(base.checkpoint_id) or look.is_strict):
-        look.check(is_last=True)
+
+    def check_first_round() -> None:
+        if look is not None and (state.n_drawn.get(base.checkpoint_id) or look.is_strict):
+            look.check(is_last=True)
+
+    _draw_own(prepared, [base], state, raise_error, after_round=check_first_round)
     if settings.panel:
         panel = dict.fromkeys((problem.problem_id for problem in prepared.problems), settings.panel)
         drawn = draw_samples(
@@ -273,22 +286,38 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: Dra
     _note_pace(prepared, remaining(), state)
 
 
-def _draw_own(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: DrawState, on_error: OnError) -> None:
-    """Draw the samples for pass@k and the greedy responses."""
-    planned = {
-        checkpoint: planned_samples(prepared.store, prepared.key, checkpoint.checkpoint_id)
-        for checkpoint in checkpoints
-    }
-    drawn = draw_samples(
-        prepared,
-        planned,
-        prepared.settings.sampling,
-        greedy=True,
-        stage="sample",
-        on_error=on_error,
-        on_drawn=state.pace.add_drawn,
-    )
-    state.add_drawn(drawn)
+def _draw_own(
+    prepared: PreparedAudit,
+    checkpoints: Sequence[Checkpoint],
+    state: DrawState,
+    on_error: OnError,
+    *,
+    after_round: Callable[[], None] = lambda: None,
+) -> None:
+    """Draw the samples for pass@k and the greedy responses.
+
+    With a stopping rule, the grades of each round determine the problems of the next one. ``after_round`` is called
+    after each round. All grades are then committed.
+    """
+    store, key = prepared.store, prepared.key
+    while going := [checkpoint for checkpoint in checkpoints if checkpoint.checkpoint_id not in state.failed]:
+        planned = {checkpoint: planned_samples(store, key, checkpoint.checkpoint_id) for checkpoint in going}
+        drawn = draw_samples(
+            prepared,
+            planned,
+            prepared.settings.sampling,
+            greedy=True,
+            stage="sample",
+            on_error=on_error,
+            on_drawn=state.pace.add_drawn,
+        )
+        state.add_drawn(drawn)
+        after_round()
+        if state.forecast is None or not drawn:
+            return
+        changes = state.forecast.update(store.plan_rounds(key, [checkpoint.checkpoint_id for checkpoint in going]))
+        for checkpoint_id, change in changes.items():
+            state.pace.expect(checkpoint_id, change, is_bound=state.forecast.is_bound)
 
 
 def _draw_controls(
@@ -373,13 +402,34 @@ def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state
         prepared.progress.note(line)
 
 
-def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> None:
-    """Grade committed responses that have no grade by the current rules.
+def _plan_rest(prepared: PreparedAudit) -> SampleForecast | None:
+    """Grade committed responses of earlier calls, and plan the next round of each problem.
+
+    Returns None without a stopping rule.
+    """
+    store, key = prepared.store, prepared.key
+    store.plan_rounds(key)
+    _grade_rest(prepared, with_errors=True)
+    if key.enough is None:
+        return None
+    planned = store.plan_rounds(key)
+    while _grade_rest(prepared):  # the grades may have added existing samples of the next round
+        planned = store.plan_rounds(key)
+    from oversharp.diagnostics.audit.cost.rounds import SampleForecast  # loads scipy
+
+    forecast = SampleForecast(key, prepared.series.base.checkpoint_id)
+    forecast.update(planned)
+    return forecast
+
+
+def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> int:
+    """Grade committed responses that have no grade by the current rules. Returns their number.
 
     A killed run or a change of rules leaves such responses behind.
     """
     pending = find_ungraded(prepared.store, prepared.key, with_errors=with_errors)
     grade_responses(prepared.store, prepared.problems, pending, key=prepared.key, progress=prepared.progress)
+    return len(pending)
 
 
 def _left_out(prepared: PreparedAudit, failed: Mapping[str, str]) -> dict[str, str]:

@@ -29,7 +29,9 @@ from oversharp.diagnostics.records.settings import (
     parse_optional,
     require_at_least,
     require_chat_args,
+    require_in_first_round,
     require_name,
+    require_rounds,
     require_storable,
 )
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
@@ -41,6 +43,9 @@ from oversharp.diagnostics.verifiers.reading.golds import GoldList
 CODE_BLOCK = "```"
 
 DEFAULT_SAMPLES = 256
+#: Samples per problem in the first round of ``--until-solved``.
+DEFAULT_FIRST = 16
+DEFAULT_ENTROPY_SAMPLES = 16
 
 # headings of ``oversharp audit --help``
 PROBLEMS = Parameter(group=Group("Problems", sort_key=1))
@@ -95,6 +100,12 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         Samples per problem from the base. Its sampling error affects every comparison. Default: twice n.
     top_up
         Add this many samples per problem to the last finished audit of the series. n_base and k also increase.
+    until_solved
+        Sample each problem in rounds of FIRST, 2 FIRST, 4 FIRST, … up to n, and stop it at a checkpoint after the first
+        round that leaves it with UNTIL_SOLVED correct samples. pass@k stays unbiased for every k up to n. What needs
+        equally many samples of every problem uses the first round. 0: always n samples.
+    first
+        Samples per problem in the first round of until_solved. Default: 16.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     sampler
@@ -173,6 +184,8 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     n: Annotated[int, SAMPLING] = DEFAULT_SAMPLES
     n_base: Annotated[int | None, SAMPLING] = None
     top_up: Annotated[int | None, SAMPLING] = None
+    until_solved: Annotated[int | None, SAMPLING] = None
+    first: Annotated[int | None, SAMPLING] = None
     k: Annotated[tuple[int, ...], SAMPLING, VALUES_OF_K] = ()
     sampler: Annotated[str, SAMPLING] = "auto"
     preset: Annotated[str | None, SAMPLING] = None
@@ -189,7 +202,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     strategy_regex: Annotated[str, SAMPLING] = CODE_BLOCK
     panel: Annotated[int, PANEL] = 4
     panel_temperature: Annotated[float, PANEL] = 0.9
-    entropy_samples: Annotated[int, PANEL] = 16
+    entropy_samples: Annotated[int, PANEL] = DEFAULT_ENTROPY_SAMPLES
     controls: Annotated[bool | None, CONTROLS] = None
     control_n: Annotated[int | None, CONTROLS] = None
     control_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
@@ -243,6 +256,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             self._require_samples_enough()
         elif self.n != DEFAULT_SAMPLES or self.n_base is not None:
             raise ConfigError("--top-up adds to the existing samples: remove --n and --n-base")
+        self._require_rounds()
         require_at_least("--top-up", self.top_up, 1)
         require_storable("--n", self.used_n_base)
         require_storable("--top-up", self.top_up)
@@ -254,6 +268,14 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
                 f"--k {max(self.k)} is larger than --n {self.n}: pass@k is not defined for k > n; "
                 f"raise --n to {max(self.k)} or remove that k"
             )
+
+    def _require_rounds(self) -> None:
+        require_rounds(self.until_solved, self.first, self.used_first, None if self.top_up else self.n)
+        if self.is_stopping:
+            users = {"--panel": self.panel, "--kernel-responses": self.kernel_responses if self.kernel_problems else 0}
+            if self.entropy_samples != DEFAULT_ENTROPY_SAMPLES:
+                users["--entropy-samples"] = self.entropy_samples
+            require_in_first_round(users, self.used_first)
 
     def _require_distribution(self) -> None:
         require_temperature("--temperature", self.used_temperature)
@@ -347,9 +369,19 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         return None if (tokens := self._resolve("max_tokens", None)) is None else int(tokens)
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether problems are sampled in rounds until they are solved."""
+        return bool(self.until_solved)
+
+    @property
+    def used_first(self) -> int:
+        """Samples per problem in the first round; 16 by default."""
+        return DEFAULT_FIRST if self.first is None else self.first
+
+    @property
     def used_entropy_samples(self) -> int:
-        """``entropy_samples``, at most ``n``."""
-        return min(self.entropy_samples, self.n)
+        """``entropy_samples``, at most ``n``, and at most the first round."""
+        return min(self.entropy_samples, self.n, self.used_first if self.is_stopping else self.n)
 
     @property
     def control_request(self) -> ControlRequest:

@@ -71,12 +71,18 @@ class Controls:
 
 
 def plan_controls(
-    request: ControlRequest, settings: SamplingSettings, *, n: int, n_base: int, n_checkpoints: int
+    request: ControlRequest,
+    settings: SamplingSettings,
+    *,
+    n: int,
+    n_base: int,
+    n_checkpoints: int,
+    is_stopping: bool = False,
 ) -> tuple[Controls | None, str]:
     """Return the planned controls or None, and a line about their cost (empty without any).
 
     ``n`` is the audit's number of samples per problem from each of ``n_checkpoints``, and ``n_base`` the number from
-    the base.
+    the base. ``is_stopping``: they are rough, because a stopping rule determines them.
     """
     if request.wanted is False:
         return None, ""
@@ -92,7 +98,8 @@ def plan_controls(
         n_higher = min(n, int((1.0 - OF_THE_BASE) * MOST_OF_THE_AUDIT * audit) // n_higher_draws)
         if n_lower < LEAST_SAMPLES:
             return None, ""  # the measures that need controls name --controls in their reason
-    more = f"at most {100 * (n_lower * len(lower) + n_higher * n_higher_draws) / audit:.0f} % more samples"
+    share = 100 * (n_lower * len(lower) + n_higher * n_higher_draws) / audit
+    more = f"{'about' if is_stopping else 'at most'} {share:.0f} % more samples"
     note = (
         f"controls: {n_lower} samples per problem of the base at each of T = {_listed(lower)}; {n_higher} of the last "
         f"checkpoint and of the one to ship at each of T = {_listed(higher)}: {more}"

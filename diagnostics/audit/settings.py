@@ -27,7 +27,8 @@ from oversharp.diagnostics.records.types import (
 )
 from oversharp.diagnostics.samplers import lora_ranks
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.missing import StoredDraws, finished_samples, stored_controls, stored_draws
+from oversharp.diagnostics.store.load import finished_samples
+from oversharp.diagnostics.store.missing import StoredDraws, stored_controls, stored_draws
 from oversharp.diagnostics.tasks import suggested_max_tokens
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
+#: With a stopping rule, controls are planned as if every problem had this many first rounds: most problems of real runs
+#: stop earlier, but a few need many more samples.
+FIRST_ROUNDS = 4
 #: Approximate number of characters per token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
@@ -54,7 +58,8 @@ class SamplerChoice(Protocol):
 class Settings:
     """Resolved settings of one audit. After ``resolve``, no step reads the configuration.
 
-    ``n`` and ``n_base`` include ``--top-up``. ``panel_sampling`` are the sampling settings of the panel. ``controls``
+    ``n`` and ``n_base`` include ``--top-up``. ``first_round`` and ``enough`` are the stopping rule, None without one.
+    ``panel_sampling`` are the sampling settings of the panel. ``controls``
     are samples at other temperatures, None for none. ``engine`` specifies the engine that samples and scores.
     ``uses_ray``:
     Ray's workers run it. ``preset`` is the name of ``--preset`` and the settings that it set.
@@ -64,6 +69,8 @@ class Settings:
     panel_sampling: SamplingSettings
     n: int
     n_base: int
+    first_round: int | None
+    enough: int | None
     ks: tuple[int, ...]
     panel: int
     entropy_samples: int
@@ -83,13 +90,15 @@ class Settings:
         compared = (series, self.sampling.settings_id, problem_ids, self.n, self.n_base, self.ks)
         panel = (self.panel_sampling.settings_id, self.panel)
         kernel = (self.kernel_problems, self.kernel_responses)
-        others = (self.entropy_samples, self.strategy_regex)
+        others = (self.entropy_samples, self.strategy_regex, self.first_round, self.enough)
         return AuditKey(
             audit_id=content_hash(*compared, *panel, *kernel, *others),
             series=series,
             settings_id=self.sampling.settings_id,
             n=self.n,
             n_base=self.n_base,
+            first_round=self.first_round,
+            enough=self.enough,
             entropy_samples=self.entropy_samples,
             panel=self.panel,
             panel_settings_id=self.panel_sampling.settings_id,
@@ -133,6 +142,8 @@ def resolve(
         panel_sampling=_panel_sampling(config, sampling),
         n=counts.n,
         n_base=counts.used_n_base,
+        first_round=counts.used_first if counts.is_stopping else None,
+        enough=counts.until_solved or None,
         ks=counts.ks,
         panel=config.panel,
         entropy_samples=counts.used_entropy_samples,
@@ -264,7 +275,7 @@ def _resolve_counts(
     """Return the configuration with the total numbers of samples after ``--top-up``.
 
     The totals are checked like given numbers. The samples are added to those of the last finished audit: an interrupted
-    top-up is continued, not added a second time.
+    top-up is continued, not added a second time. Without ``--until-solved``, the stopping rule is that of this audit.
     """
     more = config.top_up
     if more is None:
@@ -276,8 +287,13 @@ def _resolve_counts(
             f"--top-up {more}: {store.path} has no finished audit of series {series.name!r} with these problems and "
             "settings; run it without --top-up first"
         )
-    n, n_base = finished
-    return replace(config, n=n + more, n_base=n_base + more * n_base // n, top_up=None)
+    n, n_base = finished.n, finished.n_base
+    enough, first = config.until_solved, config.first
+    if enough is None:
+        enough, first = finished.enough or 0, finished.first_round
+    return replace(
+        config, n=n + more, n_base=n_base + more * n_base // n, until_solved=enough, first=first, top_up=None
+    )
 
 
 def _resolve_controls(
@@ -290,8 +306,11 @@ def _resolve_controls(
 ) -> Controls | None:
     """Return the controls that are requested, affordable, or already in the store."""
     request = config.control_request
+    n, n_base = config.n, config.used_n_base
+    if config.is_stopping:
+        n, n_base = (min(cap, FIRST_ROUNDS * config.used_first) for cap in (n, n_base))
     controls, line = plan_controls(
-        request, sampling, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
+        request, sampling, n=n, n_base=n_base, n_checkpoints=len(series.checkpoints), is_stopping=config.is_stopping
     )
     if config.controls is None and not request.is_explicit:
         problem_ids = [problem.problem_id for problem in problems]

@@ -29,8 +29,8 @@ class Pace:
     """Progress of a run over all its checkpoints.
 
     ``lacking`` maps the id of each incomplete checkpoint to its number of missing samples. ``perhaps`` is a number of
-    additional samples that may follow. ``fewer``: not all samples may be needed. ``began``, and ``now`` below, are
-    seconds of the same clock.
+    additional samples that may follow. ``most`` is given if ``lacking`` has expected numbers: their largest possible
+    total. ``began``, and ``now`` below, are seconds of the same clock.
 
     >>> pace = Pace({"base": 2000, "late": 1000, "last": 1000}, began=0.0)
     >>> pace.start_line(max_tokens=1024)
@@ -53,25 +53,31 @@ class Pace:
     None
     """
 
-    def __init__(self, lacking: Mapping[str, int], *, began: float, perhaps: int = 0, fewer: bool = False) -> None:
+    def __init__(self, lacking: Mapping[str, int], *, began: float, perhaps: int = 0, most: int | None = None) -> None:
         self._lacking = dict(lacking)
         self._checkpoints = len(lacking)
         self._began = began
         self._perhaps = perhaps
-        self._at_most = bool(perhaps) or fewer
+        self._most = most
+        self._is_bound = most is not None and most == sum(lacking.values())
         self._drawn: dict[str, int] = {}
         self._at_work: set[str] = set()
 
     @property
     def total(self) -> int:
-        """Upper bound on the number of samples to draw."""
+        """Number of samples to draw: an upper bound, or the expected number."""
         return sum(self._lacking.values()) + self._perhaps if self._lacking else 0
 
     def start_line(self, *, max_tokens: int) -> str:
         """Return the line about the samples to draw, with at most ``max_tokens`` tokens each."""
-        most = "at most " if self._at_most else ""
-        checkpoints, tokens = plural(self._checkpoints, "checkpoint"), short_count(self.total * max_tokens)
-        return f"to draw: {most}{plural(self.total, 'sample')} at {checkpoints}, at most {tokens} tokens"
+        checkpoints, most = plural(self._checkpoints, "checkpoint"), self.total
+        samples = f"{'at most ' if self._perhaps else ''}{plural(self.total, 'sample')} at {checkpoints}"
+        if self._most is not None:
+            most = self._most + self._perhaps
+            samples = f"at most {plural(most, 'sample')} at {checkpoints}, fewer as problems are solved"
+            if not self._is_bound:
+                samples = f"about {plural(self.total, 'sample')} (at most {most:,}) at {checkpoints}"
+        return f"to draw: {samples}, at most {short_count(most * max_tokens)} tokens"
 
     def cost_line(self, cost: SampleCost, *, free_bytes: float) -> str:
         """Return the line about tokens, time and disk space, extrapolated from earlier samples.
@@ -104,6 +110,27 @@ class Pace:
         """Add ``count`` new samples of the checkpoint."""
         self._drawn[checkpoint_id] = self._drawn.get(checkpoint_id, 0) + count
 
+    def expect(self, checkpoint_id: str, change: int, *, is_bound: bool) -> None:
+        """Change the expected number of samples of a checkpoint.
+
+        ``is_bound``: the number of some checkpoint is still an upper bound.
+
+        >>> pace = Pace({"base": 512, "late": 256}, began=0.0, most=768)
+        >>> pace.start_line(max_tokens=100)
+        'to draw: at most 768 samples at 2 checkpoints, fewer as problems are solved, at most 76.8 k tokens'
+        >>> pace.begin("base")
+        >>> pace.add_drawn("base", 32)
+        >>> pace.line(now=1.0)
+        'checkpoint 1 of 2 · at most 1 min left · 32 samples/s'
+        >>> pace.expect("base", -416, is_bound=True)
+        >>> pace.expect("late", -192, is_bound=False)
+        >>> pace.line(now=1.0)
+        'checkpoint 1 of 2 · about 1 min left · 32 samples/s'
+        """
+        if checkpoint_id in self._lacking:
+            self._lacking[checkpoint_id] += change
+        self._is_bound = is_bound
+
     def leave_out(self, checkpoint_id: str) -> None:
         """Remove a checkpoint that will not be sampled."""
         self._lacking.pop(checkpoint_id, None)
@@ -124,7 +151,7 @@ class Pace:
             return text
         per_s, left = drawn / passed_s, self._samples_left
         if left and self._lacking:
-            text += f" · {about_time(left / per_s)} left"
+            text += f" · {self._time(left / per_s)} left"
         elif self._lacking:
             text += " · all samples are drawn"
         return f"{text} · {two_digits(per_s)} samples/s"
@@ -144,7 +171,10 @@ class Pace:
         if not (left := self._samples_left):
             return text
         disk = f" and {disk_size(left * grown_bytes / drawn)} of disk" if grown_bytes >= LEAST_BYTES else ""
-        return f"{text}, {about_time(left / per_s)}{disk} left"
+        return f"{text}, {self._time(left / per_s)}{disk} left"
+
+    def _time(self, seconds: float) -> str:
+        return about_time(seconds).replace("about ", "at most ") if self._is_bound else about_time(seconds)
 
     @property
     def _samples_left(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cyclopts import Token
@@ -56,6 +56,38 @@ def require_storable(flag: str, value: int | None) -> None:
     """Raise ``ConfigError`` if the value of ``flag`` is larger than ``MOST``."""
     if value is not None and value > MOST:
         raise ConfigError(f"{flag} {value}: must be below {MOST + 1}")
+
+
+def require_rounds(until_solved: int | None, first: int | None, used_first: int, n: int | None) -> None:
+    """Raise ``ConfigError`` if ``--until-solved`` and ``--first`` save no samples or contradict ``--n``.
+
+    ``used_first`` is ``first`` or its default. ``n`` is None if it is not known yet.
+    """
+    require_at_least("--until-solved", until_solved, 0)
+    require_at_least("--first", first, 1)
+    if not until_solved:
+        if first is not None:
+            raise ConfigError(f"--first {first}: there are no rounds without --until-solved; add it, or remove --first")
+    elif n is not None and used_first >= n:
+        raise ConfigError(
+            f"--until-solved {until_solved} saves no samples: the first round has {used_first} (--first), and --n is "
+            f"{n}; pass a smaller --first, a larger --n, or --until-solved 0"
+        )
+    elif n is not None and until_solved > n:
+        raise ConfigError(
+            f"--until-solved {until_solved}: a problem cannot have more correct samples than --n {n}; pass a smaller "
+            "number, such as 4"
+        )
+
+
+def require_in_first_round(users: Mapping[str, int], first: int) -> None:
+    """Raise ``ConfigError`` if a flag in ``users`` needs more samples of a problem than the first round has."""
+    for flag, samples in users.items():
+        if samples > first:
+            raise ConfigError(
+                f"{flag} {samples}: is larger than the first round, --first {first}, and later rounds do not have "
+                f"samples of every problem; pass {flag} {first}, or --first {samples}"
+            )
 
 
 def require_chat_args(given: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pandas import isna
 from pandas.api.types import is_list_like
@@ -303,6 +303,50 @@ def stored_problems(store: Store, problem_ids: Sequence[str]) -> list[Problem]:
     if unknown:
         raise StoreError(f"{store.path}: problem {unknown[0]} is not in the store; run the audit again")
     return [by_id[problem_id] for problem_id in problem_ids]
+
+
+class FinishedSamples(NamedTuple):
+    """Numbers of samples of a completed audit, and its stopping rule, as in ``AuditKey``."""
+
+    n: int
+    n_base: int
+    first_round: int | None
+    enough: int | None
+
+
+def finished_samples(store: Store, series: str, settings_id: str, problem_ids: Sequence[str]) -> FinishedSamples | None:
+    """Return the numbers of samples of the last completed audit of these problems, or None.
+
+    Only audits of ``series`` with the same settings are considered.
+    """
+    rows = store.frame(
+        """
+        WITH same AS (
+            SELECT audit_id
+            FROM audit_problems
+            GROUP BY audit_id
+            HAVING list_sort(list(problem_id)) = list_sort($problem_ids::VARCHAR[])
+        )
+        SELECT a.n, a.n_base, a.first_round, a.enough
+        FROM audits AS a
+        SEMI JOIN same USING (audit_id)
+        WHERE a.series = $series AND a.settings_id = $settings_id AND a.provenance <> '{}'
+        ORDER BY a.updated_at DESC, a.n DESC
+        LIMIT 1
+        """,
+        series=series,
+        settings_id=settings_id,
+        problem_ids=list(problem_ids),
+    )
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    return FinishedSamples(
+        n=int(row["n"]),
+        n_base=int(row["n_base"]),
+        first_round=None if isna(row["first_round"]) else int(row["first_round"]),
+        enough=None if isna(row["enough"]) else int(row["enough"]),
+    )
 
 
 def cost_before(store: Store, key: AuditKey) -> SampleCost:

@@ -158,33 +158,6 @@ def missing_samples(
     return wanted
 
 
-def finished_samples(store: Store, series: str, settings_id: str, problem_ids: Sequence[str]) -> tuple[int, int] | None:
-    """Return n and n_base of the last completed audit of these problems, or None.
-
-    Only audits of ``series`` with the same settings are considered.
-    """
-    rows = store.frame(
-        """
-        WITH same AS (
-            SELECT audit_id
-            FROM audit_problems
-            GROUP BY audit_id
-            HAVING list_sort(list(problem_id)) = list_sort($problem_ids::VARCHAR[])
-        )
-        SELECT a.n, a.n_base
-        FROM audits AS a
-        SEMI JOIN same USING (audit_id)
-        WHERE a.series = $series AND a.settings_id = $settings_id AND a.provenance <> '{}'
-        ORDER BY a.updated_at DESC, a.n DESC
-        LIMIT 1
-        """,
-        series=series,
-        settings_id=settings_id,
-        problem_ids=list(problem_ids),
-    )
-    return None if rows.empty else (int(rows["n"].iloc[0]), int(rows["n_base"].iloc[0]))
-
-
 def stored_controls(store: Store, checkpoint_id: str, problem_ids: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Return the controls of a checkpoint with samples of all problems in ``problem_ids``.
 

@@ -1,5 +1,6 @@
--- Number of samples up to which each problem of a checkpoint is planned in an audit with a stopping rule, and how many of
--- them are drawn. Rounds end at first_round, 2 first_round, 4 first_round, … below the cap, and at the cap.
+-- Number of samples up to which each problem of a checkpoint is planned in an audit with a stopping rule, how many of
+-- them are drawn, and how many of these are correct. Rounds end at first_round, 2 first_round, 4 first_round, … below the
+-- cap, and at the cap.
 WITH cells AS (
     SELECT
         c.checkpoint_id, ap.problem_id, a.settings_id, a.first_round, a.enough,
@@ -55,7 +56,10 @@ planned AS (
     FROM cells AS c
     LEFT JOIN reached AS r USING (checkpoint_id, problem_id)
 )
-SELECT w.checkpoint_id, w.problem_id, w.n, coalesce(max(b.n), 0) AS n_drawn
+SELECT
+    w.checkpoint_id, w.problem_id, w.n,
+    coalesce(max(b.n), 0)::INTEGER AS n_drawn,
+    coalesce(max(b.n_correct), 0)::INTEGER AS n_correct
 FROM planned AS w
 LEFT JOIN by_round AS b
     ON b.checkpoint_id = w.checkpoint_id

@@ -61,7 +61,7 @@ ORDER BY is_base DESC, step
 """
 
 
-def plan_rounds(database: Database, audit_id: str, checkpoint_ids: Sequence[str] | None = None) -> int:
+def plan_rounds(database: Database, audit_id: str, checkpoint_ids: Sequence[str] | None = None) -> pd.DataFrame:
     """Plan the rounds of an audit. See ``AuditWriter.plan_rounds``. Must be called in a transaction."""
     chosen = {"audit_id": audit_id, "checkpoint_ids": None if checkpoint_ids is None else list(checkpoint_ids)}
     database.rows(f"CREATE OR REPLACE TEMP TABLE planned_rounds AS {script('rounds.sql')}", chosen)
@@ -80,9 +80,9 @@ def plan_rounds(database: Database, audit_id: str, checkpoint_ids: Sequence[str]
         """,
         {"audit_id": audit_id},
     )
-    lacking = database.rows("SELECT count(*) FROM planned_rounds WHERE n_drawn < n")
+    planned = database.frame("FROM planned_rounds ORDER BY checkpoint_id, problem_id", {})
     database.rows("DROP TABLE planned_rounds")
-    return int(lacking[0][0])
+    return planned
 
 
 def look_id(compared: Sequence[tuple[str, str, int]]) -> str:
@@ -284,7 +284,7 @@ class AuditWriter:
             if stored != [(origin,)]:
                 self._database.rows("UPDATE audits SET provenance = ? WHERE audit_id = ?", [origin, key.audit_id])
 
-    def plan_rounds(self, key: AuditKey, checkpoint_ids: Sequence[str] | None = None) -> int:
+    def plan_rounds(self, key: AuditKey, checkpoint_ids: Sequence[str] | None = None) -> pd.DataFrame:
         """Plan the samples of an audit with a stopping rule, from the grades alone.
 
         A problem of a checkpoint is planned up to the first round that leaves it with enough correct samples. Without
@@ -295,10 +295,11 @@ class AuditWriter:
             checkpoint_ids: plan only these checkpoints; None for all.
 
         Returns:
-            Number of planned pairs of checkpoint and problem that lack samples. 0 for an audit without a rule.
+            A row per checkpoint and problem: ``checkpoint_id, problem_id, n`` (planned), ``n_drawn`` (samples among
+            them), ``n_correct``. Empty for an audit without a rule.
         """
         if key.enough is None:
-            return 0
+            return pd.DataFrame(columns=["checkpoint_id", "problem_id", "n", "n_drawn", "n_correct"])
         with self._database.transaction():
             return plan_rounds(self._database, key.audit_id, checkpoint_ids)
 

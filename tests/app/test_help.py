@@ -74,5 +74,16 @@ def test_a_flag_that_the_short_help_leaves_out_still_works(help_of: Run) -> None
     assert bound.arguments["config"].seed == 7
 
 
+def test_until_solved_is_explained_and_adaptive_is_gone(help_of: Run) -> None:
+    text = " ".join(help_of("audit", "--help-all").replace("│", " ").split())
+    assert "--until-solved" in text
+    assert "stop it at a checkpoint after the first round that leaves it with UNTIL_SOLVED correct samples" in text
+    assert "Samples per problem in the first round of until_solved. Default: 16." in text
+    assert "--adaptive" not in text
+    rule = ["audit", "run", "--task", "countdown", "--until-solved", "4", "--first", "8"]
+    _, bound, _ = app.parse_args(rule, exit_on_error=False)
+    assert (bound.arguments["config"].until_solved, bound.arguments["config"].used_first) == (4, 8)
+
+
 def test_help_all_of_a_command_with_few_flags_is_its_help(help_of: Run) -> None:
     assert help_of("ship", "--help-all") == help_of("ship", "--help")

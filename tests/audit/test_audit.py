@@ -329,6 +329,22 @@ def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: P
     [
         ({"k": (1, 64)}, "--k 64 is larger than --n 16"),
         ({"top_up": 4}, "remove --n and --n-base"),
+        ({"until_solved": -1}, "--until-solved -1: must be at least 0"),
+        ({"until_solved": 4, "first": 0}, "--first 0: must be at least 1"),
+        ({"until_solved": 17, "first": 4}, "--until-solved 17: a problem cannot have more correct samples than --n 16"),
+        ({"until_solved": 4}, r"--until-solved 4 saves no samples: the first round has 16 \(--first\), and --n is 16"),
+        ({"until_solved": 4, "first": 32}, "saves no samples: the first round has 32"),
+        ({"first": 8}, "--first 8: there are no rounds without --until-solved; add it, or remove --first"),
+        ({"until_solved": 0, "first": 8}, "--first 8: there are no rounds without --until-solved"),
+        (
+            {"until_solved": 4, "first": 4, "panel": 6},
+            "--panel 6: is larger than the first round, --first 4, .*; pass --panel 4, or --first 6",
+        ),
+        ({"until_solved": 4, "first": 4, "entropy_samples": 8}, "--entropy-samples 8: is larger than the first round"),
+        (
+            {"until_solved": 4, "first": 4, "kernel_problems": 2},
+            "--kernel-responses 6: is larger than the first round, --first 4, .*; pass --kernel-responses 4, or",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused_before_anything_runs(
@@ -336,6 +352,17 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         config(Path("unused"), **changes)
+
+
+def test_rounds_that_save_samples_are_accepted_and_the_default_entropy_samples_fit_in_the_first() -> None:
+    given = config(Path("unused"), until_solved=4, first=4, kernel_problems=2, kernel_responses=4)
+    assert (given.is_stopping, given.used_first, given.used_entropy_samples) == (True, 4, 4)
+    assert config(Path("unused"), until_solved=4, first=8, entropy_samples=16).used_entropy_samples == 8
+    assert config(Path("unused"), until_solved=16, first=15).is_stopping
+    assert config(Path("unused"), until_solved=4, n=17, n_base=17).used_first == 16
+    assert not config(Path("unused"), until_solved=0).is_stopping
+    topped_up = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
+    assert config(Path("unused"), until_solved=4, first=300, **topped_up).is_stopping  # n is not known yet
 
 
 @pytest.mark.slow

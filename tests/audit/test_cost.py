@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from oversharp.diagnostics.app.console.plan import show_plan_cost
 from oversharp.diagnostics.audit.cost.cost import AuditSize, cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
 from oversharp.diagnostics.audit.cost.estimate import _gpu_seconds, estimate_sampling, estimate_text
 from oversharp.diagnostics.audit.cost.machines import MEASURED, SLOWER, Gpu, MeasuredCpu
+from oversharp.diagnostics.audit.cost.rounds import SampleForecast
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
 from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError
+from oversharp.diagnostics.records.types import SamplingSettings
 from oversharp.diagnostics.store import Store
+from tests.audit.small_audits import audit_key
 from tests.samplers.tiny_models import build_model, build_tokenizer
 
 #: 1,000 weights, all in products; attention adds 4 · 1 · 10 operations for each token that is seen.
@@ -234,3 +238,53 @@ def test_before_anything_is_drawn_a_guess_follows_from_rates_measured_elsewhere(
 def test_a_guess_for_a_gpu_is_the_least_that_its_data_sheet_allows() -> None:
     # 6,000 bytes of cache less 2,000 of weights hold 1 row of 60 tokens of 40 bytes; a step reads 2,000 + 50 * 40 bytes
     assert _gpu_seconds(SHAPE, GPU, 10, 20.0, 40.0) == pytest.approx(10 * 20 / 1 * 0.4)
+
+
+def _rounds(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["checkpoint_id", "problem_id", "n", "n_drawn", "n_correct"])
+
+
+def _forecast() -> SampleForecast:
+    key = audit_key("run", SamplingSettings(sampler="vllm"), n=4, n_base=8)
+    return SampleForecast(replace(key, first_round=2, enough=1), "base")
+
+
+def test_before_the_first_samples_an_audit_with_rounds_may_need_all() -> None:
+    forecast = _forecast()
+    changes = forecast.update(
+        _rounds(*((checkpoint, problem, 2, 0, 0) for checkpoint in ("base", "late") for problem in "ab"))
+    )
+    assert forecast.is_bound
+    assert changes == {"base": 16, "late": 8}
+    assert (forecast.n_planned("base"), forecast.n_most("base"), forecast.n_most("late")) == (4, 16, 8)
+
+
+def test_the_samples_of_the_base_tell_how_many_the_others_may_need() -> None:
+    forecast = _forecast()
+    forecast.update(_rounds(*((checkpoint, problem, 2, 0, 0) for checkpoint in ("base", "late") for problem in "ab")))
+    # a is solved; b has the rate (0 + 1/2) / (2 + 1): 4 samples, and with (5/6)^2 four more
+    changes = forecast.update(_rounds(("base", "a", 2, 2, 1), ("base", "b", 4, 2, 0)))
+    assert not forecast.is_bound
+    assert changes["base"] == round(2 + 4 + (5 / 6) ** 2 * 4) - 16
+    # of the late checkpoint, a has the rate 1/2 and b 1/6: two samples, and two more if both are wrong
+    assert changes["late"] == round(2 + (1 / 2) ** 2 * 2 + 2 + (5 / 6) ** 2 * 2) - 8
+    assert (forecast.n_most("base"), forecast.n_most("late")) == (2 + 8, 8)
+    # its own samples count, not the base's; a half-drawn round does not
+    changes = forecast.update(_rounds(("late", "a", 4, 3, 0), ("late", "b", 2, 2, 1)))
+    assert (changes, forecast.expected["late"]) == ({"late": 0}, 6)
+    assert (forecast.n_planned("late"), forecast.n_most("late")) == (6, 6)
+
+
+def test_a_finished_audit_expects_no_more_samples() -> None:
+    forecast = _forecast()
+    forecast.update(
+        _rounds(("base", "a", 2, 2, 2), ("base", "b", 8, 8, 0), ("late", "a", 4, 4, 0), ("late", "b", 2, 2, 1))
+    )
+    for checkpoint_id, n in (("base", 10), ("late", 6)):
+        assert (forecast.n_planned(checkpoint_id), forecast.n_most(checkpoint_id)) == (n, n)
+        assert forecast.expected[checkpoint_id] == n
+
+
+def test_a_forecast_needs_a_stopping_rule() -> None:
+    with pytest.raises(ValueError, match="has no stopping rule"):
+        SampleForecast(audit_key("run", SamplingSettings(sampler="vllm"), n=4, n_base=8), "base")

@@ -31,13 +31,13 @@ from oversharp.diagnostics.records.types import (
     TrainingResponse,
 )
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.load import finished_samples
 from oversharp.diagnostics.store.merge import merge
 from oversharp.diagnostics.store.missing import (
     OtherDraw,
     find_unforced,
     find_ungraded,
     find_unrepeated,
-    finished_samples,
     missing_samples,
     planned_samples,
     samples_to_draw,
@@ -574,7 +574,7 @@ def test_the_last_finished_audit_tells_how_many_samples_there_are(store: Store) 
     assert finished_samples(*asked) is None
     store.end_audit(key, {"command": "first"})
     _begin(store, n=3, audit_id="killed")
-    assert finished_samples(*asked) == (2, 4)
+    assert finished_samples(*asked) == (2, 4, None, None)
     assert finished_samples(store, "run", "other settings", [PROBLEM.problem_id]) is None
     assert finished_samples(store, "run", key.settings_id, [PROBLEM.problem_id, "more"]) is None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from typing import TYPE_CHECKING
 
 from oversharp.diagnostics.audit.cost.machines import GPUS, MEASURED, SLOWER, Gpu
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
@@ -19,9 +20,15 @@ from oversharp.diagnostics.records.pace import Pace
 from oversharp.diagnostics.store.load import cost_before
 from oversharp.diagnostics.store.missing import OtherDraw, samples_to_draw
 
+if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.cost.rounds import SampleForecast
 
-def open_pace(prepared: PreparedAudit) -> Pace:
-    """Return a pace tracker for all missing samples: pass@k, greedy, panel, controls."""
+
+def open_pace(prepared: PreparedAudit, forecast: SampleForecast | None) -> Pace:
+    """Return a pace tracker for all missing samples: pass@k, greedy, panel, controls.
+
+    ``forecast`` is given for an audit with a stopping rule.
+    """
     settings = prepared.settings
     controls = settings.controls
     base, last = prepared.series.base, prepared.series.checkpoints[-1]
@@ -35,10 +42,17 @@ def open_pace(prepared: PreparedAudit) -> Pace:
                 OtherDraw(last.checkpoint_id, higher.settings_id, controls.n_higher) for higher in controls.higher
             ]
     lacking = samples_to_draw(prepared.store, prepared.key, others)
+    most = None
+    if forecast is not None:
+        most = sum(lacking.values())
+        for checkpoint_id in lacking:
+            planned = forecast.n_planned(checkpoint_id)
+            most += forecast.n_most(checkpoint_id) - planned
+            lacking[checkpoint_id] += forecast.expected[checkpoint_id] - planned
     perhaps = 0
     if controls is not None and len(prepared.series.checkpoints) > 2:  # the checkpoint to ship may be a third one
         perhaps = controls.n_higher * len(controls.higher) * len(prepared.problems)
-    return Pace(lacking, began=time.monotonic(), perhaps=perhaps)
+    return Pace(lacking, began=time.monotonic(), perhaps=perhaps, most=most)
 
 
 def announce_cost(prepared: PreparedAudit, pace: Pace) -> None:
