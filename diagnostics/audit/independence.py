@@ -26,6 +26,10 @@ them less than once in 1 / ``CHANCE`` audits.
 - *Log-probabilities.* Under any model, at most (pairs) exp(−L) pairs of samples are expected to be equal with a
   log-probability below −L. If that number is tiny, each such pair is a copy. This test needs temperature 1 without
   top-p and top-k, because only then are the log-probabilities those of the sampled distribution.
+
+With a stopping rule, a problem gets more samples if few of its first ones are correct. So its samples are not
+exchangeable over rounds, but those of one round are. The order is tested within each round. Duplicates are searched in
+the first round, except by log-probabilities.
 """
 
 from __future__ import annotations
@@ -52,24 +56,27 @@ _CORRECT = """
 SELECT list(s.correct ORDER BY s.sample_index) AS correct
 FROM graded_samples AS s
 WHERE s.series = $series AND s.step = $step AND NOT s.greedy AND s.correct IS NOT NULL
-GROUP BY s.checkpoint_id, s.problem_id
+GROUP BY
+    s.checkpoint_id, s.problem_id,
+    -- round of the sample; NULL without rounds
+    CASE WHEN s.sample_index < $first_round THEN 0 ELSE length(bin(s.sample_index // $first_round)) END
 HAVING bool_or(s.correct) AND NOT bool_and(s.correct)
-ORDER BY s.problem_id
+ORDER BY s.problem_id, min(s.sample_index)
 """
 
 #: For problems with correct and wrong samples: whether each sample is correct, ordered by sample index.
 Correct = Bool[np.ndarray, "problem sample"]
 
 
-def dependence_in_order(store: Store, series: str, steps: Sequence[int]) -> str | None:
+def dependence_in_order(store: Store, series: str, steps: Sequence[int], first_round: int | None = None) -> str | None:
     """Describe the dependence of adjacent samples at the checkpoints of ``steps``.
 
-    Raises ``StoreError``.
+    With ``first_round``, samples were drawn in rounds, as in ``AuditKey``. Raises ``StoreError``.
     """
     parts: list[Correct] = []
     for step in steps:
         by_length: dict[int, list[np.ndarray]] = {}
-        for correct in store.frame(_CORRECT, series=series, step=step)["correct"]:
+        for correct in store.frame(_CORRECT, series=series, step=step, first_round=first_round)["correct"]:
             by_length.setdefault(len(correct), []).append(np.asarray(correct, dtype=bool))
         parts += [np.stack(rows) for rows in by_length.values()]
     return describe_dependence(parts)
@@ -192,7 +199,7 @@ class _Copies(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledCheckpoint:
-    """A checkpoint with ``n`` samples of each problem."""
+    """A checkpoint with ``n`` samples of each problem; in rounds, those of the first one."""
 
     step: int
     label: str

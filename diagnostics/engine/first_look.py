@@ -33,7 +33,7 @@ SELECT
 FROM own_samples
 WHERE audit_id = $audit_id AND is_base AND NOT greedy AND correct IS NOT NULL
   -- later rounds have only problems that are hardly solved
-  AND sample_index < coalesce($first_round, n_planned)
+  AND sample_index < n_first_round
 """
 #: The first unparsed response; without any, the first response.
 _RESPONSE = """
@@ -127,7 +127,7 @@ class FirstLook:
         """
         if self.is_final:
             return
-        row = self._store.frame(_TALLY, audit_id=self._key.audit_id, first_round=self._key.first_round).iloc[0]
+        row = self._store.frame(_TALLY, audit_id=self._key.audit_id).iloc[0]
         tally = Tally(**{str(name): int(value) for name, value in row.items()})
         if not tally.n:
             return

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.audit.counts.series import read_counts
-from oversharp.diagnostics.audit.independence import describe_dependence, describe_repeats
+from oversharp.diagnostics.audit.independence import dependence_in_order, describe_dependence, describe_repeats
 from oversharp.diagnostics.store import Store
 from tests.audit.test_counts import plant
 
@@ -185,3 +185,31 @@ def test_the_store_is_read_in_the_order_of_the_samples(tmp_path: Path, agreement
     with Store.open(tmp_path / "audit.duckdb") as store:
         counts = read_counts(store, plant(store, letters, n=64), {}, {})
     assert (counts.dependence is not None) == seen
+
+
+def _plant_rounds(store: Store, right_PN: np.ndarray, *, first: int, enough: int) -> None:
+    """Plant the samples up to the round at which each problem stops; the base has as many."""
+    letters = {}
+    for problem, row in enumerate(right_PN):
+        n = first
+        while n < len(row) and row[:n].sum() < enough:
+            n *= 2
+        letters[problem] = "".join("a" if right else "." for right in row[:n])
+    responses = {(problem, step): text for problem, text in letters.items() for step in (0, 20)}
+    plant(store, responses, n=right_PN.shape[1], planned={cell: len(text) for cell, text in responses.items()})
+
+
+@pytest.mark.slow
+def test_problems_that_stop_when_they_are_solved_are_no_dependent_samples(store: Store) -> None:
+    rng = np.random.default_rng(5)
+    _plant_rounds(store, rng.random((900, 64)) < 0.15, first=4, enough=1)
+    assert dependence_in_order(store, "run", [20], 4) is None
+    # over all samples, the first half of a problem that stops later has no correct one
+    assert dependence_in_order(store, "run", [20]) is not None
+
+
+@pytest.mark.slow
+def test_batches_that_share_their_luck_show_within_the_rounds(store: Store) -> None:
+    right_PN = np.vstack([_in_batches(8, 0.5, n=64, seed=seed) for seed in range(3)])
+    _plant_rounds(store, right_PN, first=16, enough=40)
+    assert dependence_in_order(store, "run", [20], 16) is not None

@@ -40,7 +40,7 @@ class SampleForecast:
         affected = self._plans if self._base_id in plans else plans
         changes = {}
         for checkpoint_id in affected:
-            n = self._expected(checkpoint_id)
+            n = self._expect(checkpoint_id)
             changes[checkpoint_id] = n - self.expected.get(checkpoint_id, 0)
             self.expected[checkpoint_id] = n
         return changes
@@ -59,7 +59,7 @@ class SampleForecast:
         rows = self._plans[checkpoint_id]
         return int(np.where(_is_open(rows), self._rule(checkpoint_id).cap, rows["n"]).sum())
 
-    def _expected(self, checkpoint_id: str) -> int:
+    def _expect(self, checkpoint_id: str) -> int:
         rows, rule = self._plans[checkpoint_id], self._rule(checkpoint_id)
         open_rows = rows[_is_open(rows)]
         total = float(rows["n"].sum() - open_rows["n"].sum())

@@ -109,7 +109,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     if texts and not is_greedy:  # imported counts and greedy responses may be equal without being copies
         base_first = [checkpoints[base], *checkpoints[:base], *checkpoints[base + 1 :]]
         sampled = [
-            SampledCheckpoint(step=counts.step, label=counts.checkpoint, n=counts.n)
+            SampledCheckpoint(step=counts.step, label=counts.checkpoint, n=min(counts.n, key.first_round or counts.n))
             for counts in base_first
             if counts.why is None
         ]
@@ -142,7 +142,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         ),
         sharper=_read_sharper_draws(store, key.series, checkpoints[base], control_rows, controls, index),
         controls=controls,
-        dependence=dependence_in_order(store, key.series, sorted(compared)) if texts else None,
+        dependence=dependence_in_order(store, key.series, sorted(compared), key.first_round) if texts else None,
         is_repaired=series_layout(store, key.series) == REPAIRED,
         is_greedy=is_greedy,
         selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
