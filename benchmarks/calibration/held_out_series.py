@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Int
 
 from benchmarks.calibration.held_out_cells import Cell
 from benchmarks.calibration.held_out_laws import Course
+from benchmarks.calibration.in_rounds import draw_in_rounds, stopping_rule
 from oversharp.diagnostics.statistics.stopping import StoppingRule
-from oversharp.diagnostics.verdict.counts import CheckpointCounts, RoundCounts, SeriesCounts
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import SEED, step_claims
 from oversharp.diagnostics.verdict.results import Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN, label_of
@@ -95,47 +96,18 @@ def _series(
     )
 
 
-def stopping_rule(n: int, enough: int) -> StoppingRule:
-    """Return the default rule of an audit: from 16 samples, or fewer if there are few, up to ``n``."""
-    return StoppingRule.doubling(first=min(16, n), cap=n, enough=enough)
-
-
 def _drawn_in_rounds(course: Course, rules: Sequence[StoppingRule], rng: np.random.Generator) -> Drawn:
-    """Draw all checkpoints by stopping rules.
-
-    All samples up to the cap are drawn, and those after the stop are ignored. The classes of a sample are the ways of
-    being right, unparsed, and wrong.
-    """
     modes_SPM = course.graded[:, :, None] if course.modes_SPM is None else course.modes_SPM
-    unread_SP = np.zeros_like(course.able_SP) if course.unread_SP is None else course.unread_SP
-    wrong_SP = np.clip(1.0 - modes_SPM.sum(axis=2) - unread_SP, 0.0, 1.0)
-    chances_SPX = np.concatenate([modes_SPM, unread_SP[:, :, None], wrong_SP[:, :, None]], axis=2)
-    drawn_S = [
-        np.stack([rng.multinomial(size, chances_PX) for size in np.diff([0, rule.rounds[0] // 2, *rule.rounds])])
-        for rule, chances_PX in zip(rules, chances_SPX, strict=True)
-    ]
-    n_modes = modes_SPM.shape[2]
-    # the first half of the base's first round determines the dominant way
-    chosen_PM = drawn_S[0][0][:, :n_modes]
-    others_PM = np.arange(n_modes) != chosen_PM.argmax(axis=1)[:, None]
-    shows_P = chosen_PM.any(axis=1) & (course.modes_SPM is not None)
+    in_rounds = draw_in_rounds(rules, modes_SPM, course.unread_SP, rng)
+    none_P = np.zeros(modes_SPM.shape[1], dtype=np.int64)
     checkpoints = []
-    for step, (rule, drawn_HPX) in enumerate(zip(rules, drawn_S, strict=True)):
-        first_HPM = drawn_HPX[1:2, :, :n_modes] if step == 0 else drawn_HPX[:2, :, :n_modes]
-        after_RPX = drawn_HPX.cumsum(axis=0)[1:]
-        correct_RP, unread_RP = after_RPX[:, :, :n_modes].sum(axis=2), after_RPX[:, :, n_modes]
-        stops_P = np.searchsorted(rule.rounds, rule.hits(rule.stop(correct_RP))[0])
-        last_RP = np.minimum(np.arange(len(rule.rounds))[:, None], stops_P)
-        rounds = RoundCounts(
-            rule=rule,
-            correct_RP=np.take_along_axis(correct_RP, last_RP, axis=0),
-            unread_RP=np.take_along_axis(unread_RP, last_RP, axis=0),
-        )
-        minority_P = (first_HPM.sum(axis=0) * others_PM).sum(axis=1) * (course.modes_SPM is not None)
-        at_end = _checkpoint(10 * step, rule.cap, rounds.codes, minority_P, rounds.unread_RP[-1])
+    for step, (rounds, minority_P) in enumerate(zip(in_rounds.rounds, in_rounds.minority_SP, strict=True)):
+        kept_P = none_P if course.modes_SPM is None else minority_P
+        at_end = _checkpoint(10 * step, rounds.rule.cap, rounds.codes, kept_P, in_rounds.unread_SP[step])
         checkpoints.append(replace(at_end, rounds=rounds))
     base, *trained = checkpoints
-    minority_SP = (modes_SPM * others_PM).sum(axis=2) * (course.modes_SPM is not None)
+    shows_P = in_rounds.shows_modes_P & (course.modes_SPM is not None)
+    minority_SP = (modes_SPM * in_rounds.is_minority_PM).sum(axis=2) * (course.modes_SPM is not None)
     return Drawn(counts=_series(base, trained, shows_P, course), course=course, minority_SP=minority_SP)
 
 

@@ -84,29 +84,39 @@ def _as_json(row: Row) -> dict[str, Any]:
         "true_change_points": round(100 * row.change, 3),
         "true_minority_change_points": round(100 * row.minority_change, 3),
         "cpu_s": round(row.cpu_s, 2),
+        **({} if row.samples is None else {"samples": round(row.samples, 1)}),
     }
 
 
 def _from_json(row: dict[str, Any]) -> Row:
     return Row(
-        cell=Cell(kind=row["kind"], n_problems=row["n_problems"], n=row["n"]),
+        cell=Cell(kind=row["kind"], n_problems=row["n_problems"], n=row["n"], enough=row.get("enough")),
         series=row["series"],
         labels=row["labels"],
         **row["rejected_by"],
         change=row["true_change_points"] / 100,
         minority_change=row["true_minority_change_points"] / 100,
         cpu_s=row["cpu_s"],
+        samples=row.get("samples"),
     )
 
 
-def planned(*, series: int, quick: bool, kinds: Sequence[Kind] = SIMULATED) -> list[tuple[Cell, int]]:
+def planned(
+    *, series: int, quick: bool, kinds: Sequence[Kind] = SIMULATED, enough: int | None = None
+) -> list[tuple[Cell, int]]:
     """Return every cell with its number of series, small and fast ones first.
 
     Nulls get ``series``, alternatives a tenth.
     """
     grid = [(64, 30)] if quick else list(product(SAMPLES, PROBLEMS))
     of_kind = {kind: max(1, series // 10) if kind in ALTERNATIVES else series for kind in SIMULATED}
-    return [(Cell(kind=kind, n_problems=n_problems, n=n), of_kind[kind]) for n, n_problems in grid for kind in kinds]
+    if enough is not None:
+        grid = [(64, 30), (64, 100), (256, 30), (256, 100)]
+    return [
+        (Cell(kind=kind, n_problems=n_problems, n=n, enough=enough), of_kind[kind])
+        for n, n_problems in grid
+        for kind in kinds
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,11 +126,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", choices=SIMULATED, default=SIMULATED, help="what to simulate")
     parser.add_argument("--quick", action="store_true", help="30 problems, n = 64 only")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--out", type=Path, default=RESULTS / "calibration.json")
+    parser.add_argument("--until-solved", type=int, metavar="ENOUGH", help="draw in rounds until so many are correct")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
+    enough = given.until_solved
+    given.out = given.out or RESULTS / ("calibration.json" if enough is None else "calibration_until_solved.json")
     of = fingerprint()
     held = _held(given.out, of)
-    wanted = planned(series=given.series, quick=given.quick, kinds=given.cells)
+    wanted = planned(series=given.series, quick=given.quick, kinds=given.cells, enough=enough)
     # a longer run repeats the same series only if tasks are complete
     whole = {cell: row.series for cell, row in held.items() if row.series % SERIES_AT_ONCE == 0}
     missing = [(cell, whole.get(cell, 0), series) for cell, series in wanted if _series(held, cell) < series]
@@ -128,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held[row.cell] = joined([held[row.cell], row]) if row.cell in whole else row
         print(json.dumps(_as_json(held[row.cell])), flush=True)
         _write(given.out, list(held.values()), of)
-    rows = [held[cell] for cell, _ in planned(series=1, quick=False) if cell in held]
+    rows = [held[cell] for cell, _ in planned(series=1, quick=False, enough=enough) if cell in held]
     _write(given.out, rows, of)
     given.out.with_suffix(".md").write_text(tables(rows, seed=SEED))
     missed = [row.cell for row in rows if not row.bar_held]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
+from benchmarks.calibration.in_rounds import draw_in_rounds, stopping_rule
 from benchmarks.calibration.planted import (
     KINDS,
     N_MODES,
@@ -24,10 +25,12 @@ from benchmarks.calibration.planted import (
     mean_pass_at_k,
 )
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks, scale_of
+from oversharp.diagnostics.verdict.counts import CheckpointCounts
+from oversharp.diagnostics.verdict.counts import SeriesCounts as AuditCounts
 from oversharp.diagnostics.verdict.headings import Label
 from oversharp.diagnostics.verdict.record import POSITIVE
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, LossTable, label_of
-from oversharp.diagnostics.verdict.seen import SeenCounts
+from oversharp.diagnostics.verdict.seen import SeenCounts, seen_counts
 from oversharp.diagnostics.verdict.table import run_tests
 
 STRICT_NULLS: tuple[Kind, ...] = ("no_change", "moderate", "late_moderate")
@@ -42,11 +45,15 @@ Judge = Callable[..., tuple[Label, LossTable]]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Settings of a simulation: kind of change, number of problems, samples per problem and checkpoint."""
+    """Settings of a simulation: kind of change, number of problems, samples per problem and checkpoint.
+
+    With ``enough``, problems are drawn in rounds until they have as many correct samples, and at most ``n``.
+    """
 
     kind: Kind
     n_problems: int
     n: int
+    enough: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +80,7 @@ class Row:
     change: float
     minority_change: float
     cpu_s: float
+    samples: float | None = None  # mean number of samples of a problem and checkpoint, if it is not n
 
     @property
     def positives(self) -> int:
@@ -119,6 +127,32 @@ def draw_series(cell: Cell, rng: np.random.Generator) -> SeriesCounts:
     )
 
 
+def draw_stopped(cell: Cell, rng: np.random.Generator) -> tuple[SeenCounts, float, float, float]:
+    """Draw one series in rounds: its counts, the true changes as in ``draw_series``, and the mean number of samples."""
+    problems = draw_problems(cell.n_problems, rng)
+    progress = [step / N_CHECKPOINTS for step in range(N_CHECKPOINTS - WINDOW + 1, N_CHECKPOINTS + 1)]
+    mass_SPJ = np.stack([problems.mass_PJ, *(mass_at(cell.kind, problems, s) for s in progress)])
+    rules = [stopping_rule(n, cell.enough or 1) for n in (2 * cell.n, *[cell.n] * WINDOW)]
+    in_rounds = draw_in_rounds(rules, mass_SPJ, None, rng)
+    base, *window = (
+        CheckpointCounts(
+            step=step, checkpoint=f"checkpoint-{step}", n=rounds.rule.cap, correct_P=rounds.codes, rates=None,
+            minority_P=minority_P, rounds=rounds,
+        )
+        for step, (rounds, minority_P) in enumerate(zip(in_rounds.rounds, in_rounds.minority_SP, strict=True))
+    )  # fmt: skip
+    counts = AuditCounts(
+        series="run", base=base, trained=(*window, *window, *window), shows_modes_P=in_rounds.shows_modes_P,
+        tasks=("planted",), graders=("exact",), tokens_per_sample=None, selected_by="none",
+    )  # fmt: skip
+    seen = seen_counts(counts)  # the window is the last third
+    seen = replace(seen, steps=seen.steps[-WINDOW:], unread=(), guess_share=0.0)
+    samples = (base.hits[0].mean() + N_CHECKPOINTS * np.mean([one.hits[0].mean() for one in window])) / (
+        1 + N_CHECKPOINTS
+    )
+    return (seen, *_truth(cell, problems), float(samples))
+
+
 def _drawn(mass_PJ: np.ndarray, n: int, rng: np.random.Generator) -> Int[np.ndarray, "problem mode"]:
     wrong_P = np.maximum(1 - mass_PJ.sum(axis=1), 0.0)
     return rng.multinomial(n, np.concatenate([mass_PJ, wrong_P[:, None]], axis=1))[:, :-1]
@@ -148,18 +182,24 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
     labels: Counter[Label] = Counter(dict.fromkeys(get_args(Label), 0))
     exact = population = minority = 0
     changes = []
+    samples = []
     for _ in range(series):
-        drawn = draw_series(cell, rng)
-        seen = SeenCounts(
-            total=drawn.total, window=drawn.window, steps=drawn.window, ks=ks, step_ks=ks,
-            minority=drawn.minority, minority_ks=ks,
-        )  # fmt: skip
+        if cell.enough is None:
+            drawn = draw_series(cell, rng)
+            change, minority_change = drawn.change, drawn.minority_change
+            seen = SeenCounts(
+                total=drawn.total, window=drawn.window, steps=drawn.window, ks=ks, step_ks=ks,
+                minority=drawn.minority, minority_ks=ks,
+            )  # fmt: skip
+        else:
+            seen, change, minority_change, mean_samples = draw_stopped(cell, rng)
+            samples.append(mean_samples)
         label, table = judge(seen, rng=rng)
         labels[label] += 1
         exact += table.window.p_exact <= KEY_LEVEL
         population += table.window.p_population <= KEY_LEVEL
         minority += table.modes is not None and table.modes.fell
-        changes.append((drawn.change, drawn.minority_change))
+        changes.append((change, minority_change))
     change, minority_change = np.mean(changes, axis=0)
     return Row(
         cell=cell,
@@ -171,6 +211,7 @@ def simulate(cell: Cell, *, series: int, first: int = 0, seed: int, judge: Judge
         change=float(change),
         minority_change=float(minority_change),
         cpu_s=time.process_time() - start,
+        samples=float(np.mean(samples)) if samples else None,
     )
 
 
@@ -187,6 +228,7 @@ def joined(parts: Sequence[Row]) -> Row:
         change=sum(part.change * part.series for part in parts) / n,
         minority_change=sum(part.minority_change * part.series for part in parts) / n,
         cpu_s=sum(part.cpu_s for part in parts),
+        samples=None if parts[0].samples is None else sum(part.series * (part.samples or 0.0) for part in parts) / n,
     )
 
 
