@@ -18,7 +18,7 @@ from oversharp.diagnostics.audit.cost.estimate import announce_cost, open_pace
 from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.prepare import PreparedAudit, prepare
 from oversharp.diagnostics.audit.stages import OnError, compute_kernels, draw_samples, raise_error, teacher_force
-from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.engine.grading import grade_planned, grade_responses
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import EngineRefusedError, OversharpError
 from oversharp.diagnostics.records.pace import Pace
@@ -407,29 +407,20 @@ def _plan_rest(prepared: PreparedAudit) -> SampleForecast | None:
 
     Returns None without a stopping rule.
     """
-    store, key = prepared.store, prepared.key
-    store.plan_rounds(key)
-    _grade_rest(prepared, with_errors=True)
-    if key.enough is None:
+    _, planned = grade_planned(prepared.store, prepared.problems, prepared.key, progress=prepared.progress)
+    if prepared.key.enough is None:
         return None
-    planned = store.plan_rounds(key)
-    while _grade_rest(prepared):  # the grades may have added existing samples of the next round
-        planned = store.plan_rounds(key)
     from oversharp.diagnostics.audit.cost.rounds import SampleForecast  # loads scipy
 
-    forecast = SampleForecast(key, prepared.series.base.checkpoint_id)
+    forecast = SampleForecast(prepared.key, prepared.series.base.checkpoint_id)
     forecast.update(planned)
     return forecast
 
 
-def _grade_rest(prepared: PreparedAudit, *, with_errors: bool = False) -> int:
-    """Grade committed responses that have no grade by the current rules. Returns their number.
-
-    A killed run or a change of rules leaves such responses behind.
-    """
-    pending = find_ungraded(prepared.store, prepared.key, with_errors=with_errors)
+def _grade_rest(prepared: PreparedAudit) -> None:
+    """Grade committed responses that have no grade by the current rules, such as those of a failed checkpoint."""
+    pending = find_ungraded(prepared.store, prepared.key)
     grade_responses(prepared.store, prepared.problems, pending, key=prepared.key, progress=prepared.progress)
-    return len(pending)
 
 
 def _left_out(prepared: PreparedAudit, failed: Mapping[str, str]) -> dict[str, str]:

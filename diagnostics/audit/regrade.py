@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.terms import require_share
-from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.engine.grading import grade_planned
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, ProblemError, StoreError, VerifierError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
@@ -32,6 +34,9 @@ from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier
 from oversharp.diagnostics.verifiers.own_workers.config import require_limits
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +120,8 @@ def regrade(
         for label, why in left_out.items():
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
-        pending = find_ungraded(store, key, with_errors=True)
-        grade_responses(store, problems, pending, key=key, progress=progress)
+        n_graded, planned = grade_planned(store, problems, key, progress=progress)
+        _note_lacking(planned, verifier, progress, then=", then `oversharp regrade` again")
         failed, skipped = left_out_checkpoints(store, first.series)
         verdict = update_verdict(store, key, failed, skipped, progress)
         regraded = {"series": first.series, "verifier": verifier, "problems_left_out": left_out}
@@ -136,7 +141,7 @@ def regrade(
         verdict=verdict,
         of_verdict=of_verdict,
         n_problems=len(problems),
-        n_graded=len(pending),
+        n_graded=n_graded,
         n_samples=n_samples,
         n_disagreed=n_disagreed,
         left_out=left_out,
@@ -179,13 +184,13 @@ def _regrade_in_place(
     """Recompute the grades that the series' own verifier made by older rules."""
     if guess_rate is not None:
         raise ConfigError(f"--guess-rate: series {key.series!r} is graded by {verifier}, so its rate cannot be changed")
-    pending = find_ungraded(store, key, with_errors=True)
-    if not len(pending):
+    if not len(find_ungraded(store, key, with_errors=True)):
         raise ConfigError(
             f"--verifier {verifier}: already grades series {key.series!r} by the current rules; pass another one"
         )
     before = store.verdict(key.series)
-    grade_responses(store, problems, pending, key=key, progress=progress)
+    n_graded, planned = grade_planned(store, problems, key, progress=progress)
+    _note_lacking(planned, verifier, progress)
     failed, skipped = left_out_checkpoints(store, key.series)
     return RegradeResult(
         series=key.series,
@@ -195,13 +200,27 @@ def _regrade_in_place(
         verdict=update_verdict(store, key, failed, skipped, progress),
         of_verdict=before,
         n_problems=len(problems),
-        n_graded=len(pending),
+        n_graded=n_graded,
         n_samples=0,
         n_disagreed=0,
         left_out={},
         store_path=store.path,
         report_path=store.path.parent / "report.html",
     )
+
+
+def _note_lacking(planned: pd.DataFrame, verifier: str, progress: ProgressSink, *, then: str = "") -> None:
+    """Print how many problems need more samples by the new grades.
+
+    ``planned`` has the rows of ``Store.plan_rounds``.
+    """
+    lacking = planned[planned["n_drawn"] < planned["n"]]
+    if len(lacking):
+        progress.note(
+            f"by the grades of {verifier}, {plural(lacking['problem_id'].nunique(), 'problem')} at "
+            f"{plural(lacking['checkpoint_id'].nunique(), 'checkpoint')} lack samples until they are solved: run the "
+            f"audit's command again{then}"
+        )
 
 
 def _split_problems(problems: Sequence[Problem], series: str, verifier: str) -> tuple[list[Problem], dict[str, str]]:

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
+import pandas as pd
+
 from oversharp.diagnostics.engine.first_look import FirstLook
 from oversharp.diagnostics.engine.grading_doubts import GradeFault
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.missing import Ungraded, find_graded
+from oversharp.diagnostics.store.missing import Ungraded, find_graded, find_ungraded
 from oversharp.diagnostics.store.ways import BLOCK_CHARACTERS
 from oversharp.diagnostics.verifiers import Verifiers
 
@@ -46,6 +48,28 @@ def grade_responses(
     store.log_event(key, "grade", wall_s=time.perf_counter() - start, rows=len(pending))
     if fault is not None:
         progress.note(_fault_warning(n_failed, len(pending), fault))
+
+
+def grade_planned(
+    store: Store, problems: Sequence[Problem], key: AuditKey, *, progress: ProgressSink
+) -> tuple[int, pd.DataFrame]:
+    """Grade the ungraded samples of an audit, and those whose grading failed.
+
+    With a stopping rule, the grades may plan further rounds, whose existing samples are then graded too.
+
+    Returns:
+        Number of graded responses, and the rows of ``Store.plan_rounds``.
+    """
+    planned, n_graded = store.plan_rounds(key), 0
+    pending = find_ungraded(store, key, with_errors=True)
+    while len(pending):
+        grade_responses(store, problems, pending, key=key, progress=progress)
+        n_graded += len(pending)
+        if key.enough is None:
+            break
+        planned = store.plan_rounds(key)
+        pending = find_ungraded(store, key)  # without errors: these may be permanent
+    return n_graded, planned
 
 
 def _count_faults(graded: Iterable[tuple[str, Grade]]) -> tuple[int, GradeFault | None]:

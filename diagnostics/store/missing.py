@@ -21,6 +21,27 @@ if TYPE_CHECKING:
 #: Common table expression with the current rules version of each verifier.
 _TODAY = "today AS (SELECT unnest($verifiers::VARCHAR[]) AS verifier, unnest($rules::INTEGER[]) AS rules)"
 
+#: Common table expression with the planned samples of an audit. If the audit has a stopping rule and was regraded, the
+#: second grades may need more samples.
+_PLANNED = """
+planned AS (
+    SELECT w.checkpoint_id, w.settings_id, w.problem_id, max(w.n_planned) AS n_planned
+    FROM planned_samples AS w
+    JOIN audits AS a USING (audit_id)
+    WHERE w.audit_id = $audit_id
+       OR (
+           a.series = $series || ' (' || a.verifier || ')'
+           AND a.settings_id = $settings_id
+           AND a.n = $n
+           AND a.n_base = $n_base
+           AND a.first_round = $first_round
+           AND a.enough = $enough
+           AND w.problem_id IN (SELECT problem_id FROM audit_problems WHERE audit_id = $audit_id)
+       )
+    GROUP BY ALL
+)
+"""
+
 
 def _rules() -> dict[str, list[Any]]:
     """Return the query parameters of ``_TODAY``."""
@@ -60,17 +81,24 @@ def stored_draws(store: Store, series: str) -> StoredDraws | None:
     )
 
 
+def _plan_parameters(key: AuditKey) -> dict[str, Any]:
+    """Return the query parameters of ``_PLANNED``."""
+    names = ("audit_id", "series", "settings_id", "n", "n_base", "first_round", "enough")
+    return {name: getattr(key, name) for name in names}
+
+
 def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str, int]:
     """Return the number of planned samples of each problem for one checkpoint."""
     rows = store.frame(
-        """
+        f"""
+        WITH {_PLANNED}
         SELECT problem_id, n_planned
-        FROM planned_samples
-        WHERE audit_id = $audit_id AND checkpoint_id = $checkpoint_id
+        FROM planned
+        WHERE checkpoint_id = $checkpoint_id
         ORDER BY problem_id
         """,
-        audit_id=key.audit_id,
         checkpoint_id=checkpoint_id,
+        **_plan_parameters(key),
     )
     return {str(row.problem_id): int(row.n_planned) for row in rows.itertuples()}
 
@@ -89,11 +117,11 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
     This includes greedy responses, and the samples of the plans in ``besides`` (panel, controls).
     """
     rows = store.frame(
-        """
-        WITH wanted AS (
+        f"""
+        WITH {_PLANNED},
+        wanted AS (
             SELECT checkpoint_id, settings_id, problem_id, n_planned AS n, 1 AS n_greedy
-            FROM planned_samples
-            WHERE audit_id = $audit_id
+            FROM planned
             UNION ALL
             SELECT d.checkpoint_id, d.settings_id, problem_id, d.n, 0
             FROM (
@@ -119,7 +147,7 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
         GROUP BY checkpoint_id
         ORDER BY checkpoint_id
         """,
-        audit_id=key.audit_id,
+        **_plan_parameters(key),
         checkpoints=[draw.checkpoint_id for draw in besides],
         settings=[draw.settings_id for draw in besides],
         ns=[draw.n for draw in besides],

@@ -313,7 +313,7 @@ class AuditWriter:
                 self._database.rows("INSERT OR REPLACE INTO audit_controls VALUES (?, ?, ?, ?)", [*control, n])
 
     def share_plan(self, first: AuditKey, key: AuditKey) -> None:
-        """Copy stops and controls of the audit ``first`` to ``key``.
+        """Copy controls, and numbers of samples of an import, of the audit ``first`` to ``key``.
 
         Both have the same checkpoints.
         """
@@ -333,8 +333,9 @@ class AuditWriter:
                 SELECT $audit_id, checkpoint_id, problem_id, n
                 FROM stops
                 WHERE audit_id = $first_id
+                  AND $enough IS NULL  -- the grades of ``key`` give other stops
                 """,
-                {"audit_id": key.audit_id, "first_id": first.audit_id},
+                {"audit_id": key.audit_id, "first_id": first.audit_id, "enough": key.enough},
             )
 
     def add_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:

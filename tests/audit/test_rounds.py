@@ -13,6 +13,7 @@ import pytest
 
 from oversharp.diagnostics.audit.audit import AuditResult, audit, audit_shard
 from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.regrade import regrade
 from oversharp.diagnostics.records.errors import UnreadableError
 from oversharp.diagnostics.records.shard import Shard
 from oversharp.diagnostics.records.types import Checkpoint
@@ -85,16 +86,22 @@ def stopped(countdown_series: Path, place: Path, make_config: Callable[..., Audi
     return audit([countdown_series], make_config(place / "stopped"))
 
 
-def test_every_problem_stops_where_the_rule_stops_it_with_the_samples_of_an_audit_without_one(
-    uniform: AuditResult, stopped: AuditResult
-) -> None:
-    expected = []
-    for row in frame(uniform.store_path, DRAWN).itertuples():
+def _stopped_counts(drawn: pd.DataFrame) -> list[tuple[int, str, int, int, int, int]]:
+    """The rows of ``COUNTS`` that the rule leaves of all samples (``DRAWN``)."""
+    rows = []
+    for row in drawn.itertuples():
         rule = StoppingRule.doubling(first=FIRST, cap=N_BASE if row.is_base else N, enough=ENOUGH)
         n = FIRST
         while (following := rule.next_n(n, sum(row.correct[:n]))) is not None:
             n = following
-        expected.append((row.step, row.problem_id, n, sum(row.correct[:n]), n, rule.cap))
+        rows.append((row.step, row.problem_id, n, sum(row.correct[:n]), n, rule.cap))
+    return rows
+
+
+def test_every_problem_stops_where_the_rule_stops_it_with_the_samples_of_an_audit_without_one(
+    uniform: AuditResult, stopped: AuditResult
+) -> None:
+    expected = _stopped_counts(frame(uniform.store_path, DRAWN))
     assert list(frame(stopped.store_path, COUNTS).itertuples(index=False, name=None)) == expected
     assert {n for *_, n, _ in expected} >= {FIRST, 2 * FIRST, N, N_BASE}
     few, many = frame(stopped.store_path, SAMPLES), frame(uniform.store_path, SAMPLES)
@@ -233,3 +240,40 @@ def test_a_top_up_raises_the_cap_and_keeps_the_rule(
         0 < more.samples_drawn <= fresh.samples_drawn - stopped.samples_drawn + 5 * N
     )  # 24 is no round of the new cap
     assert audit([countdown_series], make_config(out, n=2 * N, n_base=2 * N_BASE)).samples_drawn == 0
+
+
+def test_after_a_regrade_the_audit_draws_what_the_second_grades_need(
+    countdown_series: Path,
+    tmp_path: Path,
+    make_config: Callable[..., AuditConfig],
+    stopped: AuditResult,
+    uniform: AuditResult,
+) -> None:
+    strict = tmp_path / "strict.py"
+    strict.write_text("def both(response, answer):\n    return answer in response and '1' in response\n")
+    verifier = f"{strict}:both"
+    out = shutil.copytree(stopped.store_path.parent, tmp_path / "out")
+    whole = shutil.copytree(uniform.store_path.parent, tmp_path / "whole")
+    of_second = COUNTS.replace("FROM sampled_counts", "FROM sampled_counts WHERE series <> 'run'")
+    notes, n_drawn, n_calls = Notes(), 0, 0
+    while n_calls < 5:
+        n_calls += 1
+        regraded = regrade(out / "audit.duckdb", verifier, progress=notes)
+        more = audit([countdown_series], make_config(out))
+        n_drawn += more.samples_drawn
+        if not more.samples_drawn:
+            break
+    lines = [note for note in notes.notes if "lack samples until they are solved" in note]
+    assert len(lines) == n_calls - 1 >= 1
+    assert "run the audit's command again, then `oversharp regrade` again" in lines[0]
+    assert 0 < n_drawn < uniform.samples_drawn - stopped.samples_drawn
+    # the first series is unchanged
+    of_first = COUNTS.replace("FROM sampled_counts", "FROM sampled_counts WHERE series = 'run'")
+    pd.testing.assert_frame_equal(frame(more.store_path, of_first), frame(stopped.store_path, COUNTS))
+    # the second has the stops that its grades of all samples give
+    regrade(whole / "audit.duckdb", verifier)
+    series = regraded.series
+    drawn = DRAWN.replace("WHERE NOT greedy", f"WHERE NOT greedy AND series = '{series}'")
+    assert list(frame(more.store_path, of_second).itertuples(index=False, name=None)) == _stopped_counts(
+        frame(whole / "audit.duckdb", drawn)
+    )

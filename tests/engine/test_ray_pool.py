@@ -113,12 +113,14 @@ def _require_same(actual: Path, expected: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rule", [{}, {"until_solved": 1, "first": 4}], ids=["all samples", "until solved"])
 def test_with_a_killed_worker_the_results_equal_those_of_one_process_and_ray_prints_no_lines(
-    countdown_series: Path, tmp_path: Path, commands: RunningServer
+    countdown_series: Path, tmp_path: Path, commands: RunningServer, rule: dict[str, int]
 ) -> None:
-    audit([countdown_series], _config(tmp_path / "alone", k=(1, 2)))
+    audit([countdown_series], _config(tmp_path / "alone", k=(1, 2), **rule))
     flags = "--task countdown --limit 5 --n 16 --k 1,2 --panel 2 --entropy-samples 4 --batch-size 8"
     flags += " --kernel-problems 1 --kernel-responses 3 --sampler transformers"
+    flags += "".join(f" --{name.replace('_', '-')} {value}" for name, value in rule.items())
     flags += " --device cpu --name run --ray --out"
     arguments = ["audit", str(countdown_series), *flags.split(), str(tmp_path / "ray")]
     code, printed = commands.start(arguments, call="tests.engine.ray_command:main").communicate()

@@ -295,9 +295,20 @@ def test_another_verifier_has_its_own_stops(store: Store) -> None:
     second = replace(key, audit_id="b", series="run (math)", verifier="math")
     begin(store, audit_id="b", series="run (math)", verifier="math")
     store.share_plan(key, second)
-    assert planned(store, second, "hash20", 2) == [4, 2]
-    assert len(find_ungraded(store, second)) == 4  # A and B of both problems
+    assert planned(store, second, "hash20", 2) == [2, 2]
+    assert len(find_ungraded(store, second)) == 3  # of the first round: B of both problems, A of the second
+    grade(store, {IDS[0]: {"A", "B"}, IDS[1]: {"A", "B"}}, correct="", verifier="math")
+    store.plan_rounds(second)
+    assert planned(store, second, "hash20", 2) == [8, 4]
+    # the audit also draws for the second grades
+    assert planned(store, key, "hash20", 2) == [8, 4]
+    assert samples_to_draw(store, key)["hash20"] == (8 - 4) + (4 - 2) + 6 * 2 + 8
+    # another audit of the series does not
+    other = begin(store, audit_id="c", n=4)
+    assert planned(store, other, "hash20", 2) == [2, 2]
+    begin(store)
     grade(store, {IDS[0]: {"A", "B"}, IDS[1]: {"A", "B"}}, correct="B", verifier="math")
+    store._database.rows("UPDATE grades SET correct = response_id = ? WHERE verifier = 'math'", [response_id("B")])
     store.plan_rounds(second)
     assert planned(store, second, "hash20", 2) == [2, 2]
     assert planned(store, key, "hash20", 2) == [4, 2]

@@ -31,7 +31,6 @@ def checkpoint(step: int, correct_P: np.ndarray, lenient_P: np.ndarray | None) -
         step=step,
         checkpoint=f"step {step}",
         n=N,
-
         correct_P=correct_P,
         minority_P=NONE,
         rates=None,
