@@ -51,7 +51,10 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """Remaining work of a comparison: missing rollouts, and the samples of a new audit."""
+    """Remaining work of a comparison: missing rollouts, and the samples of a new audit.
+
+    With ``is_stopping``, the audit draws fewer samples as problems are solved.
+    """
 
     out: Path
     base: str
@@ -59,6 +62,7 @@ class ComparisonPlan:
     n_checkpoints: int
     n_problems: int
     audit_samples: int
+    is_stopping: bool = False
 
     #: Always False: a plan has no left-out runs.
     incomplete: ClassVar[bool] = False
@@ -78,7 +82,8 @@ class ComparisonPlan:
             *(f"{run.name:{width}}  {_run_text(run)}" for run in self.runs),
             f"{'training':{width}}  {missing}",
             f"{'audit':{width}}  {len(self.runs)} series, {plural(self.n_checkpoints, 'different checkpoint')}, "
-            f"{plural(self.n_problems, 'problem')}, {plural(self.audit_samples, 'sample')} "
+            f"{plural(self.n_problems, 'problem')}, {'at most ' if self.is_stopping else ''}"
+            f"{plural(self.audit_samples, 'sample')} "
             "without controls (samples in the store are kept)",
             f"{'out':{width}}  {self.out}",
         )
@@ -151,6 +156,7 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
         n_checkpoints=trained + 1,
         n_problems=n_problems,
         audit_samples=n_problems * (trained * config.n + config.used_n_base),
+        is_stopping=config.is_stopping,
     )
 
 

@@ -31,7 +31,7 @@ _OF_SAMPLES, _OF_GREEDY = "pass_at_k", "greedy_accuracy"
 
 _EVALUATIONS = """
 SELECT
-    c.step, c.checkpoint, c.checkpoint_id, c.is_base, a.audit_id, a.n, a.n_base,
+    c.step, c.checkpoint, c.checkpoint_id, c.is_base, a.audit_id, a.n, a.n_base, a.first_round, a.enough,
     epoch(a.updated_at)::BIGINT AS made_at_s,
     coalesce(a.provenance ->> '$.versions.oversharp', 'unknown') AS oversharp_version,
     a.provenance ->> '$.command' AS command,
@@ -156,8 +156,15 @@ def _result(finding: Mapping[str, Any], about: Mapping[str, Any], tasks: pd.Data
         "execution_command": about["command"],
     }
     n = about["n_base"] if about["is_base"] else about["n"]
+    samples: dict[str, Any] = {"samples_per_problem": n if of_samples else 1}
+    if of_samples and about["enough"] is not None:  # pass@k is not that of the share of correct samples
+        samples = {
+            "most_samples_per_problem": n,
+            "samples_of_first_round": about["first_round"],
+            "correct_samples_that_stop": about["enough"],
+        }
     further = {
-        "samples_per_problem": n if of_samples else 1,
+        **samples,
         **{name: about[name] for name in ("sampler", "seed", "dtype", "chat", "system_prompt")},
     }
     return {
@@ -276,7 +283,8 @@ def _texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows with plain Python values; NULL becomes None."""
-    whole = {name: "Int64" for name in ("k", "n", "seed", "top_k", "max_tokens") if name in frame}
+    integers = ("k", "n", "seed", "top_k", "max_tokens", "first_round", "enough")
+    whole = {name: "Int64" for name in integers if name in frame}
     return [
         {name: None if pd.isna(value) else value for name, value in row.items()}
         for row in frame.astype(whole).astype(object).to_dict("records")

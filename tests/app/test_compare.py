@@ -161,6 +161,10 @@ def test_the_plan_counts_what_is_missing(compared: Compared, tmp_path: Path, mod
     # 4 runs of 2 trained checkpoints, 2 problems: 4 samples each, 8 of the base
     assert (fresh.n_checkpoints, fresh.n_problems, fresh.audit_samples) == (9, 2, 2 * (8 * 4 + 8))
     assert list(tmp_path.iterdir()) == [tmp_path / "study.toml"]
+    assert [" at most 80 samples " in replace(fresh, is_stopping=stops).lines[-2] for stops in (False, True)] == [
+        False,
+        True,
+    ]
     done = plan_comparison(read_comparison(compared.file, compared.out))
     assert {(run.done_steps, run.rollouts) for run in done.runs} == {(2, 0)}
     assert "grpo-seed-0  grpo: 2 steps, all done, 0 rollouts to sample" in done.lines

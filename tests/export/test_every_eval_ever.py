@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from oversharp import open_store
 from oversharp.diagnostics.export.every_eval_ever import record, write_evaluations
 from oversharp.diagnostics.export.samples import parts
+from oversharp.diagnostics.store import Store
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 
@@ -117,6 +119,25 @@ def test_the_score_of_an_evaluation_is_the_mean_of_its_records(imported_store: P
     assert {one["input"]["raw"] for one in late_records} == {
         f'What is 7 × {problem}?\nSay "it" | or —' for problem in range(6)
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rule", "details"),
+    [
+        (None, {"samples_per_problem": "4"}),
+        (2, {"most_samples_per_problem": "4", "samples_of_first_round": "2", "correct_samples_that_stop": "2"}),
+    ],
+)
+def test_the_stopping_rule_of_the_samples_is_recorded(
+    imported_store: Path, tmp_path: Path, rule: int | None, details: dict[str, str]
+) -> None:
+    path = Path(shutil.copy(imported_store, tmp_path / "audit.duckdb"))
+    with Store.open(path) as store:
+        store._database.rows("UPDATE audits SET n = 4, n_base = 4, first_round = ?, enough = ?", [rule, rule])
+    (base, _, _), _ = written(path, tmp_path / "out", ("val",))
+    further = base["evaluation_results"][0]["generation_config"]["additional_details"]
+    assert {name: text for name, text in further.items() if "samples" in name} == details
 
 
 def test_the_same_store_gives_the_same_bytes(imported_store: Path, tmp_path: Path) -> None:
