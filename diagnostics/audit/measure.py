@@ -66,6 +66,8 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
         frames=frames,
         n=key.n,
         ks=key.ks,
+        first_round=key.first_round,
+        enough=key.enough,
         cluster_of={} if cluster_P is None else dict(zip(problems["problem_id"], cluster_P.tolist(), strict=True)),
         guess_rate=read_guess_rate(store, key).share,
     )

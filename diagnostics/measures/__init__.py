@@ -80,10 +80,16 @@ def get_measure(name: str) -> Measure:
     raise ConfigError(f"no measure is called {name!r}; {hint}")
 
 
+#: Printed for every measure that uses only the first round of an audit with a stopping rule.
+_FIRST_ROUND = "With a stopping rule, only the samples of the first round count."
 #: Explanations of words, each printed for every measure whose docstring contains the word.
 _EXPLAINED_WORDS = {
     "interval": "Clusters: if the audit has clusters of related problems, an interval over problems is computed over "
     "clusters. If there are too few clusters, it is missing, and the finding has the reason.",
+    "stopping rule": "Stopping rule: with --until-solved, a problem is not sampled further after the round that leaves "
+    "it with enough correct samples. The number of samples then depends on their grades, so shares of samples are "
+    "biased. pass@k uses all samples, because its estimate has no bias. In the first round, every problem has the same "
+    "number of samples.",
     "variance floor": "Variance floor: the variance is computed as if one more problem deviated by the full range. So "
     "the interval has a width even if all problems have the same value.",
     "moderate sharpening": "Moderate sharpening: no correct mode loses probability ([A], Def 2.1).",
@@ -111,7 +117,9 @@ def explanation(measure: Measure) -> str:
         if paragraph and not _EXAMPLE.match(paragraph) and not _EXAMPLE_HEADING.fullmatch(paragraph)
     ]
     head = f"{measure.name}: {measure.title}\nUnit: {measure.unit}. Section: {measure.section}"
-    words = " ".join(measure.doc.split()).lower()
+    if measure.first_round:
+        paragraphs.append(_FIRST_ROUND)
+    words = " ".join(" ".join(paragraphs).split()).lower()
     explained = [textwrap.fill(meaning, 116) for word, meaning in _EXPLAINED_WORDS.items() if word in words]
     text = "\n\n".join([head, *paragraphs, *explained])
     cited = [f"[{letter}] {paper}" for letter, paper in PAPERS.items() if f"[{letter}]" in text]

@@ -13,6 +13,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.statistics.units import Interval
 
 T = TypeVar("T")
@@ -41,9 +42,10 @@ class Evidence:
     Attributes:
         checkpoints: one row per checkpoint in step order, with columns ``checkpoint_id, checkpoint, step, is_base``.
         frames: rows of this series in the views that the measure declared (columns: ``docs/views.md``).
-        n: number of samples per problem and checkpoint. An adaptive audit has fewer samples of some problems, and the
-            base may have more: see the column ``n_planned``.
+        n: number of samples per problem and checkpoint; the base may have more. With a stopping rule it is the cap.
         ks: values of k that the user set.
+        first_round: samples of every problem in the first round of the stopping rule, None without a rule.
+        enough: correct samples at which the rule stops a problem, None without a rule.
         cluster_of: cluster index of each problem, empty if problems are independent.
         guess_rate: assumed share of wrong responses that graders accept.
     """
@@ -52,9 +54,27 @@ class Evidence:
     frames: Mapping[str, pd.DataFrame]
     n: int
     ks: tuple[int, ...]
+    first_round: int | None = None
+    enough: int | None = None
     cluster_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     guess_rate: float = 0.0
     _cache: dict[Callable[[Evidence], Any], Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+
+    @property
+    def n_first_round(self) -> int:
+        """Number of samples that every problem has: ``n``, or those of the first round."""
+        return self.n if self.first_round is None else min(self.first_round, self.n)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stopping rule determined the number of samples of each problem."""
+        return self.first_round is not None
+
+    def stopping_rule(self, cap: int) -> StoppingRule | None:
+        """Return the rule that draws at most ``cap`` samples of a problem, None if the audit has no rule."""
+        if self.first_round is None or self.enough is None:
+            return None
+        return StoppingRule.doubling(first=self.first_round, cap=cap, enough=self.enough)
 
     def once(self, make: Callable[[Evidence], T]) -> T:
         """Return ``make(self)``. It is computed once and shared, so callers must not change it."""
@@ -148,6 +168,7 @@ class Measure:
         section: section of the report.
         rank: position in the section, in ascending order.
         folded: whether the report hides the measure by default.
+        first_round: whether it uses only the samples of the first round if the audit has a stopping rule.
     """
 
     name: str
@@ -166,6 +187,7 @@ class Measure:
     doc: str = ""
     rank: int = LAST
     folded: bool = False
+    first_round: bool = False
 
     def __post_init__(self) -> None:
         if (self.compute is None) == (self.sql is None):

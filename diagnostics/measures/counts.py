@@ -18,6 +18,7 @@ from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.statistics.entropy import simpson_index
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.statistics.units import Interval
 
 NO_SAMPLES = "no graded samples"
@@ -32,8 +33,15 @@ ONE_MODE = (
 class Counts:
     """Number of samples and of correct samples of each problem at one checkpoint.
 
-    The order of problems is the same at all checkpoints. ``task_P`` is each problem's task, ``cluster_P`` its cluster
-    if the audit has clusters.
+    The order of problems is the same at all checkpoints.
+
+    Attributes:
+        task_P: task of each problem.
+        cluster_P: cluster of each problem if the audit has clusters.
+        rule: the stopping rule that determined ``n_P``, None without one. Then c / n is biased: use ``pass_at_k``.
+        of_first_round: whether these are only the samples of the rule's first round.
+        solved_P: whether each problem is solved in ``reach_P`` samples, if that is known for more than ``n_P``.
+        reach_P: number of samples that ``is_solved`` is about, if it is not ``n_P``.
     """
 
     problem_ids: tuple[str, ...]
@@ -41,20 +49,30 @@ class Counts:
     n_P: Int[np.ndarray, " problem"]
     correct_P: Int[np.ndarray, " problem"]
     cluster_P: Int[np.ndarray, " problem"] | None = None
+    rule: StoppingRule | None = None
+    of_first_round: bool = False
+    solved_P: Bool[np.ndarray, " problem"] | None = None
+    reach_P: Int[np.ndarray, " problem"] | None = None
 
     @property
     def fewest(self) -> int:
-        """The smallest number of samples of any problem, which is the largest k of pass@k."""
-        return int(self.n_P.min())
+        """The largest k of pass@k: the smallest number of samples of any problem, or the cap of the rule."""
+        return int(self.n_P.min()) if self.rule is None else self.rule.cap
 
     @property
     def is_solved(self) -> Bool[np.ndarray, " problem"]:
         """Whether each problem has a correct sample."""
-        return self.correct_P > 0
+        return self.correct_P > 0 if self.solved_P is None else self.solved_P
 
     def pass_at_k(self, k: int) -> Float[np.ndarray, " problem"]:
         """Return the unbiased pass@k of each problem. Raises ``ValueError`` for k > n."""
-        return compute_pass_at_k(self.n_P, self.correct_P, k)
+        if self.rule is None:
+            return compute_pass_at_k(self.n_P, self.correct_P, k)
+        return self.rule.pass_at_k_table([k])[self.rule.codes(self.n_P, self.correct_P), 0]
+
+    def explain_too_few(self, k: int) -> str | None:
+        """Return the reason why pass@k is unknown, None if it is known."""
+        return explain_too_few(k, self.fewest, of_first_round=self.of_first_round)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +133,12 @@ def rarefaction(
     return np.bincount(place_A, weights=seen_A, minlength=len(n_P))
 
 
-def explain_too_few(k: int, n: int) -> str | None:
+def explain_too_few(k: int, n: int, *, of_first_round: bool = False) -> str | None:
     """Return the reason why pass@k is unknown with n samples, None if it is known."""
-    return f"pass@{k} needs at least {k} samples per problem; there are {n}" if k > n else None
+    if k <= n:
+        return None
+    of = " in the first round" if of_first_round else ""
+    return f"pass@{k} needs at least {k} samples per problem; there are {n}{of}"
 
 
 def drop_interval(interval: Interval) -> Interval:
@@ -175,7 +196,7 @@ def list_task_scopes(task_P: np.ndarray) -> list[tuple[str, np.ndarray]]:
 def load_common_counts(evidence: Evidence) -> Loaded[Counts]:
     """Load the view ``problem_counts``.
 
-    In it, a problem has the same number of samples at every checkpoint.
+    In it, a problem has the same number of samples at every checkpoint: with a stopping rule, those of the first round.
     """
     return _counts(evidence, "problem_counts")
 
@@ -184,9 +205,18 @@ def load_common_counts(evidence: Evidence) -> Loaded[Counts]:
 def load_sampled_counts(evidence: Evidence) -> Loaded[Counts]:
     """Load the view ``sampled_counts``: all samples.
 
-    The base may have more samples than other checkpoints.
+    The base may have more samples than other checkpoints. With a stopping rule, easy problems have fewer.
     """
     return _counts(evidence, "sampled_counts")
+
+
+@cached_per_evidence
+def load_equal_counts(evidence: Evidence) -> Loaded[Counts]:
+    """Load all samples, or with a stopping rule those of the first round.
+
+    For estimates that exist only if the number of samples does not depend on the grades.
+    """
+    return (load_common_counts if evidence.is_stopped else load_sampled_counts)(evidence)
 
 
 def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
@@ -194,7 +224,12 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
     if frame.empty:
         return {}, dict.fromkeys(evidence.checkpoint_ids, NO_SAMPLES)
     why = find_incomplete(evidence, frame, frame["n"])
-    table = frame.pivot(index="checkpoint_id", columns="problem_id", values=["n", "n_correct"])
+    is_stopped, is_first = evidence.is_stopped, view == "problem_counts"
+    if is_stopped:
+        why = (_find_unknown(frame) if is_first else _find_unfit(evidence, frame)) | why
+    columns = ["n", "n_correct"] + (["solved", "n_reach"] if is_stopped and is_first else [])
+    table = frame.pivot(index="checkpoint_id", columns="problem_id", values=columns)
+    cap_of = frame.groupby("checkpoint_id")["n_cap"].first() if is_stopped and not is_first else {}
     task_of_problem = frame.drop_duplicates("problem_id").set_index("problem_id")["task"]
     problem_ids = tuple(map(str, table["n"].columns))
     task_P = task_of_problem.reindex(table["n"].columns).to_numpy(dtype=str)
@@ -206,11 +241,40 @@ def _counts(evidence: Evidence, view: str) -> Loaded[Counts]:
             n_P=table["n"].loc[i].to_numpy(dtype=np.int64),
             correct_P=table["n_correct"].loc[i].to_numpy(dtype=np.int64),
             cluster_P=cluster_P,
+            rule=evidence.stopping_rule(int(cap_of[i])) if i in cap_of else None,
+            of_first_round=is_stopped and is_first,
+            solved_P=table["solved"].loc[i].to_numpy(dtype=bool) if "solved" in columns else None,
+            reach_P=table["n_reach"].loc[i].to_numpy(dtype=np.int64) if "n_reach" in columns else None,
         )
         for i in evidence.checkpoint_ids
         if i not in why
     }
     return counts, why
+
+
+def _find_unknown(frame: pd.DataFrame) -> dict[str, str]:
+    """Return a reason for each checkpoint with problems that lack samples of later rounds."""
+    unknown = frame["solved"].isna().groupby(frame["checkpoint_id"]).sum()
+    n_problems = frame["problem_id"].nunique()
+    return {
+        str(i): f"{n} of {n_problems} problems lack samples of later rounds; run the audit again to complete them"
+        for i, n in unknown.items()
+        if n
+    }
+
+
+def _find_unfit(evidence: Evidence, frame: pd.DataFrame) -> dict[str, str]:
+    """Return a reason for each checkpoint with samples that its stopping rule cannot leave."""
+    why = {}
+    for checkpoint_id, rows in frame.groupby("checkpoint_id"):
+        rule = evidence.stopping_rule(int(rows["n_cap"].iloc[0]))
+        ends = set() if rule is None else set(rule.ends)
+        n_unfit = sum(end not in ends for end in zip(rows["n"].tolist(), rows["n_correct"].tolist(), strict=True))
+        if n_unfit:
+            why[str(checkpoint_id)] = (
+                f"the samples of {n_unfit} of {len(rows)} problems do not fit the stopping rule; run the audit again"
+            )
+    return why
 
 
 def find_incomplete(
@@ -239,7 +303,12 @@ def find_incomplete(
     return why
 
 
-COMMON_COUNTS = Input(load=load_common_counts, needs=("problem_counts",), missing=NO_SAMPLES)
+COMMON_COUNTS = Input(load=load_common_counts, needs=("problem_counts",), missing=NO_SAMPLES, first_round=True)
+#: For measures that use only ``is_solved``, which is known up to the cap of a stopping rule.
+SOLVED = replace(COMMON_COUNTS, first_round=False)
+EQUAL_COUNTS = Input(
+    load=load_equal_counts, needs=("sampled_counts",), also=("problem_counts",), missing=NO_SAMPLES, first_round=True
+)
 SAMPLED_COUNTS = Input(load=load_sampled_counts, needs=("sampled_counts",), missing=NO_SAMPLES)
 #: Columns of ``answer_counts`` that measures use. The view may have one row per sample.
 ANSWER_COLUMNS: Mapping[str, tuple[str, ...]] = {

@@ -42,7 +42,7 @@ class Input(Generic[T]):
     """Input of a measure: one value per checkpoint, which ``load`` computes from the evidence.
 
     ``needs`` are the required views. If one of them is empty, the findings have the reason ``missing``. ``also`` are
-    optional views. ``columns`` lists the columns that ``load`` uses of a large view.
+    optional views. ``columns`` lists the columns that ``load`` uses of a large view. ``first_round``: see ``Measure``.
     """
 
     load: Callable[[Evidence], Loaded[T]]
@@ -50,6 +50,7 @@ class Input(Generic[T]):
     missing: str
     also: tuple[str, ...] = ()
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    first_round: bool = False
 
 
 class Declared(TypedDict):
@@ -115,6 +116,7 @@ def per_series(
     also: tuple[str, ...] = (),
     columns: Mapping[str, tuple[str, ...]] | None = None,
     of_base: bool = True,
+    first_round: bool = False,
     **declared: Unpack[Declared],
 ) -> Callable[[Callable[[Evidence], Iterable[tuple[str, Results]]]], Measure]:
     """Declare a measure that computes all results by ``function(evidence)``.
@@ -128,7 +130,14 @@ def per_series(
                 return []
             return [x for i, results in function(evidence) for x in _build_findings(measure, i, results, None)]
 
-        source = Input(load=_load_nothing, needs=needs, missing=missing, also=also, columns=columns or {})
+        source = Input(
+            load=_load_nothing,
+            needs=needs,
+            missing=missing,
+            also=also,
+            columns=columns or {},
+            first_round=first_round,
+        )
         measure = _build_measure(function, source, compute=compute, of_base=of_base, declared=declared)
         return measure
 
@@ -136,7 +145,12 @@ def per_series(
 
 
 def in_sql(
-    *, needs: tuple[str, ...], missing: str, of_base: bool = True, **declared: Unpack[Declared]
+    *,
+    needs: tuple[str, ...],
+    missing: str,
+    of_base: bool = True,
+    first_round: bool = False,
+    **declared: Unpack[Declared],
 ) -> Callable[[Callable[[], str]], Measure]:
     """Declare a measure that computes all results by a SQL query.
 
@@ -144,7 +158,7 @@ def in_sql(
     """
 
     def declare(function: Callable[[], str]) -> Measure:
-        source = Input(load=_load_nothing, needs=needs, missing=missing)
+        source = Input(load=_load_nothing, needs=needs, missing=missing, first_round=first_round)
         return _build_measure(function, source, sql=function(), of_base=of_base, declared=declared)
 
     return declare
@@ -221,6 +235,7 @@ def _build_measure(
         also=source.also,
         columns=source.columns,
         of_base=of_base,
+        first_round=source.first_round,
         compute=compute,
         sql=sql,
         doc=inspect.getdoc(function) or "",

@@ -11,11 +11,19 @@ from oversharp.diagnostics.measures.modes.ways.counts import LEVELS
 
 
 def tiny_evidence(
-    view: str, columns: str, rows: list[tuple[object, ...]], *, n: int = 4, ks: tuple[int, ...] = (1,)
+    view: str,
+    columns: str,
+    rows: list[tuple[object, ...]],
+    *,
+    n: int = 4,
+    ks: tuple[int, ...] = (1,),
+    first_round: int | None = None,
+    enough: int | None = None,
 ) -> Evidence:
     """Return evidence with one view. The first checkpoint is the base, and steps are 0, 1, 2, ….
 
-    By default, the column ``task`` is "task" and ``n_planned`` is ``n``.
+    By default, the column ``task`` is "task" and ``n_planned`` is ``n``. With a stopping rule, ``n_planned`` is the
+    column ``n``, and ``n_cap`` is ``n``.
 
     >>> tiny_evidence("problem_counts", "checkpoint_id problem_id n n_correct", [("base", "q", 4, 1)]).base_id
     'base'
@@ -24,8 +32,17 @@ def tiny_evidence(
     if "task" not in frame.columns:
         frame["task"] = "task"
     if "n_planned" not in frame.columns:
-        frame["n_planned"] = n
-    return Evidence(checkpoints=_checkpoints(list(frame["checkpoint_id"])), frames={view: frame}, n=n, ks=ks)
+        frame["n_planned"] = n if first_round is None else frame["n"]
+    if "n_cap" not in frame.columns:
+        frame["n_cap"] = n
+    return Evidence(
+        checkpoints=_checkpoints(list(frame["checkpoint_id"])),
+        frames={view: frame},
+        n=n,
+        ks=ks,
+        first_round=first_round,
+        enough=enough,
+    )
 
 
 def tiny_ways(

@@ -212,8 +212,8 @@ _PART = """
 CREATE OR REPLACE TEMP TABLE kept_part AS
 WITH drawn AS (
     SELECT
-        c.cell, c.is_base, c.n_common, c.verifier, s.problem_id, s.response_id, s.greedy, s.sample_index, s.n_tokens,
-        s.finish_reason, s.logp_sum_raw, {of_texts}
+        c.cell, c.is_base, c.n_first_round, c.n_common, c.verifier, s.problem_id, s.response_id, s.greedy,
+        s.sample_index, s.n_tokens, s.finish_reason, s.logp_sum_raw, {of_texts}
     FROM samples AS s
     JOIN {cells} AS c
         ON c.checkpoint_id = s.checkpoint_id
@@ -259,7 +259,7 @@ _FROM_PART = (
     INSERT INTO {base}
     SELECT cell, response_id, any_value(correct), any_value(logp_sum_raw), count(*)
     FROM kept_part
-    WHERE is_base AND NOT greedy
+    WHERE is_base AND NOT greedy AND sample_index < n_first_round
     GROUP BY cell, response_id
     """,
 )

@@ -362,7 +362,8 @@ COMMENT ON VIEW second_counts IS 'a problem at a checkpoint and temperature, cou
 COMMENT ON COLUMN second_counts.temperature IS 'sampling temperature of a control; NULL for the audit''s own samples [temperature]';
 COMMENT ON COLUMN second_counts.verifier IS 'the second verifier';
 
--- Distinct responses of the base, with their number of samples and log-probability.
+-- Distinct responses of the base, with their number of samples and log-probability. With a stopping rule, only the
+-- first round counts: a problem that is sampled until it is solved has seen too many of its correct responses.
 CREATE OR REPLACE VIEW base_responses AS
 SELECT
     s.series, s.checkpoint, s.step, s.checkpoint_id, s.task, s.problem_id, s.response_id,
@@ -372,9 +373,9 @@ SELECT
     count(*) AS n
 FROM own_samples AS s
 JOIN settings AS t USING (settings_id)
-WHERE s.is_base AND NOT s.greedy AND s.correct IS NOT NULL
+WHERE s.is_base AND NOT s.greedy AND s.correct IS NOT NULL AND s.sample_index < s.n_first_round
 GROUP BY ALL;
-COMMENT ON VIEW base_responses IS 'a distinct response of the base to a problem, among its own samples [from texts]';
+COMMENT ON VIEW base_responses IS 'a distinct response of the base to a problem, among its own samples; with a stopping rule, among those of the first round [from texts]';
 COMMENT ON COLUMN base_responses.own_law IS 'whether the base was sampled at temperature 1 without top-p or top-k';
 COMMENT ON COLUMN base_responses.n IS 'samples of the base with this response [samples]';
 

@@ -96,6 +96,9 @@ class World:
         second_logps: Sequence[tuple[str, str, str, float]] = (),
         kernels: Mapping[str, WorldKernel | str] | None = None,
         groups: Mapping[str, str] | None = None,
+        n_base: int | None = None,
+        first_round: int | None = None,
+        enough: int | None = None,
     ) -> None:
         """``place``: a store without rows, this world's own.
 
@@ -107,6 +110,7 @@ class World:
         """
         self.groups = groups or {}
         self.n, self.ks, self.strategy_regex, self.panel = n, ks, strategy_regex, panel
+        self.n_base, self.first_round, self.enough = n if n_base is None else n_base, first_round, enough
         rows = pd.DataFrame([SAMPLE | sample for sample in samples], columns=list(SAMPLE))
         scores = pd.DataFrame(mode_logps, columns=["checkpoint", "problem", "mode", "logp_sum"])
         others = [row[0] for rows_of in (panel_logps, training) for row in rows_of] + list(kernels or {})
@@ -129,6 +133,9 @@ class World:
             self.db.execute("INSERT INTO second_logps VALUES (?, ?, 'settings', ?, ?)", row)
         for checkpoint, kernel in (kernels or {}).items():
             self._couple(checkpoint, kernel)
+        if first_round is not None:
+            plan = f"INSERT INTO stops SELECT 'audit', checkpoint_id, problem_id, n FROM ({script('rounds.sql')})"
+            self.db.execute(plan, {"audit_id": "audit", "checkpoint_ids": None})
         self.db.execute("COMMIT")
 
     def _couple(self, checkpoint: str, kernel: WorldKernel | str) -> None:
@@ -173,9 +180,13 @@ class World:
         db.execute(
             """
             INSERT INTO audits (audit_id, series, settings_id, n, n_base, entropy_samples, panel, panel_settings_id,
-                                kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance, runs)
-            VALUES ('audit', 'run', 'settings', ?, ?, ?, ?, 'panel', 0, 0, ?, ?, now(), '{}', 1)""",
-            [self.n, self.n, self.n, self.panel, list(self.ks), self.strategy_regex],
+                                kernel_problems, kernel_responses, ks, strategy_regex, updated_at, provenance, runs,
+                                first_round, enough)
+            VALUES ('audit', 'run', 'settings', ?, ?, ?, ?, 'panel', 0, 0, ?, ?, now(), '{}', 1, ?, ?)""",
+            [
+                *(self.n, self.n_base, self.n, self.panel, list(self.ks), self.strategy_regex),
+                *(self.first_round, self.enough),
+            ],
         )
         panel_ids = "panel " + rows["problem"] + " " + rows["text"]
         rows = rows.assign(response_id=panel_ids.where(rows["panel"].astype(bool), [f"r{i}" for i in range(len(rows))]))
@@ -255,6 +266,8 @@ class World:
             frames=Views(self.db),
             n=self.n,
             ks=self.ks,
+            first_round=self.first_round,
+            enough=self.enough,
         )
 
     def sql_rows(self, measure: Measure) -> list[dict]:

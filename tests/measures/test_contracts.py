@@ -3,6 +3,7 @@
 import doctest
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -29,14 +30,15 @@ OF_REWARDS = ("best_at_k",)
 OF_THE_SERIES = ("interference_correlation", "interference_correlation_p", "z_prime_fall")
 
 
-def random_samples(seed: int = 0) -> list[dict]:
+def random_samples(seed: int = 0, *, n: int = N, hard: Mapping[str, float] | None = None) -> list[dict]:
+    """``hard``: factor of the success rate, by problem."""
     rng = np.random.default_rng(seed)
     samples = []
     for checkpoint in ("base", "late", "middle"):
         for problem in PROBLEMS:
             solved = 0.3 if checkpoint == "late" else 0.6  # pass@k falls, so that there is a k where it does
-            for index in range(-1, N):
-                correct = bool(rng.random() < solved)
+            for index in range(-1, n):
+                correct = bool(rng.random() < solved * (hard or {}).get(problem, 1.0))
                 mode = str(rng.choice(MODES)) if correct else None
                 samples.append(
                     {

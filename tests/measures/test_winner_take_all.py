@@ -21,6 +21,7 @@ def graded(correct_PD, name, step):
             "sample_index": np.tile(np.arange(draws), n_problems),
             "correct": correct_PD.ravel(),
             "greedy": False,
+            "in_first_round": True,
             "n_planned": draws,
         }
     )

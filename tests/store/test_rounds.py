@@ -267,10 +267,11 @@ def test_a_kept_or_counted_series_has_the_counts_of_the_views(store: Store, firs
     draw(store, "hash20", ["BABB", "BBAA", "!~", "BBBB"])
     store.plan_rounds(key)
     views = ("sampled_counts", "problem_counts", "read_counts")
-    before = {view: store.frame(f"FROM {view} ORDER BY ALL") for view in views}
+    kept = (*views, "base_responses", "answer_counts")
+    before = {view: store.frame(f"FROM {view} ORDER BY ALL") for view in kept}
     assert before["sampled_counts"]["n"].sum() > before["problem_counts"]["n"].sum()
     with store.kept.keep("run"):
-        for view in views:
+        for view in kept:
             pd.testing.assert_frame_equal(store.frame(f"FROM {view} ORDER BY ALL"), before[view], obj=view)
     store.kept.count(lambda total: SilentProgress().stage("count", total))
     for view in views:

@@ -12,7 +12,7 @@ WITH ks AS (
 rewards AS (
     SELECT checkpoint_id, step, problem_id, {reward} AS reward, count(*) AS n, {worth} AS worth
     FROM {view}
-    WHERE series = $series AND NOT greedy AND {condition}
+    WHERE series = $series AND NOT greedy AND in_first_round AND {condition}
     GROUP BY checkpoint_id, step, problem_id, {reward}
 ),
 ranked AS (
@@ -87,6 +87,7 @@ _WITH_REPLACEMENT = (
 
 @in_sql(
     needs=("graded_samples",),
+    first_round=True,
     missing="no imported samples with recorded rewards, or fewer than k of them for some problem",
     title="Best@k of the recorded reward",
     unit="reward",
@@ -110,6 +111,7 @@ def best_at_k() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "state": None, "problem_id": "q", "reward": [0.0, 0.0, 0.5, 1.0]})
     >>> rows = duckdb.execute(best_at_k.sql, {"series": "run", "ks": [1, 2, 4, 8]}).fetchall()
     >>> [(row[1], row[2], round(row[3], 4)) for row in rows]  # doctest: +NORMALIZE_WHITESPACE
@@ -129,6 +131,7 @@ def best_at_k() -> str:
 
 @in_sql(
     needs=("regraded_samples",),
+    first_round=True,
     missing="no samples with recorded rewards were regraded; `oversharp regrade` does that",
     title="Best-of-k by the recorded reward",
     unit="probability",
@@ -151,6 +154,7 @@ def best_of_k() -> str:
 
     >>> import duckdb, pandas as pd
     >>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "problem_id": "q", "own_verifier": "recorded:tool", "own_reward": [0.1, 0.2, 0.9, 0.9],
     ...     "correct": [True, False, True, False]})
     >>> rows = duckdb.execute(best_of_k.sql, {"series": "run", "ks": [1, 2, 4]}).fetchall()

@@ -90,11 +90,11 @@ def pass_at_k_band(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     Unit: probability (difference, −1 to 1). Estimator: mean over problems of the difference of the unbiased estimates.
     The simultaneous 95 % band is from a Rademacher multiplier bootstrap over problems (999 draws, seed 0) with a
     variance floor. n counts problems.
-    Limits: k are the powers of two up to half of the smallest number of samples of any problem, also if the user set
-    other k. For larger k the variance of pass@k cannot be estimated. The band is wider than the intervals of
-    ``pass_at_k_delta``, so it has less power at any single checkpoint and k. There is no band for a single problem. All
-    checkpoints are compared with the same base samples, so the sampling error of the base shifts the whole curve within
-    the band.
+    Limits: k are the powers of two up to half of the smallest number of samples of any problem (of the cap, with a
+    stopping rule), also if the user set other k. For larger k the variance of pass@k cannot be estimated. The band is
+    wider than the intervals of ``pass_at_k_delta``, so it has less power at any single checkpoint and k. There is no
+    band for a single problem. All checkpoints are compared with the same base samples, so the sampling error of the
+    base shifts the whole curve within the band.
     Source: Chernozhukov, Chetverikov, Kato 2013 (Ann. Stat. 41:2786); pass@k as in Chen et al. 2021 (arXiv 2107.03374).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
@@ -145,10 +145,10 @@ def k_star(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     Unit: samples (attempts per problem), at least 1. Estimator: the k above which the mean difference of the unbiased
     pass@k stays below 0, interpolated on log₂ k. The 95 % interval over problems extends from the first to the last k
     at which the interval of the mean difference (paired t with a variance floor) contains 0. n counts problems.
-    Limits: k are the powers of two up to half of the smallest number of samples of any problem. If pass@k does not fall
-    below the base in this range, k* is unknown and only ``low`` is given. An upper bound beyond the range is missing. A
-    mean difference near 0 crosses 0 by chance, so use the verdict to decide whether something was lost. With few
-    problems the interval is wide, and often covers the whole range.
+    Limits: k are the powers of two up to half of the smallest number of samples of any problem (of the cap, with a
+    stopping rule). If pass@k does not fall below the base in this range, k* is unknown and only ``low`` is given. An
+    upper bound beyond the range is missing. A mean difference near 0 crosses 0 by chance, so use the verdict to decide
+    whether something was lost. With few problems the interval is wide, and often covers the whole range.
     Source: the crossing of pass@k curves is in Yue et al. 2025 (arXiv 2504.13837), Fig 1; the interval is ours.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

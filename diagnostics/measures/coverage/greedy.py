@@ -89,7 +89,7 @@ def _load_problems(evidence: Evidence) -> Loaded[pd.DataFrame]:
 
 
 @per_checkpoint(
-    input=Input(load=_load_problems, needs=("greedy_grades", "problem_counts"), missing=MISSING),
+    input=Input(load=_load_problems, needs=("greedy_grades", "problem_counts"), missing=MISSING, first_round=True),
     title="Greedy failure as a filter (F1)",
     unit="F1 score",
     section="dynamics",

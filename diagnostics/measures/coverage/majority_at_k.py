@@ -98,6 +98,7 @@ def _won(
     needs=("answer_counts",),
     missing=NO_SAMPLES,
     columns=ANSWER_COLUMNS,
+    first_round=True,
     title="Maj@k",
     unit="probability",
     section="coverage",
@@ -136,7 +137,7 @@ def majority_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         results: dict[int, Result] = {}
         for k in evidence.ks:
             if k not in shares:
-                results[k] = str(incomplete or explain_too_few(k, fewest))
+                results[k] = str(incomplete or explain_too_few(k, fewest, of_first_round=evidence.is_stopped))
             else:
                 results[k] = keep_reliable_interval(
                     share_interval(shares[k], cluster_P=evidence.clusters(own)), k, fewest

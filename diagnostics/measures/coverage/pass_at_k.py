@@ -31,12 +31,14 @@ def pass_at_k(counts: Counts, k: int) -> Results:
     all. Over-sharpening shows as a curve that starts above the base's curve and ends below it. Scope ``all`` is the
     whole problem set. ``task:NAME`` is one task if there are several.
     Unit: probability. Estimator: the unbiased 1 − C(n−c, k)/C(n, k) of each problem, where c of n samples are correct.
-    95 % t interval over problems with a variance floor. Base and checkpoint use the same problems, so compare them by
-    ``pass_at_k_delta``. An overlap of their intervals is not a valid test.
+    With a stopping rule, n is the cap. Then the estimate is the share of the orders of a problem's samples that have a
+    correct one among the first k, of all orders in which the rule stops at these samples. 95 % t interval over problems
+    with a variance floor. Base and checkpoint use the same problems, so compare them by ``pass_at_k_delta``. An overlap
+    of their intervals is not a valid test.
     Limits: pass@k is unknown for k > n. For k > n/2 it has no interval, because it depends on a few samples per
     problem; k = 1 always has an interval. A response that could not be graded counts as not correct: see
     ``timeout_rate``.
-    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1.
+    Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1; Girshick, Mosteller, Savage 1946 (Ann. Math. Stat. 17:13).
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence
     >>> evidence = tiny_evidence("sampled_counts", "checkpoint_id problem_id n n_correct", [

@@ -10,9 +10,8 @@ from jaxtyping import Float
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.counts import (
-    SAMPLED_COUNTS,
+    EQUAL_COUNTS,
     Counts,
-    explain_too_few,
     keep_reliable_interval,
     look_up_by_counts,
 )
@@ -26,7 +25,7 @@ SHARES = (25, 50, 75)
 
 
 @per_checkpoint(
-    input=SAMPLED_COUNTS,
+    input=EQUAL_COUNTS,
     by_k=True,
     title="Pass^k",
     unit="probability",
@@ -54,7 +53,7 @@ def pass_hat_k(counts: Counts, k: int) -> Result:
 
 
 @per_checkpoint(
-    input=SAMPLED_COUNTS,
+    input=EQUAL_COUNTS,
     by_k=True,
     scopes=(*(f"tau {percent / 100:g}" for percent in SHARES), MEAN),
     title="G-Pass@k",
@@ -91,7 +90,7 @@ def g_pass_at_k(counts: Counts, k: int) -> Results:
 
 
 def _estimate(counts: Counts, k: int, table: Callable[[int], Float[np.ndarray, " correct"]]) -> Result:
-    if why_not := explain_too_few(k, counts.fewest):
+    if why_not := counts.explain_too_few(k):
         return why_not
     value_P = look_up_by_counts(counts.n_P, counts.correct_P, table)
     return keep_reliable_interval(share_interval(value_P, cluster_P=counts.cluster_P), k, counts.fewest)

@@ -42,7 +42,8 @@ def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     with a success rate of 2 % and 64 samples each in ``all`` at the first checkpoint after the base, and 27 % at the
     ninth. For ``clear`` these shares are 0.3 % and 0.01 %. Compare ``all`` with ``problems_gained``. The problems in
     ``clear`` are significant; the others in ``all`` may be chance. The value depends on n, which is the same at every
-    checkpoint. A checkpoint with missing samples is skipped.
+    checkpoint: with a stopping rule, n is the smallest cap, and ``clear`` counts the correct samples of the first round
+    of earlier checkpoints. A checkpoint with missing samples is skipped.
     Source: Li et al. 2025 (arXiv 2505.20196), temporal forgetting score. There each checkpoint has one greedy answer or
     a mean over few samples. ``clear`` is ours.
 
@@ -61,10 +62,11 @@ def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
             yield checkpoint_id, dict.fromkeys(SCOPES, why_not)
             continue
         here = counts[checkpoint_id]
-        before_TP = np.stack([counts[earlier].correct_P for earlier in order[: order.index(checkpoint_id)]])
-        best_P = before_TP.max(axis=0)
-        forgotten_P = (best_P > 0) & (here.correct_P == 0)
-        clear_P = forgotten_P & (chance_of_none(best_P, here.n_P) <= LEVEL / len(before_TP))
+        before = [counts[earlier] for earlier in order[: order.index(checkpoint_id)]]
+        best_P = np.max([earlier.correct_P for earlier in before], axis=0)
+        forgotten_P = np.any([earlier.is_solved for earlier in before], axis=0) & ~here.is_solved
+        n_wrong_P = here.n_P if here.reach_P is None else here.reach_P
+        clear_P = forgotten_P & (chance_of_none(best_P, here.n_P, n_wrong_P) <= LEVEL / len(before))
         yield (
             checkpoint_id,
             {
@@ -75,9 +77,12 @@ def temporal_forgetting(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 
 
 def chance_of_none(
-    correct_P: Int[np.ndarray, " problem"], n_P: Int[np.ndarray, " problem"]
+    correct_P: Int[np.ndarray, " problem"], n_P: Int[np.ndarray, " problem"], n_wrong_P: Int[np.ndarray, " problem"]
 ) -> Float[np.ndarray, " problem"]:
-    """Return the p value of Fisher's exact test of c of n against 0 of n: C(n, c)/C(2n, c)."""
-    return np.exp(
-        gammaln(n_P + 1) - gammaln(n_P - correct_P + 1) + gammaln(2 * n_P - correct_P + 1) - gammaln(2 * n_P + 1)
-    )
+    """Return the p value of Fisher's exact test of c of n against 0 of m: C(n, c)/C(n + m, c).
+
+    >>> chance_of_none(np.array([1, 2]), np.array([16, 16]), np.array([16, 64])).round(4).tolist()
+    [0.5, 0.038]
+    """
+    all_P = n_P + n_wrong_P
+    return np.exp(gammaln(n_P + 1) - gammaln(n_P - correct_P + 1) + gammaln(all_P - correct_P + 1) - gammaln(all_P + 1))

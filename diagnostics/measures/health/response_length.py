@@ -9,11 +9,11 @@ _SQL = """
 WITH samples_by_scope AS (
     SELECT checkpoint_id, step, 'all' AS scope, n_tokens
     FROM graded_samples
-    WHERE series = $series AND NOT greedy
+    WHERE series = $series AND NOT greedy AND in_first_round
     UNION ALL
     SELECT checkpoint_id, step, CASE WHEN correct THEN 'correct' ELSE 'not_correct' END AS scope, n_tokens
     FROM graded_samples
-    WHERE series = $series AND NOT greedy
+    WHERE series = $series AND NOT greedy AND in_first_round
 )
 SELECT
     checkpoint_id,
@@ -31,6 +31,7 @@ ORDER BY step, scope
 
 @in_sql(
     needs=("graded_samples",),
+    first_round=True,
     missing="no graded sample has a token count",
     title="Response length",
     unit="tokens",
@@ -50,7 +51,7 @@ def response_length() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
-    ...     "correct": [True, False, False], "n_tokens": [3, 6, 12]})
+    ...     "in_first_round": True, "correct": [True, False, False], "n_tokens": [3, 6, 12]})
     >>> [(row[1], row[3], row[6]) for row in duckdb.execute(response_length.sql, {"series": "run"}).fetchall()]
     [('all', 7.0, 3), ('correct', 3.0, 1), ('not_correct', 9.0, 2)]
     """

@@ -28,6 +28,7 @@ def _rate_of_samples(
     """Declare a measure of the section health: a share of the samples in ``view``."""
     return in_sql(
         needs=(view,),
+        first_round=True,
         missing=missing,
         title=title,
         unit="share of samples",
@@ -53,7 +54,7 @@ SELECT
     count({counted}) AS n
 FROM {view} AS g
 CROSS JOIN scopes AS c
-WHERE g.series = $series AND NOT g.greedy
+WHERE g.series = $series AND NOT g.greedy AND g.in_first_round
 GROUP BY g.checkpoint_id, g.step, c.scope
 ORDER BY g.step, c.scope
 """
@@ -72,6 +73,7 @@ def truncation_rate() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "finish_reason": ["stop", "length", "stop", "stop"]})
     >>> duckdb.execute(truncation_rate.sql, {"series": "run"}).fetchall()
     [('base', 'all', None, 0.25, None, None, 4)]
@@ -94,6 +96,7 @@ def parse_failure_rate() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "state": ["ok", "parse_fail", "ok", "timeout"]})
     >>> duckdb.execute(parse_failure_rate.sql, {"series": "run"}).fetchall()
     [('base', 'all', None, 0.25, None, None, 4)]
@@ -115,6 +118,7 @@ def ambiguous_rate() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "state": ["ok", "parse_fail", "ok", "ambiguous"]})
     >>> duckdb.execute(ambiguous_rate.sql, {"series": "run"}).fetchall()
     [('base', 'all', None, 0.25, None, None, 4)]
@@ -136,6 +140,7 @@ def timeout_rate() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "state": ["ok", "timeout", "timeout", "error"]})
     >>> [(row[1], row[3]) for row in duckdb.execute(timeout_rate.sql, {"series": "run"}).fetchall()]
     [('all', 0.5), ('error', 0.25)]
@@ -162,6 +167,7 @@ def answer_style() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "answer_style": ["boxed", "boxed", "labelled", None]})
     >>> rows = duckdb.execute(answer_style.sql, {"series": "run"}).fetchall()
     >>> [(row[1], round(row[3], 2), row[6]) for row in rows if row[3]]
@@ -186,6 +192,7 @@ def lenient_gap() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "correct": [True, False, False, False], "lenient": [True, True, False, None]})
     >>> [(row[1], round(row[3], 2), row[6]) for row in duckdb.execute(lenient_gap.sql, {"series": "run"}).fetchall()]
     [('all', 0.33, 3)]
@@ -213,6 +220,7 @@ def several_boxes_rate() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "n_boxed": pd.array([1, 0, 2, None], dtype="Int64")})
     >>> [(row[3], row[6]) for row in duckdb.execute(several_boxes_rate.sql, {"series": "run"}).fetchall()]
     [(0.3333333333333333, 3)]
@@ -240,6 +248,7 @@ def verifier_disagreement() -> str:
 
     >>> import duckdb, pandas as pd
     >>> regraded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "correct": [True, True, False, False], "own_correct": [True, False, True, False]})
     >>> [(row[1], row[3]) for row in duckdb.execute(verifier_disagreement.sql, {"series": "run"}).fetchall()]
     [('all', 0.5), ('only here', 0.25), ('only own', 0.25)]
@@ -269,6 +278,7 @@ def looped_rate() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "looped": pd.array([False, True, False, None], dtype="boolean")})
     >>> [(row[3], row[6]) for row in duckdb.execute(looped_rate.sql, {"series": "run"}).fetchall()]
     [(0.3333333333333333, 3)]
@@ -294,6 +304,7 @@ def self_correction() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
+    ...     "in_first_round": True,
     ...     "reconsiders": [True, True, False, False], "correct": [True, False, True, True]})
     >>> [(row[1], row[3], row[6]) for row in duckdb.execute(self_correction.sql, {"series": "run"}).fetchall()]
     [('all', 0.5, 4), ('correct with', 0.5, 2), ('correct without', 1.0, 2)]

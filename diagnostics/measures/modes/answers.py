@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import (
     ANSWER_COLUMNS,
@@ -30,10 +32,14 @@ def _distinct_answers(why_single: str) -> Input[LabelCounts]:
     def load(evidence: Evidence) -> Loaded[LabelCounts]:
         frame = evidence.frames["answer_counts"]
         why = find_incomplete(evidence, frame, frame["n"])
-        single = dict.fromkeys(evidence.checkpoint_ids, why_single) if evidence.n < 2 else {}
+        single = dict.fromkeys(evidence.checkpoint_ids, why_single) if evidence.n_first_round < 2 else {}
         return count_labels_by_checkpoint(evidence, frame, "answer"), {**single, **why}
 
-    return Input(load=load, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS)
+    return _input(load)
+
+
+def _input(load: Callable[[Evidence], Loaded[LabelCounts]]) -> Input[LabelCounts]:
+    return Input(load=load, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS, first_round=True)
 
 
 @per_checkpoint(
@@ -117,7 +123,7 @@ def _load_wrong_answers(evidence: Evidence) -> Loaded[LabelCounts]:
 
 
 @per_checkpoint(
-    input=Input(load=_load_wrong_answers, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS),
+    input=_input(_load_wrong_answers),
     title="Errors that recur",
     unit="probability",
     section="entropy",
@@ -157,7 +163,7 @@ def _load_modes(evidence: Evidence) -> Loaded[LabelCounts]:
 
 
 @per_checkpoint(
-    input=Input(load=_load_modes, needs=("answer_counts",), missing=NO_SAMPLES, columns=ANSWER_COLUMNS),
+    input=_input(_load_modes),
     title="Effective correct modes",
     unit="modes",
     section="modes",

@@ -25,6 +25,7 @@ NO_MODES = "no correct sample has a named mode"
     needs=("answer_counts",),
     missing=NO_SAMPLES,
     columns=ANSWER_COLUMNS,
+    first_round=True,
     title="Distinct correct modes among k samples",
     unit="modes",
     section="modes",
@@ -69,7 +70,7 @@ def mode_rarefaction(evidence: Evidence) -> Iterator[tuple[str, Results]]:
         fewest, cluster_P = int(n_P.min()), evidence.clusters(n_of.index)
         results: dict[int, Result] = {}
         for k in evidence.ks:
-            if why_not := explain_too_few(k, fewest):
+            if why_not := explain_too_few(k, fewest, of_first_round=evidence.is_stopped):
                 results[k] = why_not
                 continue
             seen_P = rarefaction(n_P, place_M, own["n"].to_numpy(), k)

@@ -15,7 +15,7 @@ WITH correct_samples AS (
         mode,
         is_base AND sample_index % 2 = 0 AS ranks_modes
     FROM graded_samples
-    WHERE series = $series AND NOT greedy AND correct AND mode IS NOT NULL
+    WHERE series = $series AND NOT greedy AND in_first_round AND correct AND mode IS NOT NULL
 ),
 second_mode AS (
     -- without these, the share of the leading mode is always 1
@@ -91,6 +91,7 @@ ORDER BY step, place
 
 @in_sql(
     needs=("graded_samples",),
+    first_round=True,
     missing=f"no correct sample of the base has a named mode, or {ONE_MODE}",
     title="Mode shares",
     unit="share of samples",
@@ -117,8 +118,9 @@ def mode_share() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 4 + ["late"] * 4,
-    ...     "step": [0] * 4 + [20] * 4, "is_base": [True] * 4 + [False] * 4, "greedy": False, "problem_id": "q",
-    ...     "sample_index": [0, 1, 2, 3] * 2, "correct": True, "mode": ["a", "a", "a", "b"] + ["b", "b", "b", "a"]})
+    ...     "step": [0] * 4 + [20] * 4, "is_base": [True] * 4 + [False] * 4, "greedy": False, "in_first_round": True,
+    ...     "problem_id": "q", "sample_index": [0, 1, 2, 3] * 2, "correct": True,
+    ...     "mode": ["a", "a", "a", "b"] + ["b", "b", "b", "a"]})
     >>> [(row[0], row[1], row[3]) for row in duckdb.execute(mode_share.sql, {"series": "run"}).fetchall()][:4]
     [('base', 'dominant', 0.5), ('base', 'second', 0.0), ('base', 'other', 0.5), ('late', 'dominant', 0.25)]
     """

@@ -13,7 +13,7 @@ WITH shares AS (
         problem_id,
         avg((strategy = 'code')::INTEGER) AS code
     FROM graded_samples
-    WHERE series = $series AND NOT greedy
+    WHERE series = $series AND NOT greedy AND in_first_round
     GROUP BY ALL
 ),
 moments AS (
@@ -115,6 +115,7 @@ ORDER BY step, scope
 
 @in_sql(
     needs=("graded_samples",),
+    first_round=True,
     missing="no graded samples",
     title="Strategy shares",
     unit="share of samples",
@@ -135,7 +136,7 @@ def strategy_share() -> str:
 
     >>> import duckdb, pandas as pd
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": "base", "step": 0, "greedy": False,
-    ...     "problem_id": "q", "strategy": ["code", "prose", "prose", "prose"]})
+    ...     "in_first_round": True, "problem_id": "q", "strategy": ["code", "prose", "prose", "prose"]})
     >>> [(row[1], row[3]) for row in duckdb.execute(strategy_share.sql, {"series": "run"}).fetchall()]
     [('code', 0.25), ('prose', 0.75)]
     """
@@ -144,6 +145,7 @@ def strategy_share() -> str:
 
 @in_sql(
     needs=("strategy_counts",),
+    first_round=True,
     missing="no graded samples",
     title="Accuracy of each strategy",
     unit="share of samples",

@@ -13,10 +13,11 @@ WITH counts AS (
         is_base,
         problem_id,
         n_planned,
-        count(*) AS n,
-        count(*) FILTER (correct) AS n_correct,
-        count(*) FILTER (sample_index % 2 = 0) AS n_even,
-        count(*) FILTER (correct AND sample_index % 2 = 0) AS n_even_correct
+        count(*) AS n_drawn,
+        count(*) FILTER (in_first_round) AS n,
+        count(*) FILTER (correct AND in_first_round) AS n_correct,
+        count(*) FILTER (sample_index % 2 = 0 AND in_first_round) AS n_even,
+        count(*) FILTER (correct AND sample_index % 2 = 0 AND in_first_round) AS n_even_correct
     FROM graded_samples
     WHERE series = $series AND NOT greedy
     GROUP BY ALL
@@ -24,7 +25,7 @@ WITH counts AS (
 complete AS (
     SELECT checkpoint_id
     FROM counts
-    WHERE n = n_planned
+    WHERE n_drawn = n_planned
     GROUP BY checkpoint_id
     HAVING count(*) = (SELECT count(DISTINCT problem_id) FROM counts)
 ),
@@ -92,6 +93,7 @@ ORDER BY step, decile
 
 @in_sql(
     needs=("graded_samples",),
+    first_round=True,
     missing="the planned graded samples are incomplete here or under the base (which needs two per problem); "
     "run the audit again to complete them",
     title="Gain in success by base success",
@@ -121,7 +123,7 @@ def winner_take_all() -> str:
     >>> graded_samples = pd.DataFrame({"series": "run", "checkpoint_id": ["base"] * 4 + ["late"] * 4,
     ...     "step": [0] * 4 + [20] * 4, "is_base": [True] * 4 + [False] * 4, "greedy": False, "problem_id": "q",
     ...     "sample_index": [0, 1, 2, 3] * 2, "correct": [True, True, False, False] + [True] * 3 + [False],
-    ...     "n_planned": 4})
+    ...     "n_planned": 4, "in_first_round": True})
     >>> duckdb.execute(winner_take_all.sql, {"series": "run"}).fetchall()  # bin 1/2; gain 3/4 − 1/2
     [('late', 'base 40-50%', None, 0.25, None, None, 1)]
     """

@@ -160,7 +160,7 @@ def _flows(evidence: Evidence, panel: PanelScores) -> dict[str, Bool[np.ndarray,
 
 
 @per_checkpoint(
-    input=Input(load=_by_flow, needs=("panel_logps", "problem_counts"), missing=NO_PANEL),
+    input=Input(load=_by_flow, needs=("panel_logps", "problem_counts"), missing=NO_PANEL, first_round=True),
     scopes=("improved", "declined"),
     title="Perplexity of correct base samples by flow",
     unit="perplexity",

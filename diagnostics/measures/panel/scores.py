@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
-from oversharp.diagnostics.measures.counts import list_task_scopes, load_sampled_counts, select_clusters
+from oversharp.diagnostics.measures.counts import Counts, list_task_scopes, load_sampled_counts, select_clusters
 from oversharp.diagnostics.measures.declare import Input, Loaded
 from oversharp.diagnostics.statistics.intervals import mean_interval
 from oversharp.diagnostics.statistics.units import Interval
@@ -136,10 +136,17 @@ def base_success_scopes(evidence: Evidence, problem_ids: Sequence[str]) -> tuple
     place_P, why_not = find_positions(problem_ids, base.problem_ids)
     if why_not:
         return [], why_not
-    n_P, correct_P = base.n_P[place_P], base.correct_P[place_P]
-    bin_P = -(-10 * correct_P // n_P)  # rounded up, in integers, so that 3 of 10 is in the bin up to 30 %
+    bin_P = _success_bins(base)[place_P]
     names = ["base 0", *(f"base {10 * i}-{10 * i + 10}%" for i in range(10))]
     return [(name, bin_P == i) for i, name in enumerate(names) if (bin_P == i).any()], None
+
+
+def _success_bins(counts: Counts) -> Int[np.ndarray, " problem"]:
+    """Return ten times the success rate of each problem, rounded up; 0 only without a correct sample."""
+    if counts.rule is None:
+        return -(-10 * counts.correct_P // counts.n_P)  # in integers, so that 3 of 10 is in the bin up to 30 %
+    bin_P = np.ceil(10 * counts.pass_at_k(1) - 1e-9).astype(np.int64)
+    return np.where(counts.is_solved, np.maximum(bin_P, 1), 0)
 
 
 def find_positions(

@@ -164,7 +164,7 @@ def _load(evidence: Evidence) -> Loaded[tuple[pd.DataFrame, np.ndarray | None]]:
 
 
 @per_checkpoint(
-    input=Input(load=_load, needs=("sample_entropies",), missing=MISSING),
+    input=Input(load=_load, needs=("sample_entropies",), missing=MISSING, first_round=True),
     scopes=SCOPES,
     title="Token entropy",
     unit="nats per token",
@@ -203,6 +203,7 @@ def token_entropy(sums_and_clusters: tuple[pd.DataFrame, np.ndarray | None]) -> 
 
 @in_sql(
     needs=("own_tokens",),
+    first_round=True,
     missing="no own samples are scored token by token for all problems; run the audit again with --panel above 0",
     title="Token entropy by position",
     unit="nats per token",
@@ -238,6 +239,7 @@ def token_entropy_by_position() -> str:
 
 @in_sql(
     needs=("own_tokens",),
+    first_round=True,
     missing="no own samples are scored token by token for all problems, here or under the base; "
     "run the audit again with --panel above 0",
     title="High-entropy tokens",

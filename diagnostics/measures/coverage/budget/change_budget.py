@@ -16,7 +16,7 @@ from oversharp.diagnostics.measures.counts import (
     NO_SAMPLES,
     Counts,
     load_common_counts,
-    load_sampled_counts,
+    load_equal_counts,
 )
 from oversharp.diagnostics.measures.coverage.budget.distributions import (
     Graded,
@@ -75,6 +75,7 @@ class _SharpenedBase:
         "way_counts",
         "second_way_counts",
     ),
+    first_round=True,
     columns={**ANSWER_COLUMNS, **WAY_COLUMNS, "second_way_counts": WAY_COLUMNS["way_counts"]},
     title="Budget of the change of pass@k",
     unit="probability",
@@ -128,7 +129,7 @@ def change_budget(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     >>> [(f.scope, round(f.value, 2)) for f in parts]
     [('all', -0.25), ('cut_off', -0.25)]
     """
-    counts, why = load_sampled_counts(evidence)
+    counts, why = load_equal_counts(evidence)
     for checkpoint_id, why_not in compare_with_base(evidence, why):
         if why_not:
             yield checkpoint_id, why_not

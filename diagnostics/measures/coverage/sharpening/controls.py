@@ -103,13 +103,15 @@ def load_controls(evidence: Evidence) -> tuple[Control, ...]:
     k_most = inference_ks(min(counts[i].fewest for i in (evidence.base_id, *complete)))[-1]
     controls = [build(evidence, counts[evidence.base_id], k_most) for build in builders.values()]
     return tuple(
-        control if control.points is None or control.k > 1 else _too_small(control.name) for control in controls
+        control if control.points is None or control.k > 1 else _too_small(evidence, control.name)
+        for control in controls
     )
 
 
-def _too_small(name: str) -> Control:
+def _too_small(evidence: Evidence, name: str) -> Control:
     """Return an unknown control, for k = 1: pass@k and pass@1 would be the same."""
-    return Control(name=name, points=None, why="too few samples for a pass@k beyond pass@1")
+    of = " in the first round" if evidence.is_stopped and name == "answers" else ""
+    return Control(name=name, points=None, why=f"too few samples{of} for a pass@k beyond pass@1")
 
 
 # ---------------------------------------------------------------- control temperature: sampled
@@ -211,7 +213,7 @@ def _control_by_answers(evidence: Evidence, base: Counts, k_most: int) -> Contro
     k = _power_of_two(min(k_most, max(1, int(least * ATTEMPTS_PER_SAMPLE))))
     agreeing = [draws for draws, fewest in AGREEING.items() if draws > 1 and fewest <= least]
     if not agreeing:
-        return _too_small("answers")
+        return _too_small(evidence, "answers")
     pass_at = [agreeing_pass_at_k(n_R, correct_R, problem_R, n_P, draws=draws, k=k) for draws in agreeing]
     most_P = np.zeros(n_problems, dtype=np.int64)
     np.maximum.at(most_P, problem_R, n_R)

@@ -45,7 +45,8 @@ def frontier_gain(evidence: Evidence) -> Iterator[tuple[str, Results]]:
     k is the largest power of two that is at most half of the smallest number of samples, and at most the number of
     samples of the controls. For ``answers`` it is at most a sixteenth of the number of samples. The points of
     ``answers`` are corrected for first-order bias (jackknife). For an accuracy of half a percentage point, ``answers``
-    needs 32 samples of each problem for m = 2, 64 for m = 3, 128 for m = 4 and 256 for m = 8.
+    needs 32 samples of each problem for m = 2, 64 for m = 3, 128 for m = 4 and 256 for m = 8. With a stopping rule,
+    ``power`` and ``answers`` use the first round of the base.
     Unit: probability (difference). Estimator: unbiased pass@1 and pass@k. The frontier is made monotone (isotonic
     regression) and is interpolated between its points. 95 % interval by a bootstrap over problems that resamples all
     points together. n counts problems.

@@ -78,7 +78,9 @@ def _leading_ways(base_rows: pd.DataFrame) -> pd.Series:
     return ordered.drop_duplicates("problem_id").set_index("problem_id")["way"]
 
 
-WAYS = Input(load=load_ways, needs=("problem_counts", "way_counts"), missing=MISSING, columns=WAY_COLUMNS)
+WAYS = Input(
+    load=load_ways, needs=("problem_counts", "way_counts"), missing=MISSING, columns=WAY_COLUMNS, first_round=True
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
 from oversharp.diagnostics.measures.counts import (
     count_labels,
     effective_number,
-    explain_too_few,
     keep_reliable_interval,
     rarefaction,
 )
-from oversharp.diagnostics.measures.declare import Input, Loaded, per_checkpoint
+from oversharp.diagnostics.measures.declare import Loaded, per_checkpoint
 from oversharp.diagnostics.measures.modes.ways.counts import LEVELS, NO_PAIR, SCOPES, WAYS, WayRows, load_ways
 from oversharp.diagnostics.statistics.intervals import share_interval, sparse_interval
 from oversharp.diagnostics.statistics.units import Interval
@@ -69,7 +70,7 @@ def _load_with_base(evidence: Evidence) -> Loaded[WayRows]:
 
 
 @per_checkpoint(
-    input=Input(load=_load_with_base, needs=WAYS.needs, missing=WAYS.missing, columns=WAYS.columns),
+    input=replace(WAYS, load=_load_with_base),
     title="Share of the base's leading way",
     unit="share of samples",
     section="strategy",
@@ -114,7 +115,7 @@ def _load_known(evidence: Evidence) -> Loaded[WayRows]:
 
 
 @per_checkpoint(
-    input=Input(load=_load_known, needs=WAYS.needs, missing=WAYS.missing, columns=WAYS.columns),
+    input=replace(WAYS, load=_load_known),
     by_k=True,
     title="Ways among k samples",
     unit="ways",
@@ -140,7 +141,7 @@ def ways_rarefaction(ways: WayRows, k: int) -> Result:
     >>> [(f.checkpoint_id, f.k, round(f.value, 4)) for f in ways_rarefaction(evidence)]  # 1 − 1/6, and 1 − 3/6
     [('base', 1, 0.75), ('base', 2, 1.3333), ('late', 1, 1.0), ('late', 2, 1.0)]
     """
-    if why_not := explain_too_few(k, ways.counts.fewest):
+    if why_not := ways.counts.explain_too_few(k):
         return why_not
     rows = ways.select_level(LEVELS[0])
     counts = rows[rows["way"].notna()].groupby(["problem_id", "way"], observed=True)["n"].sum().reset_index()
