@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
-from pandas import isna
 
 from oversharp.diagnostics.audit.counts.series import read_cluster_numbers, read_guess_rate
 from oversharp.diagnostics.records.amounts import plural
@@ -16,7 +15,7 @@ from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import choose_series, stored_key
-from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
+from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, SampleLengths, audit_design
 from oversharp.diagnostics.verdict.counts import GuessRate, window_size
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed
@@ -31,8 +30,9 @@ DEFAULT_CHECKPOINTS = 8
 class Pilot:
     """The audited series from which a plan starts: counts of its base, and cost of its samples.
 
-    ``n_checkpoints`` counts the trained checkpoints. ``tokens_per_sample`` is the mean over them and the base, None if
-    the imported tool did not record tokens. ``cluster_P`` is None without clusters.
+    ``n_checkpoints`` counts the trained checkpoints. ``lengths`` are means over them and the base, None if the imported
+    tool did not record tokens. ``first`` and ``enough`` are its stopping rule, None without one. ``cluster_P`` is None
+    without clusters.
     """
 
     series: str
@@ -41,9 +41,11 @@ class Pilot:
     n: int
     n_base: int
     n_checkpoints: int
-    tokens_per_sample: float | None
+    lengths: SampleLengths | None
     guess_rate: GuessRate
     cluster_P: Int[np.ndarray, " problem"] | None
+    first: int | None
+    enough: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +181,7 @@ def plan(
         rates=rates,
         losses=losses,
         wanted=wanted,
-        tokens_per_sample=pilot.tokens_per_sample,
+        lengths=pilot.lengths,
     )
     audits = sizes.grid(pilot.n, used_checkpoints)
     enough = [audit for audit in audits if audit.power >= wanted]
@@ -201,7 +203,7 @@ def plan(
         wanted=wanted,
         n_checkpoints=used_checkpoints,
         window=window_size(used_checkpoints),
-        tokens_per_sample=pilot.tokens_per_sample,
+        tokens_per_sample=None if pilot.lengths is None else pilot.lengths.mean,
         audits=tuple(audits),
         cheapest=cheapest,
         present=present,
@@ -215,34 +217,38 @@ def read_pilot(store: Store, series: str) -> Pilot:
     Raises ``StoreError`` if its base has no graded sample.
     """
     counts = store.frame(
-        "SELECT n, n_correct FROM sampled_counts WHERE series = $series AND is_base ORDER BY problem_id", series=series
-    )
+        "SELECT problem_id, n, n_correct FROM sampled_counts WHERE series = $series AND is_base ORDER BY problem_id",
+        series=series,
+    ).set_index("problem_id")
     if counts.empty:
         raise StoreError(
             f"{store.path}: series {series!r} has no graded samples of its base; run its `oversharp audit` to the end"
         )
-    audit = store.frame("SELECT n, n_base FROM current_audits WHERE series = $series", series=series).iloc[0]
     sampled = store.frame(
         """
         SELECT
-            avg(n_tokens) AS tokens_per_sample,
-            count(DISTINCT checkpoint_id) FILTER (NOT is_base) AS n_checkpoints
+            problem_id, checkpoint_id, is_base,
+            coalesce(sum(n_tokens), 0)::BIGINT AS n_tokens, count(n_tokens) AS n_measured
         FROM graded_samples
         WHERE series = $series AND NOT greedy
+        GROUP BY ALL
         """,
         series=series,
-    ).iloc[0]
+    )
     key = stored_key(store, series)
+    measured = sampled.groupby("problem_id")[["n_tokens", "n_measured"]].sum().reindex(counts.index).to_numpy()
     return Pilot(
         series=series,
         correct_P=counts["n_correct"].to_numpy(),
         n_P=counts["n"].to_numpy(),
-        n=int(audit["n"]),
-        n_base=int(audit["n_base"]),
-        n_checkpoints=int(sampled["n_checkpoints"]),
-        tokens_per_sample=None if isna(sampled["tokens_per_sample"]) else float(sampled["tokens_per_sample"]),
+        n=key.n,
+        n_base=key.n_base,
+        n_checkpoints=sampled.loc[~sampled["is_base"], "checkpoint_id"].nunique(),
+        lengths=SampleLengths.from_totals(*measured.T, is_stopped=key.enough is not None),
         guess_rate=read_guess_rate(store, key),
         cluster_P=read_cluster_numbers(store, key),
+        first=key.first_round,
+        enough=key.enough,
     )
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.statistics.keys import inference_ks
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verdict.losses import Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, Power, power
@@ -19,7 +20,7 @@ from oversharp.diagnostics.verdict.results import Remedy
 PROBLEM_MULTIPLES, MOST_PROBLEMS = (1, 2, 4, 8), 20_000
 #: Multiples in ``settle``. They are larger, because inference from a dozen problems needs many times as many.
 SETTLING_MULTIPLES = (1, 2, 4, 8, 16, 32)
-#: Samples per problem and checkpoint; the base has twice as many.
+#: Samples per problem and checkpoint, or at most with a stopping rule; the base has twice as many.
 SAMPLES = (64, 256, 1024)
 #: Simulated audits per design of ``settle``, where a rough power is enough.
 COARSE_RUNS = 100
@@ -49,6 +50,7 @@ class PlannedAudit:
     """One size of an audit: its power, and the number of its samples and tokens.
 
     ``power`` is the smallest of those in ``by_law``, one per planted loss. pass@k is compared at k up to ``k_most``.
+    ``first`` and ``enough`` are as in ``Design``; with them, ``samples`` and ``tokens`` are expected numbers.
     """
 
     n_problems: int
@@ -59,21 +61,58 @@ class PlannedAudit:
     tokens: float | None
     power: float
     by_law: tuple[LawPower, ...]
+    first: int | None = None
+    enough: int | None = None
 
     __repr__ = short_repr
+
+    @property
+    def cost(self) -> float:
+        """Number of tokens, or of samples if the length of samples is unknown."""
+        return self.samples if self.tokens is None else self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleLengths:
+    """Mean number of tokens of a sample: ``mean`` over all samples of a uniform audit, ``mean_P`` of each problem.
+
+    ``mean_P`` is None if only the mean is known.
+    """
+
+    mean: float
+    mean_P: Float[np.ndarray, " problem"] | None = None
+
+    @classmethod
+    def from_totals(
+        cls, tokens_P: Int[np.ndarray, " problem"], n_P: Int[np.ndarray, " problem"], *, is_stopped: bool
+    ) -> SampleLengths | None:
+        """Return the mean lengths of ``n_P`` samples with ``tokens_P`` tokens together; None without any sample.
+
+        ``is_stopped``: a stopping rule determined the numbers of samples. Then hard problems have more samples, so each
+        problem has an equal weight. A problem without samples gets the mean.
+
+        >>> tokens_P, n_P = np.array([3200, 0, 3200]), np.array([16, 0, 64])
+        >>> [SampleLengths.from_totals(tokens_P, n_P, is_stopped=is_stopped).mean for is_stopped in (False, True)]
+        [80.0, 125.0]
+        """
+        if not n_P.any():
+            return None
+        mean_P = tokens_P / np.maximum(n_P, 1)
+        mean = float(mean_P[n_P > 0].mean()) if is_stopped else int(tokens_P.sum()) / int(n_P.sum())
+        return cls(mean=mean, mean_P=np.where(n_P > 0, mean_P, mean))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSizes:
     """Power of audits of several sizes against ``losses``, and their cost.
 
-    ``tokens_per_sample`` is None if unknown.
+    ``lengths`` is None if unknown.
     """
 
     rates: BaseRates
     losses: Sequence[Loss]
     wanted: float
-    tokens_per_sample: float | None
+    lengths: SampleLengths | None
 
     def grid(self, n: int, n_checkpoints: int) -> list[PlannedAudit]:
         """Return audits with ``n`` and ``SAMPLES`` samples, for multiples of the number of problems.
@@ -95,15 +134,18 @@ class AuditSizes:
         time are added to it.
         """
         by_law = tuple(self._by_law(loss, design, {} if certain is None else certain) for loss in self.losses)
+        samples, tokens = audit_cost(self.rates, design, n_checkpoints, self.lengths)
         return PlannedAudit(
             n_problems=design.n_problems,
             n=design.n,
             n_base=design.n_base,
             k_most=inference_ks(min(design.n, design.n_base))[-1],
-            samples=samples_drawn(design, n_checkpoints),
-            tokens=sampled_tokens(design, self.tokens_per_sample, n_checkpoints),
+            samples=samples,
+            tokens=tokens,
             power=min(row.power for row in by_law),
             by_law=by_law,
+            first=design.first,
+            enough=design.enough,
         )
 
     def _by_law(self, loss: Loss, design: Design, certain: dict[Law, Power]) -> LawPower:
@@ -137,11 +179,13 @@ def settle(
     *,
     n: int,
     drop: float,
-    tokens_per_sample: float | None,
+    lengths: SampleLengths | None,
     n_checkpoints: int,
     rng: np.random.Generator,
     k: int | None = None,
     drawn_P: Int[np.ndarray, " problem"] | None = None,
+    first: int | None = None,
+    enough: int | None = None,
     wanted: float = 0.8,
 ) -> Remedy | None:
     """Return the cheapest audit that finds a fall of pass@``k`` by ``drop`` with the power ``wanted``.
@@ -158,11 +202,13 @@ def settle(
         n_base: Samples per problem of the base in the given audit.
         n: Samples per problem of one checkpoint in the given audit.
         drop: Fall of pass@``k``, a probability.
-        tokens_per_sample: Mean length of samples; None if unknown.
+        lengths: Mean lengths of samples; None if unknown.
         n_checkpoints: Number of trained checkpoints.
         rng: Source of randomness.
         k: Half of the smaller of ``n`` and ``n_base`` by default.
         drawn_P: Samples of the base of every problem, if a stopping rule with the cap ``n_base`` determined them.
+        first: First round of that rule, which all audits of the search use. None without a rule.
+        enough: Correct samples after which it stops.
         wanted: Required power.
     """
     if not len(base_correct_P) or n_checkpoints < 1:
@@ -173,19 +219,24 @@ def settle(
         return None
     samples = [(n, n_base), *((more, max(2 * more, n_base)) for more in SAMPLES if more > n)]
     designs = [
-        audit_design(n_problems, used_n, n_checkpoints, n_base=used_n_base)
+        audit_design(n_problems, used_n, n_checkpoints, n_base=used_n_base, first=first, enough=enough)
         for n_problems in problem_numbers(len(base_correct_P), SETTLING_MULTIPLES)
         for used_n, used_n_base in samples
     ]
-    for design in sorted(designs, key=lambda design: samples_drawn(design, n_checkpoints)):
+    costs = {design: audit_cost(rates, design, n_checkpoints, lengths) for design in designs}
+    for design in sorted(designs, key=lambda design: costs[design][0]):
         powers = (power(rates, loss, design, wanted=wanted, runs=COARSE_RUNS, rng=rng) for loss in losses)
         if all(estimate.share >= wanted for estimate in powers):
+            n_samples, tokens = costs[design]
             return Remedy(
                 drop=drop,
                 n_problems=design.n_problems,
                 n=design.n,
                 n_base=design.n_base,
-                tokens=sampled_tokens(design, tokens_per_sample, n_checkpoints),
+                tokens=tokens,
+                first=first,
+                enough=enough,
+                samples=n_samples,
             )
     return None
 
@@ -201,21 +252,61 @@ def problem_numbers(own: int, multiples: Sequence[int] | None = None) -> list[in
     return [times * own for times in multiples or PROBLEM_MULTIPLES if times == 1 or times * own <= MOST_PROBLEMS]
 
 
-def audit_design(n_problems: int, n: int, n_checkpoints: int, *, n_base: int | None = None) -> Design:
+def audit_design(
+    n_problems: int,
+    n: int,
+    n_checkpoints: int,
+    *,
+    n_base: int | None = None,
+    first: int | None = None,
+    enough: int | None = None,
+) -> Design:
     """Return an audit of ``n_checkpoints`` trained checkpoints. The base has twice the samples by default."""
     return Design(
         n_problems=n_problems,
         n=n,
         n_base=2 * n if n_base is None else n_base,
         n_late=window_size(n_checkpoints) * n,
+        first=first,
+        enough=enough,
     )
 
 
-def samples_drawn(design: Design, n_checkpoints: int) -> int:
-    """Return the number of samples of such an audit."""
-    return design.n_problems * (design.n * n_checkpoints + design.n_base)
+def audit_cost(
+    rates: BaseRates, design: Design, n_checkpoints: int, lengths: SampleLengths | None
+) -> tuple[int, float | None]:
+    """Return the numbers of samples and of tokens of an audit; None for tokens if lengths are unknown.
+
+    With a stopping rule they are expected numbers. Every checkpoint is assumed to have the success rates of the base:
+    one that solves more problems needs fewer samples. A problem that needs more samples is a hard problem, whose
+    samples are often longer than the mean. So each problem counts with its own mean length. The sum is linear in these
+    lengths, so their sampling errors average out, and they are not shrunk towards a common mean.
+
+    >>> rates = BaseRates.of(np.array([0, 64]), np.full(2, 64))
+    >>> uniform, stopped = (
+    ...     audit_design(2, 64, 1, first=first, enough=enough) for first, enough in ((None, None), (16, 4))
+    ... )
+    >>> lengths = SampleLengths(mean=200.0, mean_P=np.array([300.0, 100.0]))
+    >>> audit_cost(rates, uniform, 1, lengths)  # 2 problems, 64 + 128 samples
+    (384, 76800.0)
+    >>> samples, tokens = audit_cost(rates, stopped, 1, lengths)  # all 192 of the first problem, 32 of the second
+    >>> samples, round(tokens)
+    (224, 60800)
+    """
+    per_problem_P = samples_per_problem(rates, design, n_checkpoints)
+    if per_problem_P is None:
+        samples = design.n_problems * (design.n * n_checkpoints + design.n_base)
+        return samples, None if lengths is None else lengths.mean * samples
+    samples = round(design.n_problems * float(per_problem_P.mean()))
+    if lengths is None:
+        return samples, None
+    mean_P = np.full(len(per_problem_P), lengths.mean) if lengths.mean_P is None else lengths.mean_P
+    return samples, design.n_problems * float((per_problem_P * mean_P).mean())
 
 
-def sampled_tokens(design: Design, tokens_per_sample: float | None, n_checkpoints: int) -> float | None:
-    """Return the number of sampled tokens; None if the length of samples is unknown."""
-    return None if tokens_per_sample is None else tokens_per_sample * samples_drawn(design, n_checkpoints)
+def samples_per_problem(rates: BaseRates, design: Design, n_checkpoints: int) -> Float[np.ndarray, " problem"] | None:
+    """Return the expected number of samples of each problem at all checkpoints; None without a stopping rule."""
+    base, checkpoint = design.of_base, design.of_checkpoint
+    if not (isinstance(base, StoppingRule) and isinstance(checkpoint, StoppingRule)):
+        return None
+    return rates.expected_samples(base) + n_checkpoints * rates.expected_samples(checkpoint)

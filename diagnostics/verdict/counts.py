@@ -214,6 +214,9 @@ class SeriesCounts:
     """Input of a verdict.
 
     Attributes:
+        tokens_per_sample: Mean number of tokens of a sample; None if unknown. With a stopping rule, hard problems have
+            more samples, so it is the mean of ``tokens_P``.
+        tokens_P: Mean number of tokens of a sample of each problem.
         trained: Checkpoints after the base, in step order.
         shows_modes_P: Whether the first half of the base's samples has a correct one with a known mode. Only then the
             problem has a dominant mode.
@@ -255,6 +258,7 @@ class SeriesCounts:
     selected_by: Literal["base", "none"] | None = None
     excluded: str | None = None
     knows_temperature: bool = True
+    tokens_P: Float[np.ndarray, " problem"] | None = None
 
     @property
     def compared(self) -> tuple[CheckpointCounts, ...]:

@@ -18,7 +18,7 @@ from oversharp.diagnostics.statistics.crossing import onset
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.units import Interval, by_cluster
-from oversharp.diagnostics.verdict.audit_sizes import settle
+from oversharp.diagnostics.verdict.audit_sizes import SampleLengths, settle
 from oversharp.diagnostics.verdict.causes.explanations import (
     EXPLAINED_LEVEL,
     NOTABLE_UNREAD_SHARE,
@@ -370,16 +370,19 @@ def _remedy(counts: SeriesCounts, label: Label, rng: np.random.Generator) -> Rem
     """
     if label != "inconclusive" or counts.cluster_P is not None or counts.dependence is not None:
         return None
-    n = min(one.n for one in counts.window)
+    n, mean = min(one.n for one in counts.window), counts.tokens_per_sample
     drawn_P, correct_P = counts.base.hits
+    rule = None if counts.base.rounds is None else counts.base.rounds.rule
     return settle(
         correct_P,
         counts.base.n,
         drawn_P=drawn_P,
         n=n,
         drop=SETTLED_DROP,
-        tokens_per_sample=counts.tokens_per_sample,
+        lengths=None if mean is None else SampleLengths(mean=mean, mean_P=counts.tokens_P),
         n_checkpoints=len(counts.compared),
         rng=rng,
         k=inference_ks(min(counts.base.n, n))[-1],
+        first=None if rule is None else rule.rounds[0],
+        enough=None if rule is None else rule.enough,
     )

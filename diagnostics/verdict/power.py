@@ -18,6 +18,7 @@ from scipy.special import betaln
 from scipy.stats import beta as beta_distribution
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
+from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule
 from oversharp.diagnostics.verdict.causes.guesses import guessing_p
 from oversharp.diagnostics.verdict.counts import FEW_PROBLEMS
 from oversharp.diagnostics.verdict.losses import (
@@ -106,6 +107,19 @@ class BaseRates:
         both = (solve(rate_Q, weight_Q, fall=fall, k=k) for solve in (diffuse_loss, concentrated_loss))
         return tuple(loss for loss in both if loss is not None)
 
+    def posterior_mean(
+        self, value_of: Callable[[Float[np.ndarray, " rate"]], Float[np.ndarray, " rate"]]
+    ) -> Float[np.ndarray, " problem"]:
+        """Return the posterior mean of a function of the success rate, for each problem.
+
+        >>> rates = BaseRates.of(np.array([0, 8, 64]), np.full(3, 64))
+        >>> rule = StoppingRule.doubling(first=16, cap=64, enough=4)
+        >>> rates.posterior_mean(rule.expected_samples).round(1).tolist()
+        [64.0, 44.0, 16.0]
+        """
+        rate_UQ, of_P = self._quantiles
+        return value_of(rate_UQ.ravel()).reshape(rate_UQ.shape).mean(axis=1)[of_P]
+
     def share_lost(self, loss: ConcentratedLoss) -> float:
         """Return the expected share of problems that are never solved again."""
         rate_Q, weight_Q = self._points
@@ -119,14 +133,31 @@ class BaseRates:
         chosen_P = rng.integers(self.n_problems, size=n_problems)
         return rng.beta(self.a_P[chosen_P], self.b_P[chosen_P])
 
+    def expected_samples(self, rule: StoppingRule) -> Float[np.ndarray, " problem"]:
+        """Return the expected number of samples of each problem from a model with the success rates of the base."""
+        if rule not in self._samples_by_rule:
+            self._samples_by_rule[rule] = self.posterior_mean(rule.expected_samples)
+        return self._samples_by_rule[rule]
+
+    @cached_property
+    def _samples_by_rule(self) -> dict[StoppingRule, Float[np.ndarray, " problem"]]:
+        return {}
+
     @cached_property
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
         """The population as success rates with weights that sum to 1."""
-        ab_U2, times_U = np.unique(np.stack([self.a_P, self.b_P], axis=1), axis=0, return_counts=True)
-        level_Q = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-        rate_UQ = np.asarray(beta_distribution.ppf(level_Q[None], ab_U2[:, :1], ab_U2[:, 1:]))
+        rate_UQ, of_P = self._quantiles
+        times_U = np.bincount(of_P)
         weight_UQ = np.repeat(times_U[:, None] / times_U.sum() / _QUANTILES, _QUANTILES, axis=1)
         return rate_UQ.ravel(), weight_UQ.ravel()
+
+    @cached_property
+    def _quantiles(self) -> tuple[np.ndarray, np.ndarray]:
+        """Quantiles of each different posterior, and the row of each problem in them."""
+        ab_U2, of_P = np.unique(np.stack([self.a_P, self.b_P], axis=1), axis=0, return_inverse=True)
+        level_Q = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        rate_UQ = np.asarray(beta_distribution.ppf(level_Q[None], ab_U2[:, :1], ab_U2[:, 1:]))
+        return rate_UQ, of_P.ravel()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +165,41 @@ class Design:
     """Size of an audit: number of problems, and of samples per problem.
 
     ``n`` is for one checkpoint, ``n_base`` for the base, and ``n_late`` for all late checkpoints together. pass@k is
-    tested at k up to n / 2.
+    tested at k up to n / 2. With ``enough``, these are the largest numbers of samples of a problem: it is drawn in
+    rounds of ``first``, 2 ``first``, 4 ``first``, … samples, and stops at a checkpoint after the round that leaves it
+    with ``enough`` correct ones.
     """
 
     n_problems: int
     n: int
     n_base: int
     n_late: int
+    first: int | None = None
+    enough: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.first is None) != (self.enough is None):
+            raise ValueError(f"a stopping rule needs first and enough; got {self.first} and {self.enough}")
+
+    @property
+    def window(self) -> int:
+        """Number of late checkpoints."""
+        return self.n_late // self.n
+
+    @property
+    def of_base(self) -> Samples:
+        """Samples of a problem from the base."""
+        return self._up_to(self.n_base)
+
+    @property
+    def of_checkpoint(self) -> Samples:
+        """Samples of a problem from one checkpoint."""
+        return self._up_to(self.n)
+
+    def _up_to(self, cap: int) -> Samples:
+        if self.first is None or self.enough is None:
+            return cap
+        return StoppingRule.doubling(first=self.first, cap=cap, enough=self.enough)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,14 +289,35 @@ def _audits(
     for _ in range(runs):
         rate_P = rates.draw(design.n_problems, problems_rng)
         late_P = loss.late(rate_P, problems_rng)
-        base_P, late_hits_P = samples_rng.binomial(design.n_base, rate_P), samples_rng.binomial(design.n_late, late_P)
-        counts = PairedCounts(base_P=base_P, late_P=late_hits_P, n_base=design.n_base, n_late=design.n_late)
-        yield counts, samples_rng
+        yield _draw_counts(design, rate_P, late_P, samples_rng), samples_rng
+
+
+def _draw_counts(
+    design: Design,
+    rate_P: Float[np.ndarray, " problem"],
+    late_P: Float[np.ndarray, " problem"],
+    rng: np.random.Generator,
+) -> PairedCounts:
+    """Draw the counts of an audit, as the verdict pools them: late samples are summed, or averaged with a rule."""
+    base, late = design.of_base, design.of_checkpoint
+    if isinstance(base, StoppingRule) and isinstance(late, StoppingRule):
+        base_P, *late_TP = (_draw_rounds(*side, rng) for side in ((base, rate_P), *[(late, late_P)] * design.window))
+        return PairedCounts(base_P=base_P, late_P=np.stack(late_TP), n_base=base, n_late=late)
+    base_P, late_hits_P = rng.binomial(design.n_base, rate_P), rng.binomial(design.n_late, late_P)
+    return PairedCounts(base_P=base_P, late_P=late_hits_P, n_base=design.n_base, n_late=design.n_late)
+
+
+def _draw_rounds(
+    rule: StoppingRule, rate_P: Float[np.ndarray, " problem"], rng: np.random.Generator
+) -> Int[np.ndarray, " problem"]:
+    """Draw the code of the end point of each problem. For one draw, this is faster than ``StoppingRule.draw``."""
+    n_R = np.diff(rule.rounds, prepend=0)
+    return rule.stop(rng.binomial(n_R[:, None], rate_P).cumsum(axis=0))
 
 
 def _both_keys(counts: PairedCounts, ks: Sequence[int], rng: np.random.Generator) -> bool:
     """Return whether the exact and the population test are significant. The cheap test is first."""
-    if ((counts.base_P > 0) | (counts.late_P > 0)).sum() < FEW_PROBLEMS:
+    if ((counts.base_P > 0) | (counts.late_rows > 0).any(axis=0)).sum() < FEW_PROBLEMS:
         return False
     if population_key(counts, ks=ks, rng=rng) > KEY_LEVEL:
         return False

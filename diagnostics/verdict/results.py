@@ -199,7 +199,9 @@ class Remedy:
     """Size and cost of an audit that detects a fall of ``drop`` (probability) with 80 % power.
 
     ``n`` is the number of samples per problem and checkpoint, ``n_base`` that of the base. ``tokens`` is None if the
-    length of samples is unknown.
+    length of samples is unknown. With a stopping rule, ``first`` and ``enough`` are its first round and its number of
+    correct samples. Then ``n`` and ``n_base`` are the largest numbers of samples of a problem, and ``tokens`` and
+    ``samples`` are expected numbers. ``samples`` is None in verdicts of older versions.
     """
 
     drop: float
@@ -207,6 +209,9 @@ class Remedy:
     n: int
     n_base: int
     tokens: float | None
+    first: int | None = None
+    enough: int | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,13 +157,21 @@ def remedy_text(remedy: Remedy) -> str:
     >>> remedy_text(Remedy(drop=0.05, n_problems=500, n=256, n_base=1024, tokens=3.2e7))
     '500 problems with 256 samples each (base: 1\\u202f024) detect a fall of 5.0 points with 80\\xa0% power; about 32
     million tokens'
+    >>> remedy_text(Remedy(drop=0.05, n_problems=500, n=256, n_base=256, tokens=None, first=16, enough=4, samples=9000))
+    '500 problems, each sampled until 4 of at most 256 samples are correct, detect a fall of 5.0 points with 80\\xa0%
+    power; about 9\\u202f000 samples'
     """
     base = "" if remedy.n_base == remedy.n else f" (base: {numbers.decimal(remedy.n_base, 0)})"
-    return (
-        f"{numbers.plural(remedy.n_problems, 'problem')} with {numbers.plural(remedy.n, 'sample')} each{base} detect a "
-        f"fall of {numbers.points(remedy.drop, signed=False)} points with 80\N{NO-BREAK SPACE}% power"
-        f"{'' if remedy.tokens is None else f'; about {_tokens(remedy.tokens)}'}"
-    )
+    problems, samples = numbers.plural(remedy.n_problems, "problem"), numbers.plural(remedy.n, "sample")
+    drawn, cost = f" with {samples} each{base}", ""
+    if remedy.enough is not None:
+        drawn = f", each sampled until {remedy.enough} of at most {samples} are correct{base},"
+    if remedy.tokens is not None:
+        cost = f"; about {_tokens(remedy.tokens)}"
+    elif remedy.enough is not None and remedy.samples is not None:
+        cost = f"; about {numbers.plural(remedy.samples, 'sample')}"
+    fall = f"a fall of {numbers.points(remedy.drop, signed=False)} points"
+    return f"{problems}{drawn} detect {fall} with 80\N{NO-BREAK SPACE}% power{cost}"
 
 
 def _tokens(count: float) -> str:

@@ -30,7 +30,7 @@ from oversharp.diagnostics.records.types import (
 )
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict import audit_sizes
-from oversharp.diagnostics.verdict.audit_sizes import settle
+from oversharp.diagnostics.verdict.audit_sizes import SampleLengths, settle
 
 pytestmark = pytest.mark.xdist_group("plan")  # they share what takes seconds to make
 
@@ -281,7 +281,14 @@ def test_with_several_series_one_has_to_be_named(tmp_path: Path) -> None:
 def test_settling_names_the_cheapest_audit_that_is_no_smaller_than_the_one_in_hand() -> None:
     counts_P = np.array(_base_counts(100, 128))
     remedy = settle(
-        counts_P, 128, n=64, drop=0.05, tokens_per_sample=10.0, n_checkpoints=6, rng=np.random.default_rng(0), k=32
+        counts_P,
+        128,
+        n=64,
+        drop=0.05,
+        lengths=SampleLengths(mean=10.0),
+        n_checkpoints=6,
+        rng=np.random.default_rng(0),
+        k=32,
     )
     assert remedy is not None
     assert remedy.n_problems >= 100
@@ -296,7 +303,14 @@ def test_the_audit_in_hand_keeps_its_own_n_and_base_when_it_is_the_answer() -> N
     for n, n_base in ((64, 64), (16, 256)):
         counts_P = np.array(_base_counts(60, n_base))
         remedy = settle(
-            counts_P, n_base, n=n, drop=0.5, tokens_per_sample=1.0, n_checkpoints=3, rng=np.random.default_rng(0), k=8
+            counts_P,
+            n_base,
+            n=n,
+            drop=0.5,
+            lengths=SampleLengths(mean=1.0),
+            n_checkpoints=3,
+            rng=np.random.default_rng(0),
+            k=8,
         )
         assert remedy is not None
         assert (remedy.n_problems, remedy.n, remedy.n_base) == (60, n, n_base)
@@ -339,9 +353,13 @@ def test_what_guesses_would_explain_is_said_unless_the_grader_accepts_none(tmp_p
 
 def test_settling_is_silent_where_nothing_helps() -> None:
     rng = np.random.default_rng(0)
-    of_nothing = settle(np.array([], dtype=int), 64, n=32, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
-    unsolved = settle(np.zeros(20, dtype=int), 64, n=32, drop=0.05, tokens_per_sample=1.0, n_checkpoints=3, rng=rng)
-    untrained = settle(np.full(20, 9), 64, n=32, drop=0.05, tokens_per_sample=1.0, n_checkpoints=0, rng=rng)
+    of_nothing = settle(
+        np.array([], dtype=int), 64, n=32, drop=0.05, lengths=SampleLengths(mean=1.0), n_checkpoints=3, rng=rng
+    )
+    unsolved = settle(
+        np.zeros(20, dtype=int), 64, n=32, drop=0.05, lengths=SampleLengths(mean=1.0), n_checkpoints=3, rng=rng
+    )
+    untrained = settle(np.full(20, 9), 64, n=32, drop=0.05, lengths=SampleLengths(mean=1.0), n_checkpoints=0, rng=rng)
     assert of_nothing is unsolved is untrained is None
 
 

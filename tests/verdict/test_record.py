@@ -109,6 +109,14 @@ FELL_CLAIM = Claim(name=FELL_HERE, null="it fell at no k", scope=HERE, level=0.0
             "with 80 % power. Scope: these 100 problems, k = 1 to 128, one training seed.",
         ),
         (
+            replace(FELL, label="inconclusive", changes=(), remedy=replace(LARGER, first=16, enough=4)),
+            "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points on average "
+            "over steps "
+            "120–160. About 400 problems, each sampled until 4 of at most 256 samples are correct (512 of the base), "
+            "would show a drop of 5 points with 80 % power. Scope: these 100 problems, k = 1 to 128, one training "
+            "seed.",
+        ),
+        (
             replace(FELL, label="inconclusive", changes=(), remedy=replace(LARGER, n_problems=100)),
             "Not shown: the data neither show a drop of pass@k nor rule out one of more than 2 points on average "
             "over steps "

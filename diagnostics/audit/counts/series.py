@@ -20,6 +20,7 @@ from oversharp.diagnostics.series.layouts import REPAIRED
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import has_texts, is_recorded, look_number, series_layout, stored_problems
 from oversharp.diagnostics.tasks.clusters import find_near_duplicates
+from oversharp.diagnostics.verdict.audit_sizes import SampleLengths
 from oversharp.diagnostics.verdict.counts import (
     CheckpointCounts,
     ControlCounts,
@@ -118,7 +119,8 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     trained = tuple(counts for position, counts in enumerate(checkpoints) if position != base)
     cluster_P = number_clusters(problems["cluster"])
     modes = rows.loc[rows["shows_modes"].astype(bool), "problem_id"]
-    n_measured = int(rows["n_measured"].sum())
+    measured = rows.groupby("problem_id")[["n_tokens", "n_measured"]].sum().reindex(index, fill_value=0).to_numpy()
+    lengths = SampleLengths.from_totals(*measured.T, is_stopped=key.enough is not None)
     control_rows = store.frame(_CONTROLS, series=key.series)
     compared = {counts.step for counts in checkpoints if counts.why is None}
     fault = first_fault(store, key.audit_id) if rows["n_failed"].any() else None
@@ -130,7 +132,8 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         shows_modes_P=index.isin(modes),
         tasks=tuple(sorted(problems["task"].unique())),
         graders=tuple(sorted(problems["verifier"].unique())),
-        tokens_per_sample=float(rows["n_tokens"].sum()) / n_measured if n_measured else None,
+        tokens_per_sample=None if lengths is None else lengths.mean,
+        tokens_P=None if lengths is None else lengths.mean_P,
         skipped=skipped,
         cluster_P=cluster_P,
         n_near_duplicates=0 if not texts or problems["cluster"].notna().any() else _count_near_duplicates(problems),

@@ -240,7 +240,11 @@ def _remedy(verdict: Verdict) -> Iterator[str]:
         yield f"An audit of this size {shows}"
         return
     of_base = "" if remedy.n_base == remedy.n else f" ({remedy.n_base} of the base)"
-    yield f"About {remedy.n_problems} problems with {plural(remedy.n, 'sample')} each{of_base} {shows}"
+    if remedy.enough is None:
+        yield f"About {remedy.n_problems} problems with {plural(remedy.n, 'sample')} each{of_base} {shows}"
+    else:
+        stop = f"each sampled until {remedy.enough} of at most {plural(remedy.n, 'sample')} are correct{of_base}"
+        yield f"About {remedy.n_problems} problems, {stop}, {shows}"
 
 
 def fall_of_modes(verdict: Verdict) -> float | None:
