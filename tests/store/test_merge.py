@@ -162,6 +162,7 @@ def refused(stores: list[Path], out: Path) -> str:
         ("UPDATE settings SET temperature = 0.5 FROM audits AS a WHERE settings.settings_id = a.panel_settings_id",
          "with --panel-temperature 0.5"),
         ("UPDATE audits SET n = 4", "with --n 4"),
+        ("UPDATE audits SET first_round = 4, enough = 2", "with --until-solved 2, in "),
         ("DELETE FROM series_checkpoints WHERE step = 40", "checkpoint-40 of series 'run' is not in"),
         ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE step = 40", "checkpoint-40 has other weights"),
         ("UPDATE series_checkpoints SET checkpoint_id = 'x' WHERE is_base", "has another base"),
@@ -174,8 +175,8 @@ def refused(stores: list[Path], out: Path) -> str:
         ("DROP TABLE grades", "table grades missing: the store is damaged"),
         ("ALTER TABLE samples RENAME TO s; CREATE VIEW samples AS FROM s", "table samples missing"),
     ],
-    ids=["temperature", "panel", "n", "fewer checkpoints", "weights", "base", "unfinished", "newer", "text", "nothing",
-         "no base", "no grades", "a view"],
+    ids=["temperature", "panel", "n", "rule", "fewer checkpoints", "weights", "base", "unfinished", "newer", "text",
+         "nothing", "no base", "no grades", "a view"],
 )  # fmt: skip
 def test_a_shard_that_does_not_fit_is_refused_in_one_line(
     shards: list[Path], tmp_path: Path, planted: str, message: str
@@ -184,6 +185,18 @@ def test_a_shard_that_does_not_fit_is_refused_in_one_line(
     with Store.open(other) as store:
         store._database.rows(planted)
     assert message in refused([shards[0], other], tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_shards_with_different_stopping_rules_are_refused(shards: list[Path], tmp_path: Path) -> None:
+    stores = [Path(shutil.copy(path, tmp_path / f"{index}.duckdb")) for index, path in enumerate(shards)]
+    for path, (first_round, enough) in zip(stores, ((4, 2), (2, 2)), strict=True):
+        with Store.open(path) as store:
+            store._database.rows("UPDATE audits SET first_round = ?, enough = ?", [first_round, enough])
+    assert "with --first 2, in " in refused(stores, tmp_path / "out")
+    with Store.open(stores[1]) as store:
+        store._database.rows("UPDATE audits SET first_round = 4")
+    assert merge(stores, tmp_path / "out").samples_added > 0
 
 
 @pytest.mark.slow
