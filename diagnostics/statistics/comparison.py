@@ -23,6 +23,7 @@ from scipy.stats import t as student_t
 
 from oversharp.diagnostics.statistics.band import draw_null, quantile_of_draws, stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.statistics.units import by_cluster, effective_clusters, few_clusters, named_clusters
 
 #: Seed of the null distribution of the largest statistic.
@@ -32,7 +33,8 @@ _LEAST_DRAWS, _MOST_DRAWS, _SIGNS = 1_999, 9_999, 5_000_000
 #: Confidence level of the simultaneous intervals.
 CONFIDENCE = 0.95
 
-Samples = Int[np.ndarray, " problem"] | int
+#: Samples of each problem, of all problems, or the stopping rule that determined them.
+Samples = Int[np.ndarray, " problem"] | int | StoppingRule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,8 +76,9 @@ def compare_runs(
     """Return one difference per task and k, sorted by task, then in the order of ``ks``.
 
     ``first_P`` and ``second_P`` count the correct samples of the same problems in the same order; ``n_first`` and
-    ``n_second`` are the sample counts (one number, or one per problem) and may differ. The statistic is a paired t over
-    problems with the variance floor of ``intervals.share_interval``. ``p_adjusted`` compares it with the largest
+    ``n_second`` are the sample counts (one number, or one per problem) and may differ. If a stopping rule determined
+    them, they are the rule, and ``first_P`` and ``second_P`` are the codes of its end points. The statistic is a paired
+    t over problems with the variance floor of ``intervals.share_interval``. ``p_adjusted`` compares it with the largest
     absolute value over all tasks and k in a multiplier bootstrap, by step-down, because a reader picks from the whole
     table. For two runs that do not differ, the smallest ``p_adjusted`` is below 0.05 with probability 5 % at most.
     Neighbouring k are correlated, so this costs less power than Holm's correction. The intervals use the critical value
@@ -111,6 +114,10 @@ def compare_runs(
 
 
 def _pass_at_k(correct_P: np.ndarray, n: Samples, ks: Sequence[int]) -> Float[np.ndarray, "problem k"]:
+    if isinstance(n, StoppingRule):
+        if len(correct_P) and not ((correct_P >= 0) & (correct_P <= n.cap)).all():
+            raise ValueError(f"codes must be between 0 and {n.cap}, the cap; got {correct_P.tolist()}")
+        return n.pass_at_k_table(ks)[correct_P]
     n_P = np.broadcast_to(n, len(correct_P))
     if len(correct_P) and not ((correct_P >= 0) & (correct_P <= n_P)).all():
         raise ValueError(f"counts must be between 0 and the number of samples; got {correct_P.tolist()} of {n}")

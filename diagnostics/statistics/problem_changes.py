@@ -2,41 +2,101 @@
 
 ``oversharp lost``, ``diff`` and the report use these states and p values, for equal numbers of samples of a problem at
 both checkpoints. Each direction is tested separately: a test for losses is not corrected for gains.
+
+A stopping rule leaves unequal numbers of samples, which depend on the outcome. There the statistic is the signed root
+of the likelihood ratio of "two success rates" against "one". Its p value is the largest one over all success rates that
+both checkpoints may have, from the exact distribution of the end points. Fisher's test, which is for given numbers of
+samples, has less power. In rounds from 16 to 512 and 256 samples with four correct ones, it detects the loss of a
+problem with a success rate of 5 % (p below 0.001) in 42 % of cases, this one in 72 %.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import expit, xlogy
 from scipy.stats import binom, hypergeom
 
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
+from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 
 State = Literal["lost", "fell", "unchanged", "rose", "gained"]
 #: States of a problem, in the order of the change.
 STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
 #: Level of the tests of single problems, for adjusted p values.
 SURE = 0.05
+#: Number of success rates over which the p value of stopped counts is maximised. With 3,000 rates it is at most 0.5 % larger.
+_RATES = 301
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppedPair:
+    """Stopping rules of two checkpoints, and whether each problem is solved in as many samples as both caps allow."""
+
+    before: StoppingRule
+    after: StoppingRule
+    solved_before_P: Bool[np.ndarray, " problem"]
+    solved_after_P: Bool[np.ndarray, " problem"]
+
+    @property
+    def swapped(self) -> StoppedPair:
+        """Return the pair with the checkpoints exchanged."""
+        return StoppedPair(
+            before=self.after,
+            after=self.before,
+            solved_before_P=self.solved_after_P,
+            solved_after_P=self.solved_before_P,
+        )
+
+    @property
+    def reach(self) -> int:
+        """Number of samples after which an unsolved problem counts as unsolved."""
+        return min(self.before.cap, self.after.cap)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCounts:
-    """Correct samples of the same problems at two checkpoints, each with its sample count ``n``."""
+    """Correct samples of the same problems at two checkpoints, each with its sample count ``n``.
+
+    ``stopped`` is given if a stopping rule determined the sample counts.
+    """
 
     before_P: Int[np.ndarray, " problem"]
     n_before_P: Int[np.ndarray, " problem"]
     after_P: Int[np.ndarray, " problem"]
     n_after_P: Int[np.ndarray, " problem"]
+    stopped: StoppedPair | None = None
 
     @property
     def swapped(self) -> ProblemCounts:
         """Return the counts with the checkpoints exchanged."""
         return ProblemCounts(
-            before_P=self.after_P, n_before_P=self.n_after_P, after_P=self.before_P, n_after_P=self.n_before_P
+            before_P=self.after_P,
+            n_before_P=self.n_after_P,
+            after_P=self.before_P,
+            n_after_P=self.n_before_P,
+            stopped=None if self.stopped is None else self.stopped.swapped,
         )
+
+    @property
+    def directions(self) -> Int[np.ndarray, " problem"]:
+        """Return the direction of each problem's change: below 0 for lost or fell, above 0 for rose or gained.
+
+        With a stopping rule, a problem that is solved at one checkpoint alone is lost or gained, and one that is solved
+        at neither is unchanged.
+        """
+        # integers, so that equal shares compare equal
+        change_P = self.after_P * self.n_before_P - self.before_P * self.n_after_P
+        if self.stopped is None:
+            return change_P
+        solved_P = self.stopped.solved_after_P.astype(np.int64) - self.stopped.solved_before_P
+        both_P = self.stopped.solved_after_P & self.stopped.solved_before_P
+        return np.where(both_P, change_P, solved_P)
 
 
 def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
@@ -48,23 +108,25 @@ def problem_states(counts: ProblemCounts) -> tuple[State, ...]:
     ...                              after_P=np.array([0, 1, 2, 3, 1]), n_after_P=np.array([8, 4, 4, 4, 4])))
     ('lost', 'fell', 'unchanged', 'rose', 'gained')
     """
-    # integers, so that equal shares compare equal
-    change_P = counts.after_P * counts.n_before_P - counts.before_P * counts.n_after_P
+    stopped = counts.stopped
+    before_P = counts.before_P > 0 if stopped is None else stopped.solved_before_P
+    after_P = counts.after_P > 0 if stopped is None else stopped.solved_after_P
     return tuple(
-        _state(int(before), int(after), int(change))
-        for before, after, change in zip(counts.before_P, counts.after_P, change_P, strict=True)
+        _state(bool(before), bool(after), int(change))
+        for before, after, change in zip(before_P, after_P, counts.directions, strict=True)
     )
 
 
 def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
     """Return the adjusted p of the change of each problem; 1 where its share is the same.
 
-    The test is Fisher's exact test, one-sided in the direction of the change. Holm's correction is over all problems
-    that can change, separately for falls and rises. If no problem fell, the smallest p of a fall is at most 0.05 with
-    probability 0.05 or less; likewise for rises. Problems whose samples are all wrong or all correct at both
-    checkpoints cannot change and are not counted.
+    The test is Fisher's exact test, one-sided in the direction of the change, or with a stopping rule the test of
+    ``fall_p_table``. Holm's correction is over all problems that can change, separately for falls and rises. If no
+    problem fell, the smallest p of a fall is at most 0.05 with probability 0.05 or less; likewise for rises. Problems
+    whose samples are all wrong or all correct at both checkpoints cannot change and are not counted.
 
-    Raises ``ValueError`` where a count is outside 0 … n or a problem has no sample.
+    Raises ``ValueError`` where a count is outside 0 … n, a problem has no sample, or its counts are no end point of the
+    stopping rule.
 
     >>> counts = ProblemCounts(before_P=np.array([8, 1, 0, 0, 8]), n_before_P=np.full(5, 8),
     ...                        after_P=np.array([0, 0, 8, 0, 8]), n_after_P=np.full(5, 8))
@@ -72,24 +134,77 @@ def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
     [0.0002, 1.0, 0.0002, 1.0, 1.0]
     """
     can_P = _can_change(counts)
-    change_P = counts.after_P * counts.n_before_P - counts.before_P * counts.n_after_P
+    change_P = counts.directions
     return np.where(change_P < 0, _p_fell(counts, can_P), np.where(change_P > 0, _p_fell(counts.swapped, can_P), 1.0))
 
 
-def lost_by_chance(counts: ProblemCounts) -> float:
+@lru_cache(maxsize=8)
+def fall_p_table(before: StoppingRule, after: StoppingRule) -> Float[np.ndarray, "before after"]:
+    """Return the p of "the success rate did not fall" for every pair of end points, by their codes.
+
+    The p value is the largest probability, over all success rates, of a signed root of the likelihood ratio as low as
+    the observed one. Source: Barnard 1947 (Biometrika 34:123), with the likelihood ratio as the order of outcomes.
+
+    >>> rule = StoppingRule(rounds=(2, 4), enough=1)
+    >>> round(float(fall_p_table(rule, rule)[rule.codes(np.array([2]), np.array([2]))[0], 0]), 4)  # p² (1 − p)⁴ at 1/3
+    0.0219
+    """
+    (n_B, hits_B), (n_A, hits_A) = (np.array(rule.ends).T for rule in (before, after))
+    separate_BA = _log_likelihood(hits_B, n_B)[:, None] + _log_likelihood(hits_A, n_A)
+    ratio_BA = separate_BA - _log_likelihood(hits_B[:, None] + hits_A, n_B[:, None] + n_A)
+    sign_BA = np.sign(hits_A * n_B[:, None] - hits_B[:, None] * n_A)
+    root_X = (sign_BA * np.sqrt(2.0 * np.maximum(ratio_BA, 0.0))).ravel()
+    order_X = np.argsort(root_X, kind="stable")
+    # rounding must not separate equal roots
+    last_X = np.searchsorted(root_X[order_X], root_X[order_X] + 1e-9, side="right") - 1
+    p_X = np.zeros(len(root_X))
+    most = np.log(16 * max(before.cap, after.cap))
+    rate_R = expit(np.linspace(-most, most, _RATES))  # evenly spaced log-odds
+    for chance_B, chance_A in zip(before.chances(rate_R), after.chances(rate_R), strict=True):
+        below_X = np.cumsum(np.outer(chance_B, chance_A).ravel()[order_X])
+        np.maximum(p_X, below_X[last_X], out=p_X)
+    table_X = np.empty_like(p_X)
+    table_X[order_X] = np.minimum(p_X, 1.0)
+    table_BA = table_X.reshape(ratio_BA.shape)
+    table_BA.setflags(write=False)
+    return table_BA
+
+
+def _log_likelihood(hits: Int[np.ndarray, "*end"], n: Int[np.ndarray, "*end"]) -> Float[np.ndarray, "*end"]:
+    """Return the largest log-likelihood of these hits over all success rates."""
+    return np.asarray(xlogy(hits, hits / n) + xlogy(n - hits, (n - hits) / n))
+
+
+def lost_by_chance(counts: ProblemCounts) -> float | None:
     """Return the expected number of problems that lose every correct sample by chance.
 
     The hits are distributed at random over both checkpoints. For the ``swapped`` counts it is the expected number of
-    problems that gain a first one.
+    problems that gain a first one. With a stopping rule it is the number of problems that one checkpoint alone would
+    solve in the second half of its samples, and not in the first. It is None unless the cap of that checkpoint, such as
+    the base, is at least twice that of the other one.
 
     >>> counts = ProblemCounts(before_P=np.array([1, 8]), n_before_P=np.array([8, 8]),
     ...                        after_P=np.array([0, 8]), n_after_P=np.array([8, 8]))
     >>> round(lost_by_chance(counts), 6)  # half of the time the one hit falls to the first
     0.5
     """
+    if counts.stopped is not None:
+        return _lost_by_chance_of_one(counts, counts.stopped)
     hits_P = counts.before_P + counts.after_P
     none_P = np.asarray(hypergeom.pmf(0, counts.n_before_P + counts.n_after_P, hits_P, counts.n_after_P))
     return float(none_P[hits_P > 0].sum())
+
+
+def _lost_by_chance_of_one(counts: ProblemCounts, stopped: StoppedPair) -> float | None:
+    sides = (
+        (stopped.before, counts.n_before_P, counts.before_P),
+        (stopped.after, counts.n_after_P, counts.after_P),
+    )
+    for rule, n_P, hits_P in sides:
+        if rule.cap >= 2 * stopped.reach:
+            at_once_C, twice_C = pass_at_k_table(rule, [stopped.reach, 2 * stopped.reach]).T
+            return float((twice_C - at_once_C)[rule.codes(n_P, hits_P)].sum())
+    return None
 
 
 def _can_change(counts: ProblemCounts) -> Bool[np.ndarray, " problem"]:
@@ -98,12 +213,17 @@ def _can_change(counts: ProblemCounts) -> Bool[np.ndarray, " problem"]:
 
 
 def _p_fell(counts: ProblemCounts, can_P: Bool[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
-    p_P = fisher_fell(counts.before_P, counts.n_before_P, counts.after_P, counts.n_after_P)
+    if counts.stopped is None:
+        p_P = fisher_fell(counts.before_P, counts.n_before_P, counts.after_P, counts.n_after_P)
+    else:
+        before, after = counts.stopped.before, counts.stopped.after
+        codes = before.codes(counts.n_before_P, counts.before_P), after.codes(counts.n_after_P, counts.after_P)
+        p_P = fall_p_table(before, after)[codes]
     p_P[can_P] = holm(p_P[can_P])
     return p_P
 
 
-def _state(before: int, after: int, change: int) -> State:
+def _state(before: bool, after: bool, change: int) -> State:
     if change < 0:
         return "fell" if after else "lost"
     if change > 0:

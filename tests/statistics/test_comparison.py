@@ -6,6 +6,7 @@ from oversharp.diagnostics.statistics.comparison import RunPath, compare_runs, v
 from oversharp.diagnostics.statistics.confirmation import holm
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 
 
 def test_one_row_by_hand():
@@ -203,3 +204,25 @@ def test_a_path_of_unknown_values_says_so():
 def test_paths_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="zip"):
         value_at(RunPath(steps=[0, 10], x=[0.2], y=[1.0]), 0.2)
+
+
+def test_codes_of_a_stopping_rule_are_compared_by_their_estimates():
+    rule = StoppingRule.doubling(first=8, cap=64, enough=2)
+    rng = np.random.default_rng(2)
+    first_P, second_P = (rule.draw(rng.beta(0.5, 1.0, 60), rng=rng, draws=1)[0] for _ in range(2))
+    rows = compare_runs(first_P, second_P, n_first=rule, n_second=rule, task_P=["t"] * 60, ks=[1, 64])
+    table_CK = rule.pass_at_k_table([1, 64])
+    assert [row.first for row in rows] == pytest.approx(table_CK[first_P].mean(axis=0).tolist())
+    assert [row.second for row in rows] == pytest.approx(table_CK[second_P].mean(axis=0).tolist())
+    n_P, correct_P = rule.hits(first_P)
+    assert abs(rows[0].first - (correct_P / n_P).mean()) > 0.005  # the share of correct samples is another number
+    mixed = compare_runs(first_P, np.full(60, 3), n_first=rule, n_second=8, task_P=["t"] * 60, ks=[1])
+    assert mixed[0].second == pytest.approx(3 / 8)
+    single = StoppingRule(rounds=(8,), enough=1)
+    counts = {"first_P": np.arange(9), "second_P": np.full(9, 4), "task_P": ["t"] * 9, "ks": [1, 4]}
+    by_rule, uniform = (compare_runs(**counts, n_first=n, n_second=n) for n in (single, 8))
+    assert [(row.difference, row.low, row.p) for row in by_rule] == [
+        pytest.approx((row.difference, row.low, row.p)) for row in uniform
+    ]
+    with pytest.raises(ValueError, match="codes must be between 0 and 64"):
+        compare_runs(np.array([65]), np.array([0]), n_first=rule, n_second=rule, task_P=["t"], ks=[1])

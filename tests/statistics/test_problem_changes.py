@@ -5,13 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oversharp.diagnostics.statistics import problem_changes as module
 from oversharp.diagnostics.statistics.problem_changes import (
     STATES,
     ProblemCounts,
+    StoppedPair,
     change_p,
+    fall_p_table,
     lost_by_chance,
     problem_states,
 )
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 
 
 def counts_of(before, after, n_before=8, n_after=8):
@@ -74,3 +78,113 @@ def test_states_are_in_the_order_of_the_change():
 def test_impossible_counts_are_refused():
     with pytest.raises(ValueError, match="0 <= correct <= n"):
         change_p(counts_of([9], [0]))
+
+
+BEFORE = StoppingRule.doubling(first=8, cap=128, enough=2)
+AFTER = StoppingRule.doubling(first=8, cap=64, enough=2)
+
+
+def stopped_counts(ends_before, ends_after, *, solved_before=None, before=BEFORE, after=AFTER):
+    """Counts of end points (n, correct). Without ``solved_before``, a problem is solved if any sample is correct."""
+    (n_before_P, before_P), (n_after_P, after_P) = (np.array(ends).T for ends in (ends_before, ends_after))
+    pair = StoppedPair(
+        before=before,
+        after=after,
+        solved_before_P=before_P > 0 if solved_before is None else np.array(solved_before),
+        solved_after_P=after_P > 0,
+    )
+    return ProblemCounts(before_P=before_P, n_before_P=n_before_P, after_P=after_P, n_after_P=n_after_P, stopped=pair)
+
+
+def draw_stopped(rng, rate_before_P, rate_after_P):
+    """Draw the samples of both checkpoints up to where each rule stops."""
+    ends, solved = [], []
+    for rule, rate_P in ((BEFORE, rate_before_P), (AFTER, rate_after_P)):
+        correct_NP = rng.random((rule.cap, len(rate_P))) < rate_P
+        codes_P = rule.stop(np.stack([correct_NP[:n].sum(axis=0) for n in rule.rounds]))
+        ends.append(np.stack(rule.hits(codes_P), axis=1))
+        solved.append(correct_NP[: AFTER.cap].any(axis=0))
+    return stopped_counts(*ends, solved_before=solved[0])
+
+
+def test_a_stopped_problem_is_lost_if_it_is_solved_at_one_checkpoint_and_unsolved_up_to_the_smaller_cap():
+    ends_before = [(8, 6), (128, 1), (128, 1), (128, 0), (8, 5), (8, 2)]
+    ends_after = [(64, 0), (64, 0), (64, 0), (64, 1), (8, 2), (8, 5)]
+    counts = stopped_counts(ends_before, ends_after, solved_before=[True, True, False, False, True, True])
+    states = ("lost", "lost", "unchanged", "gained", "fell", "rose")
+    assert problem_states(counts) == states
+    p_P = change_p(counts)
+    assert p_P[2] == 1.0  # its only correct sample is beyond the cap of the other checkpoint
+    assert p_P[0] < 0.05 < p_P[1]
+    turned = dict(zip(STATES, reversed(STATES), strict=True))
+    assert problem_states(counts.swapped) == tuple(turned[state] for state in states)
+    assert change_p(counts.swapped) == pytest.approx(p_P)
+
+
+def test_the_p_of_stopped_counts_is_the_largest_chance_of_such_a_fall_at_any_success_rate():
+    """Two of two, then none of four: p² (1 − p)⁴ is largest at 1/3."""
+    rule = StoppingRule(rounds=(2, 4), enough=1)
+    none, all_two, half, two_late = rule.codes(np.array([4, 2, 2, 4]), np.array([0, 2, 1, 2]))
+    table = fall_p_table(rule, rule)
+    assert table[all_two, none] == pytest.approx((1 / 9) * (2 / 3) ** 4, rel=1e-3)
+    assert table[all_two, none] < table[two_late, none] < table[half, none] < 0.2
+    assert table[none, all_two] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [0.05, 0.001])
+def test_a_fall_of_a_stopped_problem_is_found_as_often_as_its_level_says(level, monkeypatch):
+    rate_R = np.linspace(0.0, 1.0, 801)[1:-1]
+    chances_of = (BEFORE.chances(rate_R), AFTER.chances(rate_R))
+
+    def found(p_BA):
+        return np.einsum("rb,ba,ra->r", chances_of[0], p_BA <= level, chances_of[1]).max() / level
+
+    assert 0.7 < found(fall_p_table(BEFORE, AFTER)) < 1.005
+    monkeypatch.setattr(module, "_RATES", 2)
+    assert found(fall_p_table.__wrapped__(BEFORE, AFTER)) > 2  # the p at the smallest and the largest rate alone
+
+
+@pytest.mark.slow
+def test_where_nothing_changed_hardly_any_fall_of_a_stopped_problem_is_sure():
+    """Of 1,000 draws of 60 problems, at most 5 % hold a sure fall: 85 would be five standard errors too many."""
+    rng = np.random.default_rng(4)
+    rate_P = rng.beta(0.4, 1.0, size=60)
+    false = 0
+    for _ in range(1000):
+        counts = draw_stopped(rng, rate_P, rate_P)
+        fell_P = np.isin(problem_states(counts), ["lost", "fell"])
+        false += bool((change_p(counts)[fell_P] <= 0.05).any())
+    assert 0 < false < 85
+
+
+def test_a_problem_that_a_checkpoint_lost_is_sure():
+    rng = np.random.default_rng(4)
+    found = 0
+    for _ in range(20):
+        counts = draw_stopped(rng, np.array([0.4, *[0.3] * 20]), np.array([0.0, *[0.3] * 20]))
+        found += bool(change_p(counts)[0] <= 0.05)
+    assert found >= 14  # at most one of 20 by chance
+
+
+@pytest.mark.slow
+def test_chance_loses_as_many_stopped_problems_as_a_simulation_of_no_change():
+    rng = np.random.default_rng(5)
+    rate_P = rng.beta(0.3, 4.0, size=400)
+    expected, lost, gained = [], [], []
+    for _ in range(200):
+        counts = draw_stopped(rng, rate_P, rate_P)
+        states = problem_states(counts)
+        expected.append([lost_by_chance(counts), lost_by_chance(counts.swapped)])
+        lost.append(states.count("lost"))
+        gained.append(states.count("gained"))
+    error = np.std(np.array(expected)[:, 0] - lost) / np.sqrt(200)
+    assert error < 0.5
+    assert np.mean(expected, axis=0) == pytest.approx([np.mean(lost), np.mean(gained)], abs=3 * error)
+    assert np.mean(lost) > 10
+    assert lost_by_chance(stopped_counts([(8, 5)], [(64, 0)], before=AFTER)) is None  # no cap is twice the other
+
+
+def test_counts_that_no_rule_leaves_are_refused():
+    with pytest.raises(ValueError, match="not an end point"):
+        change_p(stopped_counts([(8, 1)], [(64, 0)]))
