@@ -19,7 +19,7 @@ from oversharp.diagnostics.changes.read import (
 from oversharp.diagnostics.records.amounts import about_count, p_value_text, plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.diagnostics.statistics.comparison import RunDifference, compare_runs
+from oversharp.diagnostics.statistics.comparison import RunDifference, Samples, compare_runs
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.statistics.problem_changes import SURE, lost_by_chance
 from oversharp.diagnostics.store import Store
@@ -35,9 +35,10 @@ class StepDifference:
     intervals and adjusted p values are valid for all tasks and k together. ``problems`` are the problems that changed,
     the most significant first, with equal sample counts at both checkpoints, as in the report. ``lost_by_chance`` and
     ``gained_by_chance`` are the expected numbers of problems without a correct sample left, and with a first one, if
-    nothing had changed. ``why_untested`` is the reason if there are no p values and intervals. All tests assume that
-    the two checkpoints were chosen before looking at results; the largest of many differences is an overestimate. The
-    command prints ``most`` of the significantly changed problems.
+    nothing had changed. They are None if a stopping rule has caps from which they cannot be estimated. ``why_untested``
+    is the reason if there are no p values and intervals. All tests assume that the two checkpoints were chosen before
+    looking at results; the largest of many differences is an overestimate. The command prints ``most`` of the
+    significantly changed problems.
     """
 
     series: str
@@ -46,8 +47,8 @@ class StepDifference:
     n_problems: int
     changes: tuple[RunDifference, ...]
     problems: tuple[ProblemChange, ...]
-    lost_by_chance: float
-    gained_by_chance: float
+    lost_by_chance: float | None
+    gained_by_chance: float | None
     notes: tuple[str, ...] = ()
     why_untested: str | None = None
     most: int = 12
@@ -159,13 +160,19 @@ def _surest(one: ProblemChange) -> tuple[float, float, str]:
 
 
 def _pass_at_k_changes(pair: Pair) -> tuple[RunDifference, ...]:
-    counts = pair.sampled
-    least = int(min(counts.n_before_P.min(), counts.n_after_P.min()))
+    counts, stopped = pair.sampled, pair.sampled.stopped
+    if stopped is None:
+        first_P, second_P = counts.before_P, counts.after_P
+        samples: tuple[Samples, Samples] = counts.n_before_P, counts.n_after_P
+        least = int(min(counts.n_before_P.min(), counts.n_after_P.min()))
+    else:
+        first_P, second_P = counts.codes
+        samples, least = (stopped.before, stopped.after), stopped.reach
     rows = compare_runs(
-        counts.before_P,
-        counts.after_P,
-        n_first=counts.n_before_P,
-        n_second=counts.n_after_P,
+        first_P,
+        second_P,
+        n_first=samples[0],
+        n_second=samples[1],
         task_P=pair.task_P,
         ks=inference_ks(least),
         cluster_P=pair.cluster_P,
@@ -220,9 +227,11 @@ def _of_problems(result: StepDifference) -> str:
     lost, gained = len(result.of_state("lost")), len(result.of_state("gained"))
     sure = [problem for problem in result.problems if problem.sure]
     fell = sum(item.state in ("lost", "fell") for item in sure)
-    by_chance = f"{about_count(result.lost_by_chance)} and {about_count(result.gained_by_chance)}"
-    chance = f"expected by chance: {by_chance}"
+    chance = ""
+    if result.lost_by_chance is not None and result.gained_by_chance is not None:
+        by_chance = f"{about_count(result.lost_by_chance)} and {about_count(result.gained_by_chance)}"
+        chance = f" (expected by chance: {by_chance})"
     seen = f"{plural(result.n_problems, 'problem')}: {lost} lost every correct sample, {gained} gained a first one"
     if result.why_untested is not None:
         return f"{seen}; changes of single problems are not tested: {result.why_untested}."
-    return f"{seen} ({chance}); {fell} fell significantly, {len(sure) - fell} rose significantly."
+    return f"{seen}{chance}; {fell} fell significantly, {len(sure) - fell} rose significantly."

@@ -30,7 +30,7 @@ WITH answers AS (
         problem_id, coalesce(mode, nullif(answer, $none)) AS answer, correct, count(*) AS n,
         first(text ORDER BY sample_index) AS response
     FROM graded_samples
-    WHERE series = $series AND NOT greedy AND common AND list_contains($problem_ids, problem_id)
+    WHERE series = $series AND NOT greedy AND (common OR $stopped) AND list_contains($problem_ids, problem_id)
       AND CASE WHEN $base THEN is_base ELSE NOT is_base AND step = $step END
     GROUP BY problem_id, coalesce(mode, nullif(answer, $none)), correct
 )
@@ -72,7 +72,8 @@ class LostProblems:
     ``problems`` are the first of ``n_listed``: significant losses, then significant falls, then the others. ``n_lost``
     counts the problems without a correct sample left, and ``n_surely_lost`` the significant ones of them. ``n_surely``
     counts all problems with a significant fall, including these. ``lost_by_chance`` is the expected number of problems
-    without a correct sample left if nothing had changed.
+    without a correct sample left if nothing had changed; None if a stopping rule has caps from which it cannot be
+    estimated.
     """
 
     series: str
@@ -83,7 +84,7 @@ class LostProblems:
     n_surely_lost: int
     n_surely: int
     n_listed: int
-    lost_by_chance: float
+    lost_by_chance: float | None
     problems: tuple[LostProblem, ...]
     notes: tuple[str, ...] = ()
     why_untested: str | None = None
@@ -100,9 +101,9 @@ class LostProblems:
         seen += f", {self.n_surely_lost} of them significantly" if self.n_lost and tested else ""
         if not tested:
             return f"{seen}. Changes of single problems are not tested: {self.why_untested}."
-        chance = f"expected by chance: {about_count(self.lost_by_chance)}"
+        chance = "" if self.lost_by_chance is None else f" (expected by chance: {about_count(self.lost_by_chance)})"
         others = plural(self.n_surely - self.n_surely_lost, "other problem" if self.n_lost else "problem")
-        return f"{seen} ({chance}). {others} fell significantly."
+        return f"{seen}{chance}. {others} fell significantly."
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the problems, with answers if they were requested."""
@@ -164,7 +165,8 @@ def lost_problems(
     )
     shown = fallen[:most]
     texts = has_texts(store, series)
-    counted = _answers(store, series, (before, after), shown) if answers and texts else {}
+    stopped = pair.counts.stopped is not None
+    counted = _answers(store, series, (before, after), shown, stopped=stopped) if answers and texts else {}
     return LostProblems(
         series=series,
         before=before,
@@ -198,7 +200,7 @@ def loss_order(one: ProblemChange) -> tuple[int, float, int, str]:
 
 
 def _answers(
-    store: Store, series: str, points: tuple[ComparedCheckpoint, ...], shown: list[ProblemChange]
+    store: Store, series: str, points: tuple[ComparedCheckpoint, ...], shown: list[ProblemChange], *, stopped: bool
 ) -> dict[tuple[ComparedCheckpoint, str], tuple[AnswerCount, ...]]:
     answers = {}
     for point in points:
@@ -208,6 +210,7 @@ def _answers(
             base=point.is_base,
             step=-1 if point.is_base else point.step,
             problem_ids=[item.problem_id for item in shown],
+            stopped=stopped,
             most=MOST_ANSWERS,
             none=NO_ANSWER,
         )

@@ -11,13 +11,15 @@ from oversharp.diagnostics.statistics.problem_changes import SURE, ProblemCounts
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemChange:
-    """One problem at two checkpoints, with equal sample counts.
+    """One problem at two checkpoints, with equal sample counts, or with those at which a stopping rule left it.
 
     ``state`` is "lost" if no correct sample is left, and "gained" if there is a first one; "fell" and "rose" are
-    changes of the share of correct samples. ``p_adjusted`` is the p of Fisher's exact test, one-sided in the direction
-    of the change, with Holm's correction over the problems that have both correct and wrong samples; it is 1 if the
-    share did not change. ``sure`` means that it is at most 0.05. Both are None if samples are not independent, which
-    the test assumes. ``problem`` is the id in the user's file, or that of the store.
+    changes of the share of correct samples. With a stopping rule, "lost" and "gained" mean that no sample up to the
+    smaller cap is correct at one of the checkpoints. ``p_adjusted`` is the p of Fisher's exact test (with a stopping
+    rule, of an exact likelihood-ratio test), one-sided in the direction of the change, with Holm's correction over the
+    problems that have both correct and wrong samples; it is 1 if the share did not change. ``sure`` means that it is at
+    most 0.05. Both are None if samples are not independent, which the test assumes. ``problem`` is the id in the user's
+    file, or that of the store.
     """
 
     problem_id: str

@@ -14,7 +14,8 @@ from jaxtyping import Int
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.prompts import prompt_titles
-from oversharp.diagnostics.statistics.problem_changes import ProblemCounts
+from oversharp.diagnostics.statistics.problem_changes import ProblemCounts, StoppedPair
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import why_untested
 from oversharp.diagnostics.verdict.record import Verdict
@@ -25,8 +26,11 @@ FROM series_checkpoints
 WHERE series = $series AND checkpoint_id IN (SELECT checkpoint_id FROM sampled_counts WHERE series = $series)
 ORDER BY is_base DESC, step
 """
+_RULE = "SELECT first_round, enough FROM current_audits WHERE series = $series"
 _COUNTS = """
-SELECT s.step, s.is_base, s.problem_id, s.task, s.n AS n_sampled, s.n_correct AS n_correct_sampled, p.n, p.n_correct
+SELECT
+    s.step, s.is_base, s.problem_id, s.task, s.n AS n_sampled, s.n_correct AS n_correct_sampled, s.n_cap, p.n,
+    p.n_correct, p.solved
 FROM sampled_counts AS s
 JOIN problem_counts AS p USING (series, step, is_base, problem_id)
 WHERE s.series = $series
@@ -74,9 +78,9 @@ class Pair:
     """Samples of both checkpoints on their common problems, ordered by problem id.
 
     ``sampled`` are all samples, of which the base may have more. pass@k uses these. ``counts`` have equal numbers of
-    samples of a problem at both checkpoints, to compare single problems. ``cluster_P`` numbers the clusters of related
-    problems; a problem without a cluster has its own number. ``notes`` are caveats. ``why_untested`` is the reason if
-    these samples allow no test.
+    samples of a problem at both checkpoints, to compare single problems. With a stopping rule, both are all samples up
+    to where it stopped. ``cluster_P`` numbers the clusters of related problems; a problem without a cluster has its own
+    number. ``notes`` are caveats. ``why_untested`` is the reason if these samples allow no test.
     """
 
     series: str
@@ -157,8 +161,12 @@ def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: Comp
     )
     first, second = (_select_rows(rows, point) for point in (before, after))
     both = first.merge(second, left_index=True, right_index=True, suffixes=("_before", "_after"))
+    rules = _stopping_rules(store, series, both)
+    if rules is not None:
+        both = both[_is_at_end(both, rules)]
+    lacking = "samples" if rules is None else "all samples of the stopping rule"
     if both.empty:
-        raise StoreError(f"{store.path}: no problem has samples at {before.name} and at {after.name} of {series}")
+        raise StoreError(f"{store.path}: no problem has {lacking} at {before.name} and at {after.name} of {series}")
     verdict = store.verdict(series)
     known = store.frame(_PROBLEMS, series=series).set_index("problem_id")
     known = known.assign(title=prompt_titles(known["prompt"].tolist())).loc[both.index]
@@ -168,36 +176,69 @@ def read_pair(store: Store, series: str, before: ComparedCheckpoint, after: Comp
         before=before,
         after=after,
         problem_ids=tuple(both.index),
-        sampled=_counts(both, "_sampled"),
-        counts=_counts(both, ""),
+        sampled=_counts(both, "_sampled", rules),
+        counts=_counts(both, "" if rules is None else "_sampled", rules),
         task_P=tuple(both["task_before"].astype(str)),
         names=tuple(known["problem"].astype(str)),
         titles=tuple(known["title"]),
         cluster_P=np.asarray(pd.factorize(known["cluster"].astype("string").fillna(alone))[0]),
-        notes=_notes(verdict, (before, after), max(len(first), len(second)) - len(both)),
+        notes=_notes(verdict, (before, after), max(len(first), len(second)) - len(both), lacking),
         why_untested=why_untested(verdict),
     )
 
 
 def _select_rows(rows: pd.DataFrame, point: ComparedCheckpoint) -> pd.DataFrame:
     own = rows[rows["is_base"] if point.is_base else ~rows["is_base"] & (rows["step"] == point.step)]
-    return own.set_index("problem_id")[["task", "n", "n_correct", "n_sampled", "n_correct_sampled"]]
+    columns = ["task", "n", "n_correct", "n_sampled", "n_correct_sampled", "n_cap", "solved"]
+    return own.set_index("problem_id")[columns]
 
 
-def _counts(both: pd.DataFrame, of: str) -> ProblemCounts:
+def _stopping_rules(store: Store, series: str, both: pd.DataFrame) -> tuple[StoppingRule, StoppingRule] | None:
+    """Return the stopping rules of both checkpoints, None if the audit has none."""
+    rule = store.frame(_RULE, series=series).iloc[0]
+    if both.empty or pd.isna(rule["first_round"]):
+        return None
+    first, second = (
+        StoppingRule.doubling(
+            first=int(rule["first_round"]), cap=int(both[f"n_cap{side}"].iloc[0]), enough=int(rule["enough"])
+        )
+        for side in ("_before", "_after")
+    )
+    return first, second
+
+
+def _is_at_end(both: pd.DataFrame, rules: tuple[StoppingRule, StoppingRule]) -> np.ndarray:
+    """Return whether each problem has all samples that the rules draw at both checkpoints."""
+    at_end = [both["solved_before"].notna(), both["solved_after"].notna()]
+    for side, rule in zip(("_before", "_after"), rules, strict=True):
+        ends = set(rule.ends)
+        pairs = zip(both[f"n_sampled{side}"].tolist(), both[f"n_correct_sampled{side}"].tolist(), strict=True)
+        at_end.append(pd.Series([pair in ends for pair in pairs], index=both.index))
+    return np.logical_and.reduce(at_end).astype(bool)
+
+
+def _counts(both: pd.DataFrame, of: str, rules: tuple[StoppingRule, StoppingRule] | None) -> ProblemCounts:
     return ProblemCounts(
         before_P=both[f"n_correct{of}_before"].to_numpy(dtype=np.int64),
         n_before_P=both[f"n{of}_before"].to_numpy(dtype=np.int64),
         after_P=both[f"n_correct{of}_after"].to_numpy(dtype=np.int64),
         n_after_P=both[f"n{of}_after"].to_numpy(dtype=np.int64),
+        stopped=None
+        if rules is None
+        else StoppedPair(
+            before=rules[0],
+            after=rules[1],
+            solved_before_P=both["solved_before"].to_numpy(dtype=bool),
+            solved_after_P=both["solved_after"].to_numpy(dtype=bool),
+        ),
     )
 
 
 def _notes(
-    verdict: Verdict | None, pair: tuple[ComparedCheckpoint, ComparedCheckpoint], n_left: int
+    verdict: Verdict | None, pair: tuple[ComparedCheckpoint, ComparedCheckpoint], n_left: int, lacking: str
 ) -> tuple[str, ...]:
     """Return caveats: left-out problems, warnings of the verdict, other causes of a loss."""
-    left = [f"{plural(n_left, 'problem')} without samples at both checkpoints left out."] if n_left else []
+    left = [f"{plural(n_left, 'problem')} without {lacking} at both checkpoints left out."] if n_left else []
     if verdict is None:
         return tuple(left)
     out = {item.checkpoint: item.why for item in verdict.left_out}

@@ -110,9 +110,13 @@ def _diff_rows(result: StepDifference) -> Iterator[OutputRow]:
     chance = {"lost": result.lost_by_chance, "gained": result.gained_by_chance}
     for state, count in counts.items():
         sure = f", {significant[state]} significantly" if tested and count else ""
-        expected = f" ({about_count(chance[state])} by chance alone)" if tested and state in chance else ""
+        expected = _by_chance(chance.get(state)) if tested else ""
         yield OutputRow(label=state, value=f"{plural(count, 'problem')}{sure}{expected}")
     yield from _warning_rows(result)
+
+
+def _by_chance(expected: float | None) -> str:
+    return "" if expected is None else f" ({about_count(expected)} by chance alone)"
 
 
 def _change_row(label: str, row: RunDifference) -> OutputRow:
@@ -124,9 +128,9 @@ def _change_row(label: str, row: RunDifference) -> OutputRow:
 def _lost_rows(result: LostProblems) -> Iterator[OutputRow]:
     yield _series_row(result)
     if result.why_untested is None:
-        expected = f"({about_count(result.lost_by_chance)} by chance alone)"
+        expected = _by_chance(result.lost_by_chance)
         significantly = f", {result.n_surely_lost} significantly" if result.n_lost else ""
-        yield OutputRow(label="lost", value=f"{plural(result.n_lost, 'problem')}{significantly} {expected}")
+        yield OutputRow(label="lost", value=f"{plural(result.n_lost, 'problem')}{significantly}{expected}")
         yield OutputRow(
             label="fell", value=f"{plural(result.n_surely - result.n_surely_lost, 'problem')} significantly"
         )

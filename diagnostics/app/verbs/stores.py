@@ -32,7 +32,8 @@ def diff(
 
     Differences of pass@k are paired over problems, with intervals and p values for all k together. Single problems are
     tested by Fisher's exact test in each direction, with Holm's correction over the problems with correct and wrong
-    samples. Both tests assume that you chose the two steps before looking at the results. The store is not changed.
+    samples. Problems sampled until solved are tested by an exact likelihood-ratio test. Both tests assume that you
+    chose the two steps before looking at the results. The store is not changed.
 
     Parameters
     ----------
@@ -73,9 +74,10 @@ def lost(
     """List the problems that a checkpoint lost, or solves significantly less often.
 
     A lost problem has no correct sample. The test is Fisher's exact test, one-sided, with Holm's correction over the
-    problems that have correct and wrong samples, as in the report. Significantly lost problems come first, then those
-    that fell significantly, then the others. Rarely solved problems are also lost by chance. Their expected number is
-    printed. `oversharp confirm` tests problems on fresh samples.
+    problems that have correct and wrong samples, as in the report. Problems sampled until solved are tested by an exact
+    likelihood-ratio test. Significantly lost problems come first, then those that fell significantly, then the others.
+    Rarely solved problems are also lost by chance. Their expected number is printed. `oversharp confirm` tests problems
+    on fresh samples.
 
     Parameters
     ----------
