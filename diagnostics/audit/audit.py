@@ -28,7 +28,7 @@ from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import store_bytes
-from oversharp.diagnostics.store.missing import find_ungraded, planned_samples
+from oversharp.diagnostics.store.missing import find_ungraded, planned_controls, planned_samples
 from oversharp.diagnostics.verdict.record import Verdict
 
 if TYPE_CHECKING:
@@ -328,31 +328,34 @@ def _draw_controls(
     state: DrawState,
     on_error: OnError,
 ) -> None:
-    """Draw ``n`` samples per problem of a checkpoint at each temperature.
+    """Draw ``n`` samples per problem of a checkpoint at each temperature; with a stopping rule, at most ``n``.
 
     Stops at the first failure.
     """
-    planned = dict.fromkeys((problem.problem_id for problem in prepared.problems), n)
-    failed: list[OversharpError] = []
+    store, key, failed = prepared.store, prepared.key, list[OversharpError]()
 
     def note_failure(checkpoint: Checkpoint, error: OversharpError) -> None:
         failed.append(error)
         on_error(checkpoint, error)
 
     for settings in temperatures:
-        if failed:
-            return
-        prepared.store.add_control(prepared.key, checkpoint.checkpoint_id, settings, n)
-        drawn = draw_samples(
-            prepared,
-            {checkpoint: planned},
-            settings,
-            greedy=False,
-            stage=f"control T={settings.temperature:g}",
-            on_error=note_failure,
-            on_drawn=state.pace.add_drawn,
-        )
-        state.add_drawn(drawn)
+        store.add_control(key, checkpoint.checkpoint_id, settings, n)
+        store.plan_rounds(key, [checkpoint.checkpoint_id])
+        drawn: Mapping[str, int] = {checkpoint.checkpoint_id: 0}
+        while drawn and not failed:  # once, or until no problem needs another round
+            planned = planned_controls(store, key, checkpoint.checkpoint_id, settings.settings_id)
+            drawn = draw_samples(
+                prepared,
+                {checkpoint: planned},
+                settings,
+                greedy=False,
+                stage=f"control T={settings.temperature:g}",
+                on_error=note_failure,
+                on_drawn=state.pace.add_drawn,
+            )
+            state.add_drawn(drawn)
+            if drawn:
+                store.plan_rounds(key, [checkpoint.checkpoint_id])
 
 
 def draw_controls_to_ship(prepared: PreparedAudit, failed: Mapping[str, str]) -> int:

@@ -77,12 +77,11 @@ def plan_controls(
     n: int,
     n_base: int,
     n_checkpoints: int,
-    is_stopping: bool = False,
 ) -> tuple[Controls | None, str]:
     """Return the planned controls or None, and a line about their cost (empty without any).
 
     ``n`` is the audit's number of samples per problem from each of ``n_checkpoints``, and ``n_base`` the number from
-    the base. ``is_stopping``: they are rough, because a stopping rule determines them.
+    the base. With a stopping rule, all these numbers are the largest possible.
     """
     if request.wanted is False:
         return None, ""
@@ -99,10 +98,9 @@ def plan_controls(
         if n_lower < LEAST_SAMPLES:
             return None, ""  # the measures that need controls name --controls in their reason
     share = 100 * (n_lower * len(lower) + n_higher * n_higher_draws) / audit
-    more = f"{'about' if is_stopping else 'at most'} {share:.0f} % more samples"
     note = (
         f"controls: {n_lower} samples per problem of the base at each of T = {_listed(lower)}; {n_higher} of the last "
-        f"checkpoint and of the one to ship at each of T = {_listed(higher)}: {more}"
+        f"checkpoint and of the one to ship at each of T = {_listed(higher)}: at most {share:.0f} % more samples"
     )
     controls = Controls(
         n=n_lower,

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
-#: With a stopping rule, controls are planned as if every problem had this many first rounds: most problems of real runs
-#: stop earlier, but a few need many more samples.
-FIRST_ROUNDS = 4
 #: Approximate number of characters per token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
@@ -306,11 +303,8 @@ def _resolve_controls(
 ) -> Controls | None:
     """Return the controls that are requested, affordable, or already in the store."""
     request = config.control_request
-    n, n_base = config.n, config.used_n_base
-    if config.is_stopping:
-        n, n_base = (min(cap, FIRST_ROUNDS * config.used_first) for cap in (n, n_base))
     controls, line = plan_controls(
-        request, sampling, n=n, n_base=n_base, n_checkpoints=len(series.checkpoints), is_stopping=config.is_stopping
+        request, sampling, n=config.n, n_base=config.used_n_base, n_checkpoints=len(series.checkpoints)
     )
     if config.controls is None and not request.is_explicit:
         problem_ids = [problem.problem_id for problem in problems]

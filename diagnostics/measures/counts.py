@@ -66,9 +66,7 @@ class Counts:
 
     def pass_at_k(self, k: int) -> Float[np.ndarray, " problem"]:
         """Return the unbiased pass@k of each problem. Raises ``ValueError`` for k > n."""
-        if self.rule is None:
-            return compute_pass_at_k(self.n_P, self.correct_P, k)
-        return self.rule.pass_at_k_table([k])[self.rule.codes(self.n_P, self.correct_P), 0]
+        return compute_pass_at_k(self.n_P, self.correct_P, k, self.rule)
 
     def explain_too_few(self, k: int) -> str | None:
         """Return the reason why pass@k is unknown, None if it is known."""
@@ -90,14 +88,43 @@ class LabelCounts:
 
 
 def compute_pass_at_k(
-    n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int
+    n_P: Int[np.ndarray, " problem"], correct_P: Int[np.ndarray, " problem"], k: int, rule: StoppingRule | None = None
 ) -> Float[np.ndarray, " problem"]:
-    """Return the unbiased pass@k of each problem. Raises ``ValueError`` for k > n.
+    """Return the unbiased pass@k of each problem, of samples that ``rule`` stopped if given.
+
+    Raises ``ValueError`` for k > n.
 
     >>> compute_pass_at_k(np.array([4, 2]), np.array([1, 1]), 2).tolist()
     [0.5, 1.0]
     """
+    if rule is not None:
+        return rule.pass_at_k_table([k])[rule.codes(n_P, correct_P), 0]
     return look_up_by_counts(n_P, correct_P, lambda n: pass_at_k_table(n, [k])[:, 0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlSamples:
+    """Numbers of samples and of correct samples of each problem at another temperature."""
+
+    n_P: Int[np.ndarray, " problem"]
+    correct_P: Int[np.ndarray, " problem"]
+    rule: StoppingRule | None = None
+
+    @classmethod
+    def of(cls, evidence: Evidence, rows: pd.DataFrame) -> ControlSamples:
+        """Return the counts of these rows of ``control_counts``, which are complete, one per problem."""
+        n_P, correct_P = rows["n"].to_numpy(np.int64), rows["n_correct"].to_numpy(np.int64)
+        rule = evidence.stopping_rule(int(rows["n_cap"].iloc[0])) if evidence.is_stopped else None
+        return cls(n_P=n_P, correct_P=correct_P, rule=rule)
+
+    @property
+    def n_most(self) -> int:
+        """Largest k with an estimate of pass@k."""
+        return int(self.n_P.min()) if self.rule is None else self.rule.cap
+
+    def pass_at_k(self, k: int) -> Float[np.ndarray, " problem"]:
+        """Return the unbiased pass@k of each problem. Raises ``ValueError`` for k above ``n_most``."""
+        return compute_pass_at_k(self.n_P, self.correct_P, k, self.rule)
 
 
 def look_up_by_counts(

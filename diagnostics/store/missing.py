@@ -103,6 +103,31 @@ def planned_samples(store: Store, key: AuditKey, checkpoint_id: str) -> dict[str
     return {str(row.problem_id): int(row.n_planned) for row in rows.itertuples()}
 
 
+def planned_controls(store: Store, key: AuditKey, checkpoint_id: str, settings_id: str) -> dict[str, int]:
+    """Return the number of planned samples of each problem for one control of a checkpoint."""
+    rows = store.frame(
+        """
+        SELECT
+            ap.problem_id,
+            CASE WHEN a.first_round IS NULL THEN o.n ELSE coalesce(st.n, least(a.first_round, o.n)) END AS n
+        FROM audits AS a
+        JOIN audit_controls AS o USING (audit_id)
+        JOIN audit_problems AS ap USING (audit_id)
+        LEFT JOIN stops AS st
+            ON st.audit_id = o.audit_id
+            AND st.checkpoint_id = o.checkpoint_id
+            AND st.settings_id = o.settings_id
+            AND st.problem_id = ap.problem_id
+        WHERE a.audit_id = $audit_id AND o.checkpoint_id = $checkpoint_id AND o.settings_id = $settings_id
+        ORDER BY ap.problem_id
+        """,
+        audit_id=key.audit_id,
+        checkpoint_id=checkpoint_id,
+        settings_id=settings_id,
+    )
+    return {str(row.problem_id): int(row.n) for row in rows.itertuples()}
+
+
 class OtherDraw(NamedTuple):
     """Plan of ``n`` additional samples per problem and checkpoint, under other settings."""
 

@@ -269,9 +269,10 @@ COMMENT ON COLUMN audit_problems.cluster IS 'cluster of related problems; NULL f
 CREATE TABLE stops (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the checkpoint
+    settings_id VARCHAR NOT NULL,       -- sampling settings: the audit's own, or those of a control
     problem_id VARCHAR NOT NULL,        -- the problem
     n INTEGER NOT NULL,                 -- planned number of samples
-    PRIMARY KEY (audit_id, checkpoint_id, problem_id)
+    PRIMARY KEY (audit_id, checkpoint_id, settings_id, problem_id)
 );
 
 -- Controls: samples at other temperatures, lower for the base or higher for a checkpoint. They are never pooled with
@@ -280,7 +281,7 @@ CREATE TABLE audit_controls (
     audit_id VARCHAR NOT NULL,          -- the audit
     checkpoint_id VARCHAR NOT NULL,     -- the sampled checkpoint
     settings_id VARCHAR NOT NULL,       -- the audit's settings except temperature and seed
-    n INTEGER NOT NULL,                 -- samples per problem
+    n INTEGER NOT NULL,                 -- samples per problem; at most, if the audit has a stopping rule
     PRIMARY KEY (audit_id, checkpoint_id, settings_id)
 );
 

@@ -128,7 +128,7 @@ planned AS (
             ELSE coalesce(st.n, w.n_cap)
         END AS n_planned
     FROM capped AS w
-    LEFT JOIN stops AS st USING (audit_id, checkpoint_id, problem_id)
+    LEFT JOIN stops AS st USING (audit_id, checkpoint_id, settings_id, problem_id)
 )
 SELECT
     * EXCLUDE (n_cap, first_round),
@@ -203,7 +203,10 @@ control AS (
         a.audit_id, a.series, c.checkpoint, c.step, c.is_base, c.checkpoint_id, p.task, ap.problem_id,
         'control' AS role, s.* EXCLUDE (checkpoint_id, problem_id), g.* EXCLUDE (problem_id, response_id, verifier),
         coalesce(a.verifier, p.verifier) AS verifier, p.verifier AS own_verifier,
-        o.n AS n_planned, o.n AS n_first_round, o.n AS n_common, o.n AS n_reach, o.n AS n_cap,
+        CASE WHEN a.first_round IS NULL THEN o.n ELSE coalesce(st.n, least(a.first_round, o.n)) END AS n_planned,
+        least(coalesce(a.first_round, o.n), o.n) AS n_first_round,
+        least(coalesce(a.first_round, o.n), o.n) AS n_common,
+        o.n AS n_reach, o.n AS n_cap,
         a.panel, a.entropy_samples, a.strategy_regex
     FROM current_audits AS a
     JOIN audit_controls AS o USING (audit_id)
@@ -212,12 +215,18 @@ control AS (
         AND c.checkpoint_id = o.checkpoint_id
     JOIN audit_problems AS ap USING (audit_id)
     JOIN problems AS p USING (problem_id)
+    LEFT JOIN stops AS st
+        ON st.audit_id = o.audit_id
+        AND st.checkpoint_id = o.checkpoint_id
+        AND st.settings_id = o.settings_id
+        AND st.problem_id = ap.problem_id
     JOIN samples AS s
         ON s.checkpoint_id = o.checkpoint_id
         AND s.problem_id = ap.problem_id
         AND s.settings_id = o.settings_id
         AND NOT s.greedy
-        AND s.sample_index < o.n
+        AND s.sample_index
+            < CASE WHEN a.first_round IS NULL THEN o.n ELSE coalesce(st.n, least(a.first_round, o.n)) END
     LEFT JOIN grades AS g
         ON g.problem_id = s.problem_id
         AND g.response_id = s.response_id
@@ -314,9 +323,15 @@ SELECT
     s.task, s.problem_id,
     count(*) AS n,
     count(*) FILTER (s.correct) AS n_correct,
-    count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'cut') AS n_cut,
-    count(*) FILTER (why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'unread') AS n_unread,
-    s.n_planned
+    count(*) FILTER (s.sample_index < s.n_common) AS n_first,
+    count(*) FILTER (s.sample_index < s.n_common AND s.correct) AS n_first_correct,
+    count(*) FILTER (
+        s.sample_index < s.n_common AND why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'cut'
+    ) AS n_cut,
+    count(*) FILTER (
+        s.sample_index < s.n_common AND why_unread(s.correct, s.finish_reason, s.state, s.n_boxed) = 'unread'
+    ) AS n_unread,
+    s.n_planned, s.n_cap
 FROM audit_samples AS s
 JOIN settings AS t USING (settings_id)
 JOIN current_audits AS a USING (audit_id)
@@ -324,6 +339,11 @@ JOIN settings AS own ON own.settings_id = a.settings_id
 WHERE s.role = 'control' AND s.correct IS NOT NULL
 GROUP BY ALL;
 COMMENT ON VIEW control_counts IS 'a problem at a temperature other than the audit''s own: lower for the base, higher for a checkpoint';
+COMMENT ON COLUMN control_counts.n_first IS 'number of samples of the first round; without a stopping rule all [samples]';
+COMMENT ON COLUMN control_counts.n_first_correct IS 'number of correct ones among n_first [samples]';
+COMMENT ON COLUMN control_counts.n_cut IS 'number of incorrect samples among n_first that were truncated before a readable boxed answer [samples]';
+COMMENT ON COLUMN control_counts.n_unread IS 'number of incorrect samples among n_first that were not truncated and have no readable answer [samples]';
+COMMENT ON COLUMN control_counts.n_cap IS 'largest number of samples of a problem at this temperature [samples]';
 COMMENT ON COLUMN control_counts.temperature IS 'sampling temperature of the control [temperature]';
 COMMENT ON COLUMN control_counts.own_temperature IS 'sampling temperature of the audit''s own samples [temperature]';
 

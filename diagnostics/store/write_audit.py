@@ -68,19 +68,29 @@ def plan_rounds(database: Database, audit_id: str, checkpoint_ids: Sequence[str]
     database.rows(
         """
         INSERT OR REPLACE INTO stops
-        SELECT $audit_id, checkpoint_id, problem_id, n
+        SELECT $audit_id, checkpoint_id, settings_id, problem_id, n
         FROM planned_rounds AS w
         WHERE NOT EXISTS (
             FROM stops AS st
             WHERE st.audit_id = $audit_id
               AND st.checkpoint_id = w.checkpoint_id
+              AND st.settings_id = w.settings_id
               AND st.problem_id = w.problem_id
               AND st.n = w.n
         )
         """,
         {"audit_id": audit_id},
     )
-    planned = database.frame("FROM planned_rounds ORDER BY checkpoint_id, problem_id", {})
+    own = "(SELECT settings_id FROM audits WHERE audit_id = $audit_id)"
+    planned = database.frame(
+        f"""
+        SELECT * EXCLUDE (settings_id)
+        FROM planned_rounds
+        WHERE settings_id = {own}
+        ORDER BY checkpoint_id, problem_id
+        """,
+        {"audit_id": audit_id},
+    )
     database.rows("DROP TABLE planned_rounds")
     return planned
 
@@ -295,8 +305,8 @@ class AuditWriter:
             checkpoint_ids: plan only these checkpoints; None for all.
 
         Returns:
-            A row per checkpoint and problem: ``checkpoint_id, problem_id, n`` (planned), ``n_drawn`` (samples among
-            them), ``n_correct``. Empty for an audit without a rule.
+            A row per checkpoint and problem, without those of controls: ``checkpoint_id, problem_id, n`` (planned),
+            ``n_drawn`` (samples among them), ``n_correct``. Empty for an audit without a rule.
         """
         if key.enough is None:
             return pd.DataFrame(columns=["checkpoint_id", "problem_id", "n", "n_drawn", "n_correct"])
@@ -330,7 +340,7 @@ class AuditWriter:
             self._database.rows(
                 """
                 INSERT OR IGNORE INTO stops
-                SELECT $audit_id, checkpoint_id, problem_id, n
+                SELECT $audit_id, checkpoint_id, settings_id, problem_id, n
                 FROM stops
                 WHERE audit_id = $first_id
                   AND $enough IS NULL  -- the grades of ``key`` give other stops

@@ -210,7 +210,8 @@ class ImportWriter:
         with self._database.transaction():
             self._database.rows(_CLOSE_GAPS, {"series": key.series, "settings_id": key.settings_id})
             self._database.insert(
-                "INSERT OR IGNORE INTO stops SELECT $audit_id, checkpoint_id, problem_id, n",
+                "INSERT OR IGNORE INTO stops SELECT $audit_id, checkpoint_id, $settings_id, problem_id, n",
                 more,
                 audit_id=key.audit_id,
+                settings_id=key.settings_id,
             )

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from oversharp.diagnostics.records.amounts import plural
-from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule, as_rule
 from oversharp.diagnostics.statistics.units import too_few_to_generalise
 from oversharp.diagnostics.verdict.results import LeftOut, Rates
@@ -140,7 +139,11 @@ class CheckpointCounts:
         """Unbiased pass@1 of every problem."""
         if self.rounds is None:
             return np.asarray(self.correct_P / self.n)
-        return pass_at_k_table(self.samples, [1])[self.correct_P, 0]
+        return _pass_at_1(self.rounds.rule, self.correct_P)
+
+
+def _pass_at_1(rule: StoppingRule, code_P: np.ndarray) -> Float[np.ndarray, " problem"]:
+    return rule.pass_at_k_table([1])[code_P, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,7 @@ class ControlCounts:
     """Correct samples at another ``temperature`` than the audit's, out of ``n`` per problem.
 
     They are samples of the base at a lower temperature, or of a checkpoint at a higher one. Step, label and ``weights``
-    are those of the checkpoint in the series.
+    are those of the checkpoint in the series. With a stopping rule, ``n`` is its cap, and ``correct_P`` has codes.
     """
 
     step: int
@@ -157,16 +160,17 @@ class ControlCounts:
     n: int
     correct_P: Int[np.ndarray, " problem"]
     weights: str | None = None
+    rule: StoppingRule | None = None
 
     @property
     def samples(self) -> Samples:
-        """Number of samples of every problem."""
-        return self.n
+        """Number of samples of every problem, or the rule that determined it."""
+        return self.n if self.rule is None else self.rule
 
     @property
     def pass_at_1(self) -> Float[np.ndarray, " problem"]:
         """Unbiased pass@1 of every problem."""
-        return np.asarray(self.correct_P / self.n)
+        return np.asarray(self.correct_P / self.n) if self.rule is None else _pass_at_1(self.rule, self.correct_P)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,11 +40,6 @@ def test_by_default_they_are_a_quarter_of_the_audit_and_are_announced() -> None:
     )
 
 
-def test_of_an_audit_with_a_stopping_rule_the_share_is_not_known_exactly() -> None:
-    _, says = plan_controls(ControlRequest(), SETTINGS, n=64, n_base=64, n_checkpoints=20, is_stopping=True)
-    assert says.endswith("of the one to ship at each of T = 1.2, 1.5: about 25 % more samples")
-
-
 def test_where_a_quarter_is_too_few_there_are_none_unless_they_are_asked_for() -> None:
     assert plan(ControlRequest(), n=16, n_checkpoints=3) == (None, "")
     asked, _ = plan(ControlRequest(wanted=True), n=16, n_checkpoints=3)

@@ -107,7 +107,8 @@ def plant(
             grades,
         )
         for (problem, step), n_planned in (planned or {}).items():
-            database.rows("INSERT INTO stops VALUES ('run', ?, ?, ?)", [f"hash{step}", ids[problem], n_planned])
+            row = [f"hash{step}", SETTINGS.settings_id, ids[problem], n_planned]
+            database.rows("INSERT INTO stops VALUES ('run', ?, ?, ?, ?)", row)
     return key
 
 

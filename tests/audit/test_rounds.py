@@ -277,3 +277,29 @@ def test_after_a_regrade_the_audit_draws_what_the_second_grades_need(
     assert list(frame(more.store_path, of_second).itertuples(index=False, name=None)) == _stopped_counts(
         frame(whole / "audit.duckdb", drawn)
     )
+
+
+def test_controls_stop_by_the_same_rule(
+    countdown_series: Path, tmp_path: Path, make_config: Callable[..., AuditConfig]
+) -> None:
+    controls = {"controls": True, "control_n": 12, "control_temperatures": (0.5,), "hot_temperatures": (1.5,)}
+    every = audit([countdown_series], make_config(tmp_path / "all", until_solved=0, first=None, **controls))
+    stopped = audit([countdown_series], make_config(tmp_path / "stopped", **controls))
+    drawn = """
+        SELECT step, t.temperature, problem_id, list(correct ORDER BY sample_index) AS correct
+        FROM audit_samples JOIN settings AS t USING (settings_id)
+        WHERE role = 'control'
+        GROUP BY ALL
+        ORDER BY ALL
+    """
+    of_all, of_stopped = frame(every.store_path, drawn), frame(stopped.store_path, drawn)
+    rule = StoppingRule.doubling(first=FIRST, cap=12, enough=ENOUGH)
+    for whole, part in zip(of_all["correct"], of_stopped["correct"], strict=True):
+        ends = [n for n in rule.rounds if sum(whole[:n]) >= ENOUGH]
+        assert list(part) == list(whole[: min(ends, default=12)])
+    assert {len(part) for part in of_stopped["correct"]} >= {4, 12}
+    counts = frame(stopped.store_path, "SELECT n, n_planned, n_cap, n_first FROM control_counts")
+    assert (counts["n"] == counts["n_planned"]).all()
+    assert set(counts["n_cap"]) == {12}
+    assert set(counts["n_first"]) == {FIRST}
+    assert audit([countdown_series], make_config(tmp_path / "stopped", **controls)).samples_drawn == 0

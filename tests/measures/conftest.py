@@ -134,7 +134,7 @@ class World:
         for checkpoint, kernel in (kernels or {}).items():
             self._couple(checkpoint, kernel)
         if first_round is not None:
-            plan = f"INSERT INTO stops SELECT 'audit', checkpoint_id, problem_id, n FROM ({script('rounds.sql')})"
+            plan = f"INSERT INTO stops SELECT 'audit', checkpoint_id, settings_id, problem_id, n FROM ({script('rounds.sql')})"
             self.db.execute(plan, {"audit_id": "audit", "checkpoint_ids": None})
         self.db.execute("COMMIT")
 

@@ -44,7 +44,8 @@ ORDER BY p.problem_id
 """
 _ONLY_GREEDY = "SELECT bool_and(greedy) AS only FROM graded_samples WHERE series = $series"
 _CONTROLS = """
-SELECT step, checkpoint, is_base, checkpoint_id, temperature, own_temperature, problem_id, n, n_correct, n_planned
+SELECT
+    step, checkpoint, is_base, checkpoint_id, temperature, own_temperature, problem_id, n, n_correct, n_planned, n_cap
 FROM control_counts
 WHERE series = $series
 ORDER BY is_base DESC, step, temperature DESC, problem_id
@@ -124,7 +125,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
     control_rows = store.frame(_CONTROLS, series=key.series)
     compared = {counts.step for counts in checkpoints if counts.why is None}
     fault = first_fault(store, key.audit_id) if rows["n_failed"].any() else None
-    controls = tuple(control for control in _read_controls(control_rows, index) if control.step in compared)
+    controls = tuple(control for control in _read_controls(control_rows, index, key) if control.step in compared)
     return SeriesCounts(
         series=key.series,
         base=checkpoints[base],
@@ -195,20 +196,23 @@ def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault
     return why_no_verdict(by_step.merge(planned[["step", "checkpoint"]].drop_duplicates("step"), on="step"), fault)
 
 
-def _read_controls(rows: pd.DataFrame, problem_ids: pd.Index) -> Iterator[ControlCounts]:
+def _read_controls(rows: pd.DataFrame, problem_ids: pd.Index, key: AuditKey) -> Iterator[ControlCounts]:
     """Yield the controls that have all planned samples of every problem."""
     for (step, checkpoint, weights, temperature), own in rows.groupby(
         ["step", "checkpoint", "checkpoint_id", "temperature"], sort=False
     ):
         by_problem = own.set_index("problem_id").reindex(problem_ids)
         if (by_problem["n"] == by_problem["n_planned"]).all():
+            rule = rule_of(key, own.iloc[0])
+            n_P, correct_P = (by_problem[name].to_numpy(dtype=np.int64) for name in ("n", "n_correct"))
             yield ControlCounts(
                 step=int(step),
                 checkpoint=str(checkpoint),
                 temperature=float(temperature),
-                n=int(own["n"].iloc[0]),
-                correct_P=by_problem["n_correct"].to_numpy(dtype=np.int64),
+                n=int(own["n"].iloc[0]) if rule is None else rule.cap,
+                correct_P=correct_P if rule is None else rule.codes(n_P, correct_P),
                 weights=str(weights),
+                rule=rule,
             )
 
 
@@ -236,7 +240,7 @@ def _read_sharper_draws(
     greedy_P = greedy[~greedy.index.duplicated()].reindex(ids)
     return SharperDraws(
         temperature_S=(own, *(control.temperature for control in lower)),
-        n_S=(base.samples, *(control.n for control in lower)),
+        n_S=(base.samples, *(control.samples for control in lower)),
         correct_SP=np.stack([base.correct_P, *(control.correct_P for control in lower)]),
         greedy_P=None if greedy_P.isna().any() else greedy_P.to_numpy(dtype=bool),
     )

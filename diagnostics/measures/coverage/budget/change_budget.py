@@ -257,6 +257,8 @@ def _sampled_temperatures(evidence: Evidence, counts: Counts, k: int, *, second:
         by_problem = table.set_index("problem_id").reindex(list(counts.problem_ids))
         if temperature >= own_temperature or not (by_problem["n"] == by_problem["n_planned"]).all():
             continue
+        if evidence.is_stopped:
+            by_problem = by_problem.assign(n=by_problem["n_first"], n_correct=by_problem["n_first_correct"])
         own = _to_graded(by_problem)
         other = _second_grades(evidence, counts.problem_ids, evidence.base_id, own, float(temperature))
         if second and other is None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
 from oversharp.diagnostics.measures.contract import Evidence, Plot, Result, Results
-from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, compute_pass_at_k, load_sampled_counts
+from oversharp.diagnostics.measures.counts import ANSWER_COLUMNS, ControlSamples, load_sampled_counts
 from oversharp.diagnostics.measures.coverage.sharpening.controls import EXPONENTS, load_controls
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import share_interval
@@ -61,11 +60,11 @@ def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def _pass_at_temperature(evidence: Evidence, rows: pd.DataFrame, scope: str, n_problems: int) -> Results:
     if len(rows) < n_problems or (rows["n"] != rows["n_planned"]).any():
         return {scope: "the samples are incomplete"}
-    n_P, correct_P = rows["n"].to_numpy(np.int64), rows["n_correct"].to_numpy(np.int64)
+    drawn = ControlSamples.of(evidence, rows)
     cluster_P = evidence.clusters(rows["problem_id"])
     return {
-        (scope, k): share_interval(compute_pass_at_k(n_P, correct_P, k), cluster_P=cluster_P)
-        for k in (2**power for power in range(int(n_P.min()).bit_length()))
+        (scope, k): share_interval(drawn.pass_at_k(k), cluster_P=cluster_P)
+        for k in (2**power for power in range(drawn.n_most.bit_length()))
     }
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
-from oversharp.diagnostics.measures.counts import Counts, compute_pass_at_k, load_sampled_counts
+from oversharp.diagnostics.measures.counts import ControlSamples, Counts, load_sampled_counts
 from oversharp.diagnostics.measures.declare import compare_with_base
 from oversharp.diagnostics.statistics.frontier import AgainstFrontier, FrontierPoints, against_frontier
 from oversharp.diagnostics.statistics.keys import inference_ks
@@ -130,12 +130,12 @@ def _control_by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Co
         return Control(name="temperature", points=None, why=why)
     temperatures = sorted(complete, reverse=True)
     own_temperature = float(rows["own_temperature"].iloc[0])
-    k = _power_of_two(min(k_most, *(int(table["n"].min()) for table in complete.values())))
-    counts = [(complete[t]["n"].to_numpy(np.int64), complete[t]["n_correct"].to_numpy(np.int64)) for t in temperatures]
+    drawn = [ControlSamples.of(evidence, complete[t]) for t in temperatures]
+    k = _power_of_two(min(k_most, *(control.n_most for control in drawn)))
     points = FrontierPoints(
         sharpness_S=1.0 - np.array([own_temperature, *temperatures]) / own_temperature,
-        x_SP=np.stack([base.pass_at_k(1), *(compute_pass_at_k(n_P, correct_P, 1) for n_P, correct_P in counts)]),
-        y_SP=np.stack([base.pass_at_k(k), *(compute_pass_at_k(n_P, correct_P, k) for n_P, correct_P in counts)]),
+        x_SP=np.stack([base.pass_at_k(1), *(control.pass_at_k(1) for control in drawn)]),
+        y_SP=np.stack([base.pass_at_k(k), *(control.pass_at_k(k) for control in drawn)]),
         limit_P=_greedy_grades(evidence, base),
     )
     return Control(name="temperature", points=points, k=k)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy as np
-
 from oversharp.diagnostics.measures.contract import Evidence, Measure, Plot, Results
-from oversharp.diagnostics.measures.counts import compute_pass_at_k, load_sampled_counts
+from oversharp.diagnostics.measures.counts import ControlSamples, load_sampled_counts
 from oversharp.diagnostics.measures.declare import per_series
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import inference_ks
@@ -87,8 +85,8 @@ def _changes(evidence: Evidence, choose_k: Callable[[int], int]) -> Iterator[tup
             if (raised["n"] != raised["n_planned"]).any():
                 yield checkpoint_id, {scope: "its samples at the higher temperature are incomplete"}
                 continue
-            n_P = raised["n"].to_numpy(np.int64)
-            k = choose_k(min(here.fewest, 2 * int(n_P.min())))
-            change_P = compute_pass_at_k(n_P, raised["n_correct"].to_numpy(np.int64), k) - here.pass_at_k(k)
+            drawn = ControlSamples.of(evidence, raised)
+            k = choose_k(min(here.fewest, 2 * drawn.n_most))
+            change_P = drawn.pass_at_k(k) - here.pass_at_k(k)
             interval = share_interval(change_P, bounds=(-1.0, 1.0), cluster_P=here.cluster_P)
             yield checkpoint_id, {(scope, k): interval}
