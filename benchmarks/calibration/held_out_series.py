@@ -72,7 +72,8 @@ def drawn(cell: Cell, rng: np.random.Generator, enough: int | None = None) -> Dr
     course = cell.law(rng, cell.n_problems)
     n_S = cell.n_S * len(course.able_SP) if len(cell.n_S) == 1 else cell.n_S
     if enough is not None:
-        return _drawn_in_rounds(course, [stopping_rule(n, enough) for n in n_S], rng)
+        has_modes = course.modes_SPM is not None
+        return _drawn_in_rounds(course, [stopping_rule(n, enough, of=n_S[-1], has_modes=has_modes) for n in n_S], rng)
     correct_S, minority_S, shows_P, minority_SP = _correct(course, n_S, rng)
     unread_S = _unread(course, n_S, correct_S, rng)
     base, *trained = (

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from oversharp.diagnostics.audit.config import DEFAULT_FIRST
+from oversharp.diagnostics.audit.settings import FIRST_WITH_MODES
 from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.verdict.counts import RoundCounts
-
-#: Samples of each problem in the first round.
-FIRST = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +29,10 @@ class InRounds:
     is_minority_PM: Bool[np.ndarray, "problem mode"]
 
 
-def stopping_rule(n: int, enough: int) -> StoppingRule:
-    """Return the rule of an audit with at most ``n`` samples."""
-    return StoppingRule.doubling(first=min(FIRST, n), cap=n, enough=enough)
+def stopping_rule(n: int, enough: int, *, of: int, has_modes: bool) -> StoppingRule:
+    """Return the default rule of an audit with n = ``of``, for a checkpoint with at most ``n`` samples."""
+    first = min(FIRST_WITH_MODES, of // 2) if has_modes else min(DEFAULT_FIRST, of // 4)
+    return StoppingRule.doubling(first=min(n, max(4, first)), cap=n, enough=enough)
 
 
 def draw_in_rounds(

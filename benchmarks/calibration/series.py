@@ -132,7 +132,7 @@ def draw_stopped(cell: Cell, rng: np.random.Generator) -> tuple[SeenCounts, floa
     problems = draw_problems(cell.n_problems, rng)
     progress = [step / N_CHECKPOINTS for step in range(N_CHECKPOINTS - WINDOW + 1, N_CHECKPOINTS + 1)]
     mass_SPJ = np.stack([problems.mass_PJ, *(mass_at(cell.kind, problems, s) for s in progress)])
-    rules = [stopping_rule(n, cell.enough or 1) for n in (2 * cell.n, *[cell.n] * WINDOW)]
+    rules = [stopping_rule(n, cell.enough or 1, of=cell.n, has_modes=True) for n in (2 * cell.n, *[cell.n] * WINDOW)]
     in_rounds = draw_in_rounds(rules, mass_SPJ, None, rng)
     base, *window = (
         CheckpointCounts(

@@ -93,7 +93,6 @@ def counted_evidence(plan: Plan) -> tuple[Evidence, SeriesCounts]:
                 step=step,
                 checkpoint=label,
                 n=n,
-
                 correct_P=(drawn_PR + more_PR)[:, :N_MODES].sum(axis=1),
                 minority_P=((drawn_PR if index else more_PR) * other_PR).sum(axis=1),
                 rates=Rates(step=step, checkpoint=label, truncated=0.0, not_parsed=0.0, timed_out=0.0, ambiguous=0.0),

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.audit.audit import AuditResult as AuditResult
     from oversharp.diagnostics.audit.audit import ShardResult as ShardResult
     from oversharp.diagnostics.audit.config import AuditConfig as AuditConfig
-    from oversharp.diagnostics.audit.config import ConfirmConfig as ConfirmConfig
     from oversharp.diagnostics.audit.confirm import ConfirmResult as ConfirmResult
+    from oversharp.diagnostics.audit.confirm_config import ConfirmConfig as ConfirmConfig
     from oversharp.diagnostics.audit.cost.cost import CostPlan as CostPlan
     from oversharp.diagnostics.audit.plan import Plan as Plan
     from oversharp.diagnostics.audit.regrade import RegradeResult as RegradeResult
@@ -109,7 +109,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
     {
         "AuditConfig": "oversharp.diagnostics.audit.config",
         "ImportConfig": "oversharp.diagnostics.ingest.config",
-        "ConfirmConfig": "oversharp.diagnostics.audit.config",
+        "ConfirmConfig": "oversharp.diagnostics.audit.confirm_config",
         "TrainConfig": "oversharp.trainers.config",
         "ConsoleProgress": "oversharp.diagnostics.records.progress",
         "OpenStore": "oversharp.diagnostics.app.reader",
@@ -342,9 +342,9 @@ def confirm(
     store
         The audit.duckdb file, or its directory.
     """
-    from oversharp.diagnostics.audit.config import ConfirmConfig
     from oversharp.diagnostics.audit.confirm import confirm as run
     from oversharp.diagnostics.audit.confirm import confirm_report_path
+    from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
     from oversharp.reports import build_report, require_place
 
     path, config = store_file(store), _merge_config("confirm", ConfirmConfig, config, settings)

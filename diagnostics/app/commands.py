@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter, Token
 
-from oversharp.diagnostics.audit.config import ConfirmConfig
+from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.records.errors import FLAGS
 from oversharp.diagnostics.records.names import store_file
 from oversharp.diagnostics.records.progress import ConsoleProgress, ProgressSink, SilentProgress

@@ -1,4 +1,4 @@
-"""Settings of audits and confirmations.
+"""Settings of audits.
 
 Each dataclass field defines a flag, a TOML key and its documentation. ``AuditConfig`` is flat, so users write
 ``AuditConfig(n=64)`` and ``n = 64``. Its base classes are groups of settings that other commands also have.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,8 +44,10 @@ from oversharp.diagnostics.verifiers.reading.golds import GoldList
 CODE_BLOCK = "```"
 
 DEFAULT_SAMPLES = 256
-#: Samples per problem in the first round of ``--until-solved``.
-DEFAULT_FIRST = 16
+#: Default of ``--until-solved`` from this number of samples. Below, rounds save little.
+DEFAULT_ENOUGH, LEAST_IN_ROUNDS = 4, 64
+#: Default of ``--first``: at most this many samples, and at most a quarter of n.
+DEFAULT_FIRST = 32
 DEFAULT_ENTROPY_SAMPLES = 16
 
 # headings of ``oversharp audit --help``
@@ -103,9 +106,11 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     until_solved
         Sample each problem in rounds of FIRST, 2 FIRST, 4 FIRST, … up to n, and stop it at a checkpoint after the first
         round that leaves it with UNTIL_SOLVED correct samples. pass@k stays unbiased for every k up to n. What needs
-        equally many samples of every problem uses the first round. 0: always n samples.
+        equally many samples of every problem uses the first round. 0: always n samples. Default: 4 if n is 64 or more,
+        else 0.
     first
-        Samples per problem in the first round of until_solved. Default: 16.
+        Samples per problem in the first round of until_solved. Default: a quarter of n, at most 32; half of n, at most
+        64, if the grader distinguishes modes.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     sampler
@@ -270,12 +275,10 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
             )
 
     def _require_rounds(self) -> None:
-        require_rounds(self.until_solved, self.first, self.used_first, None if self.top_up else self.n)
+        enough = self.until_solved if self.top_up else self.used_until_solved
+        require_rounds(enough, self.first, self.used_first, None if self.top_up else self.n)
         if self.is_stopping:
-            users = {"--panel": self.panel, "--kernel-responses": self.kernel_responses if self.kernel_problems else 0}
-            if self.entropy_samples != DEFAULT_ENTROPY_SAMPLES:
-                users["--entropy-samples"] = self.entropy_samples
-            require_in_first_round(users, self.used_first)
+            require_in_first_round(self._users_of_single_samples, self.used_first)
 
     def _require_distribution(self) -> None:
         require_temperature("--temperature", self.used_temperature)
@@ -371,12 +374,31 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     @property
     def is_stopping(self) -> bool:
         """Whether problems are sampled in rounds until they are solved."""
-        return bool(self.until_solved)
+        return self.used_until_solved > 0
+
+    @property
+    def used_until_solved(self) -> int:
+        """Correct samples after which a problem is not sampled further; 0 for equally many samples of every problem."""
+        if self.until_solved is not None:
+            return self.until_solved
+        is_large = self.top_up is None and self.n >= LEAST_IN_ROUNDS and self.used_first < self.n
+        return DEFAULT_ENOUGH if is_large and self.used_temperature > 0 else 0
 
     @property
     def used_first(self) -> int:
-        """Samples per problem in the first round; 16 by default."""
-        return DEFAULT_FIRST if self.first is None else self.first
+        """Samples per problem in the first round. The default is as many as the measures of single samples need."""
+        if self.first is not None:
+            return self.first
+        return max(1, min(DEFAULT_FIRST, self.n // 4), *self._users_of_single_samples.values())
+
+    @property
+    def _users_of_single_samples(self) -> Mapping[str, int]:
+        """Flags whose measures use that many single samples of every problem."""
+        return {
+            "--panel": self.panel,
+            "--kernel-responses": self.kernel_responses if self.kernel_problems else 0,
+            "--entropy-samples": 0 if self.entropy_samples == DEFAULT_ENTROPY_SAMPLES else self.entropy_samples,
+        }
 
     @property
     def used_entropy_samples(self) -> int:
@@ -398,45 +420,3 @@ def require_temperature(flag: str, temperature: float) -> None:
     """Raise ``ConfigError`` for a temperature that is not finite and above 0."""
     if not 0 < temperature < math.inf:
         raise ConfigError(f"{flag} {temperature}: must be a number above 0 (a greedy response is sampled in any case)")
-
-
-@Parameter(name="*")
-@check_settings
-@dataclass(frozen=True, kw_only=True)
-class ConfirmConfig(EngineConfig, GraderConfig):
-    """Settings of a confirmation: problems to sample again, paths of the checkpoints, engine.
-
-    Attributes
-    ----------
-    series
-        Name of the series; required if the store has several.
-    most
-        Maximum number of problems that seem lost, and of problems that seem gained. Problems without a correct sample
-        left come first, then the largest falls.
-    fresh
-        Fresh samples per problem from each of the two checkpoints, the base and the late one. The first test fixes this
-        number. Default: n_base of the audit.
-    path
-        Run directory, if it was moved after the audit.
-    base
-        Directory of the base model, if it was moved after the audit and is outside the run directory.
-    out
-        Path of the report. Default: report.html next to the store.
-    verifier
-        FILE.py:function that graded the audit, unchanged.
-    """
-
-    series: Annotated[str | None, SERIES] = None
-    most: Annotated[int, SAMPLING] = 20
-    fresh: Annotated[int | None, SAMPLING] = None
-    path: Annotated[Path | None, SERIES] = None
-    base: Annotated[Path | None, SERIES] = None
-    out: Annotated[Path | None, SERIES] = None
-    verifier: Annotated[str | None, SERIES] = None
-
-    def __post_init__(self) -> None:
-        EngineConfig.__post_init__(self)
-        GraderConfig.__post_init__(self)
-        require_at_least("--most", self.most, 1)
-        require_at_least("--fresh", self.fresh, 1)
-        require_storable("--fresh", self.fresh)

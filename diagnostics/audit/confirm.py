@@ -17,7 +17,7 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from oversharp.diagnostics.audit.config import ConfirmConfig
+from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.audit.stages import OpenAudit, draw_samples
 from oversharp.diagnostics.engine.grading import Grader, grade_responses
 from oversharp.diagnostics.engine.local import Engine, EngineSpec

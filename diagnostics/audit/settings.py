@@ -30,12 +30,16 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import finished_samples
 from oversharp.diagnostics.store.missing import StoredDraws, stored_controls, stored_draws
 from oversharp.diagnostics.tasks import suggested_max_tokens
+from oversharp.diagnostics.verifiers import SHOW_MODES
+from oversharp.diagnostics.verifiers.thoughts import SUFFIX as THOUGHTS
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.models.load import Dtype
 
 Note = Callable[[str], None]
 
+#: Largest default of the first round if the grader distinguishes modes.
+FIRST_WITH_MODES = 64
 #: Approximate number of characters per token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
@@ -139,8 +143,8 @@ def resolve(
         panel_sampling=_panel_sampling(config, sampling),
         n=counts.n,
         n_base=counts.used_n_base,
-        first_round=counts.used_first if counts.is_stopping else None,
-        enough=counts.until_solved or None,
+        first_round=_first_round(counts, problems) if counts.is_stopping else None,
+        enough=counts.used_until_solved or None,
         ks=counts.ks,
         panel=config.panel,
         entropy_samples=counts.used_entropy_samples,
@@ -291,6 +295,17 @@ def _resolve_counts(
     return replace(
         config, n=n + more, n_base=n_base + more * n_base // n, until_solved=enough, first=first, top_up=None
     )
+
+
+def _first_round(config: AuditConfig, problems: Sequence[Problem]) -> int:
+    """Return the number of samples per problem in the first round.
+
+    Modes are compared only in the first round, so it is longer by default if the grader distinguishes them.
+    """
+    graders = {(config.verifier or problem.verifier).removesuffix(THOUGHTS) for problem in problems}
+    if config.first is None and graders & SHOW_MODES:
+        return max(config.used_first, min(FIRST_WITH_MODES, config.n // 2))
+    return config.used_first
 
 
 def _resolve_controls(

@@ -48,6 +48,8 @@ RULES: Mapping[str, int] = MappingProxyType(
 #: 3,275 on GSM8K (``benchmarks/results/grading.md``). For other golds too few wrong answers were graded: 63.
 _FALSE_ACCEPTS_OF_NUMBERS: Mapping[str, float] = MappingProxyType({"math": 0.0011, "math_strict": 0.0011})
 _NUMBER = re.compile(r"[-−+]?\$?\d[\d,]*(\.\d+)?%?")
+#: Verifiers whose grades distinguish correct answers of a problem as modes.
+SHOW_MODES = frozenset({"expression", "modes"})
 _WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
 
 

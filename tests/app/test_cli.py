@@ -14,7 +14,8 @@ import pytest
 
 import oversharp
 from oversharp.diagnostics.app.cli import app, main
-from oversharp.diagnostics.audit.config import AuditConfig, ConfirmConfig
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.store import Store
 from oversharp.trainers import objectives

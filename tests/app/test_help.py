@@ -78,7 +78,7 @@ def test_until_solved_is_explained_and_adaptive_is_gone(help_of: Run) -> None:
     text = " ".join(help_of("audit", "--help-all").replace("│", " ").split())
     assert "--until-solved" in text
     assert "stop it at a checkpoint after the first round that leaves it with UNTIL_SOLVED correct samples" in text
-    assert "Samples per problem in the first round of until_solved. Default: 16." in text
+    assert "Samples per problem in the first round of until_solved. Default: a quarter of n, at most 32;" in text
     assert "--adaptive" not in text
     rule = ["audit", "run", "--task", "countdown", "--until-solved", "4", "--first", "8"]
     _, bound, _ = app.parse_args(rule, exit_on_error=False)

@@ -332,7 +332,10 @@ def test_the_panel_shares_no_random_numbers_with_the_samples(countdown_series: P
         ({"until_solved": -1}, "--until-solved -1: must be at least 0"),
         ({"until_solved": 4, "first": 0}, "--first 0: must be at least 1"),
         ({"until_solved": 17, "first": 4}, "--until-solved 17: a problem cannot have more correct samples than --n 16"),
-        ({"until_solved": 4}, r"--until-solved 4 saves no samples: the first round has 16 \(--first\), and --n is 16"),
+        (
+            {"until_solved": 4, "first": 16},
+            r"--until-solved 4 saves no samples: the first round has 16 \(--first\), and --n is 16",
+        ),
         ({"until_solved": 4, "first": 32}, "saves no samples: the first round has 32"),
         ({"first": 8}, "--first 8: there are no rounds without --until-solved; add it, or remove --first"),
         ({"until_solved": 0, "first": 8}, "--first 8: there are no rounds without --until-solved"),
@@ -359,10 +362,30 @@ def test_rounds_that_save_samples_are_accepted_and_the_default_entropy_samples_f
     assert (given.is_stopping, given.used_first, given.used_entropy_samples) == (True, 4, 4)
     assert config(Path("unused"), until_solved=4, first=8, entropy_samples=16).used_entropy_samples == 8
     assert config(Path("unused"), until_solved=16, first=15).is_stopping
-    assert config(Path("unused"), until_solved=4, n=17, n_base=17).used_first == 16
     assert not config(Path("unused"), until_solved=0).is_stopping
     topped_up = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     assert config(Path("unused"), until_solved=4, first=300, **topped_up).is_stopping  # n is not known yet
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"n": 63}, (0, 15)),  # too few samples for rounds
+        ({"n": 64}, (4, 16)),
+        ({"n": 128}, (4, 32)),
+        ({"n": 1024}, (4, 32)),
+        ({"n": 256, "panel": 40}, (4, 40)),  # the panel scores single samples of every problem
+        ({"n": 64, "panel": 64}, (0, 64)),
+        ({"n": 256, "first": 8}, (4, 8)),
+        ({"n": 256, "until_solved": 0}, (0, 32)),
+        ({"n": 256, "until_solved": 2}, (2, 32)),
+    ],
+)
+def test_large_audits_are_sampled_until_solved_unless_they_say_otherwise(
+    given: dict[str, Any], rule: tuple[int, int]
+) -> None:
+    made = config(Path("unused"), **{"n_base": None, "panel": 2, **given})
+    assert (made.used_until_solved, made.used_first) == rule
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ import oversharp
 from oversharp import open_store
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.audit import audit
-from oversharp.diagnostics.audit.config import AuditConfig, ConfirmConfig
+from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.audit.confirm import ConfirmResult, confirm, fresh_settings
+from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store import Store

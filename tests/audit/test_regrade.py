@@ -13,8 +13,8 @@ import pytest
 import oversharp
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.app.console.results import show_regrade
-from oversharp.diagnostics.audit.config import ConfirmConfig
 from oversharp.diagnostics.audit.confirm import confirm
+from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.audit.measure import NEEDS_CHECKPOINTS
 from oversharp.diagnostics.audit.regrade import RegradeResult, regrade
 from oversharp.diagnostics.ingest.config import ImportConfig

@@ -134,7 +134,8 @@ class World:
         for checkpoint, kernel in (kernels or {}).items():
             self._couple(checkpoint, kernel)
         if first_round is not None:
-            plan = f"INSERT INTO stops SELECT 'audit', checkpoint_id, settings_id, problem_id, n FROM ({script('rounds.sql')})"
+            columns = "'audit', checkpoint_id, settings_id, problem_id, n"
+            plan = f"INSERT INTO stops SELECT {columns} FROM ({script('rounds.sql')})"
             self.db.execute(plan, {"audit_id": "audit", "checkpoint_ids": None})
         self.db.execute("COMMIT")
 
