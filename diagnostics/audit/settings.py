@@ -143,7 +143,7 @@ def resolve(
         panel_sampling=_panel_sampling(config, sampling),
         n=counts.n,
         n_base=counts.used_n_base,
-        first_round=_first_round(counts, problems) if counts.is_stopping else None,
+        first_round=first_round(counts, problems) if counts.is_stopping else None,
         enough=counts.used_until_solved or None,
         ks=counts.ks,
         panel=config.panel,
@@ -297,7 +297,7 @@ def _resolve_counts(
     )
 
 
-def _first_round(config: AuditConfig, problems: Sequence[Problem]) -> int:
+def first_round(config: AuditConfig, problems: Sequence[Problem]) -> int:
     """Return the number of samples per problem in the first round.
 
     Modes are compared only in the first round, so it is longer by default if the grader distinguishes them.

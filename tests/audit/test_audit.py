@@ -18,11 +18,12 @@ from oversharp import open_store
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.audit import AuditResult, audit
 from oversharp.diagnostics.audit.config import DEFAULT_SAMPLES, AuditConfig
-from oversharp.diagnostics.audit.settings import resolve_dtype
+from oversharp.diagnostics.audit.settings import first_round, resolve_dtype
 from oversharp.diagnostics.kernel import GradientKernel, KernelRow
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.amounts import short_count
 from oversharp.diagnostics.records.errors import ConfigError, EngineRefusedError, KernelTooLargeError
+from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.samplers import Sampler, SamplerContext, make_sampler
 from oversharp.diagnostics.series.finding import find_series
 from oversharp.diagnostics.store import Store
@@ -365,6 +366,24 @@ def test_rounds_that_save_samples_are_accepted_and_the_default_entropy_samples_f
     assert not config(Path("unused"), until_solved=0).is_stopping
     topped_up = {"top_up": 4, "n": DEFAULT_SAMPLES, "n_base": None}
     assert config(Path("unused"), until_solved=4, first=300, **topped_up).is_stopping  # n is not known yet
+
+
+@pytest.mark.parametrize(
+    ("verifiers", "given", "first"),
+    [
+        (("math",), {}, 32),
+        (("math", "expression_thoughts"), {}, 64),  # its modes are compared in the first round
+        (("modes",), {"n": 64}, 32),
+        (("expression",), {"first": 8}, 8),
+        (("expression",), {"verifier": "math"}, 32),
+    ],
+)
+def test_the_first_round_is_longer_if_the_grader_distinguishes_modes(
+    verifiers: tuple[str, ...], given: dict[str, Any], first: int
+) -> None:
+    made = config(Path("unused"), **{"n": 256, "n_base": None, "panel": 2, **given})
+    problems = [Problem(task="t", prompt=f"p{name}", gold="1", verifier=name) for name in verifiers]
+    assert first_round(made, problems) == first
 
 
 @pytest.mark.parametrize(
