@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from oversharp.diagnostics.measures.coverage.budget.change_budget import PARTS
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.verdict.results import Estimate
 from oversharp.diagnostics.verdict.words.made_of import is_fall_shown, made_of_text
 from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.findings.figures import first_round_text
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.pictures.waterfall import Waterfall, WaterfallPart
 from oversharp.reports.records import Cell, Figure, Table, columns
@@ -104,6 +106,8 @@ def budget_sentence(context: Context, series: SeriesSource) -> str:
         return ""
     parts = {name: _estimate(part) for name, part in budget.parts.items()}
     place, shown = series.step_text(_last_compared_step(series)), is_fall_shown(series.verdict)
+    if series.is_stopped:
+        place = f"{place} (first {plural(series.first_round or 0, 'sample')} of each problem)"
     return made_of_text(_estimate(budget.whole), parts, k=budget.k, place=place, fall_is_shown=shown)
 
 
@@ -136,7 +140,7 @@ def budget_figure(context: Context) -> Figure | None:
             "above it ends. The parts add up to the whole change. Thin lines: simultaneous "
             f"{numbers.NINETY_FIVE} CIs of all parts of one panel. Their coverage is lower if two causes affect the "
             "same problems. Pale: the CI contains 0. A part is a counterfactual difference, not a cause in training "
-            "(see oversharp explain change_budget)."
+            f"(see oversharp explain change_budget).{first_round_text(context.source)}"
         ),
         notes=_notes(shown),
         x_label="percentage points",

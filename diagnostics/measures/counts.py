@@ -111,7 +111,7 @@ class ControlSamples:
     rule: StoppingRule | None = None
 
     @classmethod
-    def of(cls, evidence: Evidence, rows: pd.DataFrame) -> ControlSamples:
+    def from_rows(cls, evidence: Evidence, rows: pd.DataFrame) -> ControlSamples:
         """Return the counts of these rows of ``control_counts``, which are complete, one per problem."""
         n_P, correct_P = rows["n"].to_numpy(np.int64), rows["n_correct"].to_numpy(np.int64)
         rule = evidence.stopping_rule(int(rows["n_cap"].iloc[0])) if evidence.is_stopped else None
@@ -164,8 +164,9 @@ def explain_too_few(k: int, n: int, *, of_first_round: bool = False) -> str | No
     """Return the reason why pass@k is unknown with n samples, None if it is known."""
     if k <= n:
         return None
-    of = " in the first round" if of_first_round else ""
-    return f"pass@{k} needs at least {k} samples per problem; there are {n}{of}"
+    if of_first_round:  # one text for all k, which the report prints once
+        return f"k is larger than the first round of {n} samples per problem"
+    return f"pass@{k} needs at least {k} samples per problem; there are {n}"
 
 
 def drop_interval(interval: Interval) -> Interval:

@@ -32,6 +32,8 @@ STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
 SURE = 0.05
 #: Number of success rates over which the p value of stopped counts is maximised. 3,000 rates raise it by 0.5 % at most.
 _RATES = 301
+#: Probability beyond each end of a 95 % interval.
+_TAIL = 0.025
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,36 @@ def fall_p_table(before: StoppingRule, after: StoppingRule) -> Float[np.ndarray,
 def _log_likelihood(hits: Int[np.ndarray, "*end"], n: Int[np.ndarray, "*end"]) -> Float[np.ndarray, "*end"]:
     """Return the largest log-likelihood of these hits over all success rates."""
     return np.asarray(xlogy(hits, hits / n) + xlogy(n - hits, (n - hits) / n))
+
+
+def rate_interval(
+    rule: StoppingRule, code_P: Int[np.ndarray, " problem"]
+) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
+    """Return the bounds of exact 95 % intervals of the success rates of stopped problems.
+
+    Clopper and Pearson's interval (Biometrika 26, 1934), with end points in place of numbers of correct samples: their
+    codes grow with the success rate.
+
+    >>> low, high = rate_interval(StoppingRule(rounds=(8,), enough=1), np.array([0, 4, 8]))
+    >>> low.round(2).tolist(), high.round(2).tolist()
+    ([0.0, 0.16, 0.63], [0.37, 0.84, 1.0])
+    """
+    low_E, high_E = _rate_bounds(rule)
+    return low_E[code_P], high_E[code_P]
+
+
+@lru_cache(maxsize=8)
+def _rate_bounds(rule: StoppingRule) -> tuple[Float[np.ndarray, " end"], Float[np.ndarray, " end"]]:
+    most = np.log(400 * rule.cap)
+    rate_R = expit(np.linspace(-most, most, 2001))
+    chance_RE = rule.chances(rate_R)
+    below_RE = chance_RE.cumsum(axis=1)  # chance of this code or a lower one
+    above_RE = 1.0 - below_RE + chance_RE
+    # both are monotone in the rate; the bound is the nearest rate at which the code is too rare
+    low_E = rate_R[np.maximum((above_RE < _TAIL).sum(axis=0) - 1, 0)]
+    high_E = rate_R[np.minimum((below_RE >= _TAIL).sum(axis=0), len(rate_R) - 1)]
+    low_E[0], high_E[-1] = 0.0, 1.0
+    return low_E, high_E
 
 
 def lost_by_chance(counts: ProblemCounts) -> float | None:

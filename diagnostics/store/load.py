@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pandas import isna
 from pandas.api.types import is_list_like
 
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.pace import LEAST_BYTES, SampleCost
 from oversharp.diagnostics.records.types import COUNTS_ALONE, AuditKey, Problem, SamplingSettings, VerdictTerms
@@ -418,6 +419,9 @@ def made_of(store: Store, series: str) -> str | None:
         return None
     step = int(rows["step"].iloc[0])
     place = ranges_text([(step, step)], repaired=verdict is not None and verdict.repaired)
+    first = store.frame("SELECT first_round FROM current_audits WHERE series = $series", series=series)["first_round"]
+    if first.notna().all():
+        place = f"{place} (first {plural(int(first.iloc[0]), 'sample')} of each problem)"
     parts = {name: known[name] for name in PARTS_IN_WORDS if name in known}
     shown = is_fall_shown(verdict)
     return made_of_text(known["all"], parts, k=int(rows["k"].iloc[0]), place=place, fall_is_shown=shown) or None

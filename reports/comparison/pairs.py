@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from oversharp.diagnostics.statistics.comparison import RunDifference, compare_runs
+from oversharp.diagnostics.statistics.comparison import RunDifference, Samples, compare_runs
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.reports import numbers
 from oversharp.reports.comparison.seeds import may_pair
@@ -59,18 +59,40 @@ def _pair(counts: pd.DataFrame, first: SeriesSource, second: SeriesSource, *, n_
     both = of_first.merge(of_second, on="problem_id", suffixes=("_1", "_2")).sort_values("problem_id")
     if both.empty:
         return SeriesPair(first=first, second=second, why="no problem has samples at the last checkpoint of both")
-    least = int(min(both["n_1"].min(), both["n_2"].min()))
+    sides = [_samples(both, side, series) for side, series in (("_1", first), ("_2", second))]
+    why = next((side for side in sides if isinstance(side, str)), None)
+    if why is not None:
+        return SeriesPair(first=first, second=second, why=why)
+    (first_P, n_first, least_first), (second_P, n_second, least_second) = (
+        side for side in sides if not isinstance(side, str)
+    )
+    least = min(least_first, least_second)
     rows = compare_runs(
-        both["n_correct_1"].to_numpy(dtype="int64"),
-        both["n_correct_2"].to_numpy(dtype="int64"),
-        n_first=both["n_1"].to_numpy(dtype="int64"),
-        n_second=both["n_2"].to_numpy(dtype="int64"),
+        first_P,
+        second_P,
+        n_first=n_first,
+        n_second=n_second,
         task_P=both["task_1"].astype(str).to_numpy(dtype=object),
         ks=inference_ks(least),
         cluster_P=_clusters(both),
         n_comparisons=n_pairs,
     )
     return SeriesPair(first=first, second=second, rows=tuple(rows))
+
+
+def _samples(both: pd.DataFrame, side: str, series: SeriesSource) -> tuple[np.ndarray, Samples, int] | str:
+    """Return correct samples, samples and largest k of pass@k, or why they are unknown.
+
+    With a stopping rule, they are end points, the rule, and its cap.
+    """
+    n_P, correct_P = (both[f"{name}{side}"].to_numpy(dtype="int64") for name in ("n", "n_correct"))
+    rule = series.rule(is_base=series.last_step == series.base_step)
+    if rule is None:
+        return correct_P, n_P, int(n_P.min())
+    try:
+        return rule.codes(n_P, correct_P), rule, rule.cap
+    except ValueError:
+        return f"some problems of {series.name} lack samples of the stopping rule"
 
 
 def _clusters(both: pd.DataFrame) -> np.ndarray:

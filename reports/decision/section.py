@@ -16,6 +16,7 @@ from oversharp.reports.budget import budget_figure, budget_sentence
 from oversharp.reports.context import Context
 from oversharp.reports.decision.choices import Choice, group_by_recommendation, is_graded_again, list_choices
 from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.problems.table import test_name
 from oversharp.reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
 from oversharp.reports.sections.coverage_figures import change_map
 from oversharp.reports.sections.headline import DEFINITION
@@ -29,7 +30,7 @@ _BAND = (
 _ALONE = f"Changes against the base in percentage points. Brackets: pointwise {numbers.NINETY_FIVE} CI at each k."
 _LOST = (
     "Problems lost: the base has a correct sample, the checkpoint has none among the same number of samples. "
-    f"Significant: Fisher's exact test, p ≤ {SURE:g} after Holm's correction over the problems that have correct and "
+    f"Significant: {{}}, p ≤ {SURE:g} after Holm's correction over the problems that have correct and "
     "wrong samples. Problems are not counted at other temperatures."
 )
 _BEYOND = (
@@ -84,7 +85,7 @@ def decision(context: Context) -> Decision:
             f"{DEFINITION} {citations.references('A')[0]}.",
             *_brackets(made),
             *([_BEYOND] if len(context.series) > 1 and _has_sharpening(context) else []),
-            _LOST,
+            _LOST.format(" or ".join(dict.fromkeys(test_name(series) for series in context.series))),
             *([_ONE_SCALE] if figures and sum(isinstance(panel, Plane) for panel in figures[0].panels) > 1 else []),
         ),
         figures=figures,

@@ -22,12 +22,12 @@ _HALVES = """
 SELECT
     series,
     problem_id,
-    count(*) FILTER (sample_index < n_planned // 2) AS n_first,
-    count(*) FILTER (correct AND sample_index < n_planned // 2) AS c_first,
-    count(*) FILTER (sample_index >= n_planned // 2) AS n_second,
-    count(*) FILTER (correct AND sample_index >= n_planned // 2) AS c_second
+    count(*) FILTER (sample_index < n_first_round // 2) AS n_first,
+    count(*) FILTER (correct AND sample_index < n_first_round // 2) AS c_first,
+    count(*) FILTER (sample_index >= n_first_round // 2) AS n_second,
+    count(*) FILTER (correct AND sample_index >= n_first_round // 2) AS c_second
 FROM graded_samples
-WHERE is_base AND NOT greedy
+WHERE is_base AND NOT greedy AND in_first_round
 GROUP BY series, problem_id
 ORDER BY series, problem_id
 """
@@ -69,7 +69,7 @@ QUALIFY row_number() OVER (
 ORDER BY problem_id, greatest(n_base, n_late) DESC, n_base + n_late DESC, correct DESC, mode
 """
 # Order: correct responses first at the base, and at the last checkpoint for gained problems; then the most frequent.
-# Only as many samples of the base are used as every checkpoint has (n_common).
+# Only as many samples of the base are used as every checkpoint has (n_common); all of them with a stopping rule.
 _RESPONSES = """
 WITH texts AS (
     SELECT
@@ -88,7 +88,8 @@ WITH texts AS (
         count(*) AS n
     FROM audit_samples
     WHERE list_contains($problem_ids, problem_id) AND role = 'own' AND correct IS NOT NULL
-      AND NOT greedy AND sample_index < n_common AND series = $series AND (is_base OR step = $last_step)
+      AND NOT greedy AND (sample_index < n_common OR $stopped) AND series = $series
+      AND (is_base OR step = $last_step)
     GROUP BY ALL
 ),
 ranked AS (
@@ -122,11 +123,12 @@ class ProblemDetails:
 
     Attributes:
         picked: Ids of the problems that are shown individually.
-        halves: Counts of correct samples of the base in the first and the second half of the sample indices.
+        halves: Counts of correct samples of the base in the first and the second half of the sample indices. With a
+            stopping rule, in both halves of the first round.
         fresh: Counts of the problems that were sampled again to confirm their loss or gain.
-        modes: Counts of each mode at base and last checkpoint, among the same number of samples. ``n_modes`` is the
-            number of distinct modes of the problem. ``is_mode`` is whether the grader distinguishes modes, not only
-            answers.
+        modes: Counts of each mode at base and last checkpoint, among the same number of samples: with a stopping rule,
+            those of the first round. ``n_modes`` is the number of distinct modes of the problem. ``is_mode`` is whether
+            the grader distinguishes modes, not only answers.
         responses: Two responses per problem at the base, and two at the last checkpoint, from the samples that
             ``problem_counts`` counts. ``text`` is the whole text. For a long response it is the first
             ``HEAD_CHARACTERS``, and ``tail`` has the last ``TAIL_CHARACTERS``.
@@ -159,7 +161,8 @@ def read_problem_details(store: Frames, source: Source) -> ProblemDetails:
         parameters: dict[str, Any] = {"series": series.name, "problem_ids": ids, "last_step": series.last_step}
         modes.append(store.frame(_MODES, base_step=series.base_step, cap=MODE_CAP, shown=READ_MODES, **parameters))
         ends = {"head": HEAD_CHARACTERS, "tail": TAIL_CHARACTERS}
-        responses.append(store.frame(_RESPONSES, gained=gained, cap=MODE_CAP, **ends, **parameters))
+        chosen = {"gained": gained, "stopped": series.is_stopped}
+        responses.append(store.frame(_RESPONSES, cap=MODE_CAP, **chosen, **ends, **parameters))
     return ProblemDetails(
         picked=picked,
         halves=store.frame(_HALVES),

@@ -10,11 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.prompts import prompt_titles
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.store.load import Frames, why_no_audit, why_untested
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.words.numbers import ranges_text
+from oversharp.reports.evidence.sample_counts import mean_samples, read_problem_counts, sample_settings
 
 _DELTA, _BAND = "_delta", "_band"
 _FINDING_KEY = ["series", "measure", "scope", "k"]
@@ -33,6 +36,10 @@ class SeriesSource:
     path: str
     n: int
     n_base: int
+    first_round: int | None  # samples of the first round of a stopping rule; None if every problem has n samples
+    enough: int | None  # correct samples at which the rule stops a problem
+    mean_n: float  # mean number of samples of a problem at a checkpoint after the base
+    mean_n_base: float
     ks: tuple[int, ...]
     updated_at: str
     settings_id: str
@@ -45,6 +52,32 @@ class SeriesSource:
     graders: tuple[str, ...]
     verifier: str | None  # verifier of a regraded series; None if each problem's own verifier graded the samples
     verdict: Verdict | None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether each problem was sampled until it was solved, up to ``n`` samples."""
+        return self.first_round is not None
+
+    def rule(self, *, is_base: bool) -> StoppingRule | None:
+        """Return the stopping rule of the base or of the other checkpoints, None without one."""
+        if self.first_round is None or self.enough is None:
+            return None
+        cap = self.n_base if is_base else self.n
+        return StoppingRule.doubling(first=self.first_round, cap=cap, enough=self.enough)
+
+    def samples_text(self, noun: str = "sample", *, is_base: bool = False) -> str:
+        """Return the number of samples per problem and checkpoint, such as "16 to 256 samples"."""
+        n = self.n_base if is_base else self.n
+        if self.first_round is None or self.first_round >= n:
+            return plural(n, noun)
+        return f"{self.first_round:,} to {plural(n, noun)}"
+
+    @property
+    def stop_text(self) -> str:
+        """The stopping rule as a clause, such as ", until 4 are correct (mean 62)"; "" without one."""
+        if self.enough is None:
+            return ""
+        return f", until {self.enough} {'is' if self.enough == 1 else 'are'} correct (mean {self.mean_n:.0f})"
 
     def step_text(self, step: int) -> str:
         """Return the step as text, as λ for a repaired series."""
@@ -97,6 +130,9 @@ class Source:
 
     Attributes:
         store_link: Path of the store relative to the report.
+        problem_counts: ``series, step, is_base, problem_id, n, n_correct, solved``. The number of samples of a problem
+            is equal at every checkpoint. With a stopping rule it is that at which the problem stopped. ``solved`` is
+            whether a sample up to the smallest cap is correct, NULL if that is unknown.
         last_counts: ``series, task, problem_id, cluster, n, n_correct`` of all samples at the last checkpoint of every
             series; empty for a single series.
         disagreements: Some responses that two verifiers grade differently; ``n_all`` is the number of all in the
@@ -159,14 +195,14 @@ class Source:
 
 
 _AUDITS = """
-SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.n_base, a.entropy_samples, a.panel, a.ks, a.strategy_regex,
-       a.verifier,
+SELECT a.series, a.audit_id, s.path, a.settings_id, a.n, a.n_base, a.first_round, a.enough, a.entropy_samples, a.panel,
+       a.ks, a.strategy_regex, a.verifier,
        t.temperature AS panel_temperature, t.seed AS panel_seed, w.n_fewer,
        strftime(a.updated_at, '%Y-%m-%d %H:%M:%S') AS updated_at, CAST(a.provenance AS VARCHAR) AS provenance
 FROM current_audits AS a
 JOIN series AS s USING (series)
 JOIN (
-    SELECT audit_id, count(*) FILTER (n_planned < n) AS n_fewer
+    SELECT audit_id, count(*) FILTER (n_planned < n AND first_round IS NULL) AS n_fewer
     FROM planned_samples JOIN audits USING (audit_id)
     GROUP BY audit_id
 ) AS w USING (audit_id)
@@ -185,11 +221,6 @@ SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, w
        why_no_interval
 FROM findings
 ORDER BY series, measure, scope, k NULLS FIRST, step
-"""
-_COUNTS = """
-SELECT series, step, is_base, problem_id, n, n_correct
-FROM problem_counts
-ORDER BY series, problem_id, step
 """
 _COUNTED = ("series", "task", "problem_id", "cluster", "n", "n_correct")
 _LAST_COUNTS = """
@@ -276,7 +307,7 @@ def read_source(
     settings = store.frame("SELECT * FROM settings ORDER BY settings_id").set_index("settings_id")
     checkpoints = store.frame(_CHECKPOINTS)
     membership = store.frame(_MEMBERSHIP)
-    counts = store.frame(_COUNTS)
+    counts = read_problem_counts(store, audits)
     verdicts = {str(row["series"]): str(row["document"]) for row in store.frame(_VERDICTS).to_dict("records")}
     faults = store.frame("SELECT series, why, sum(n) AS n FROM import_faults GROUP BY series, why ORDER BY series, why")
     rows = {str(audit["series"]): audit for _, audit in audits.iterrows()}
@@ -326,18 +357,16 @@ def _series_source(
         path=str(audit["path"]),
         n=int(audit["n"]),
         n_base=int(audit["n_base"]),
+        first_round=None if pd.isna(audit["first_round"]) else int(audit["first_round"]),
+        enough=None if pd.isna(audit["enough"]) else int(audit["enough"]),
+        mean_n=mean_samples(counts, name, is_base=False),
+        mean_n_base=mean_samples(counts, name, is_base=True),
         ks=tuple(sorted(int(k) for k in audit["ks"])),
         updated_at=str(audit["updated_at"]),
         settings_id=str(audit["settings_id"]),
         settings={
             **values,
-            "samples per problem": int(audit["n"]),
-            "samples per problem of the base": int(audit["n_base"]),
-            **(
-                {"problem-checkpoint pairs with fewer samples, because they were decided": int(audit["n_fewer"])}
-                if audit["n_fewer"]
-                else {}
-            ),
+            **sample_settings(audit, counts),
             "samples used for token entropy": int(audit["entropy_samples"]),
             **_panel_settings(audit),
             "strategy_regex": str(audit["strategy_regex"]),

@@ -138,7 +138,8 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     panels, dropped = _panels(source, measure, drawn, display)
     panels = tuple(describe_panel(panel, title, display, measure.plot.x) for panel in panels)
     banded = any(line.low for panel in panels for line in panel.lines)
-    caption = first_sentence(measure.doc)
+    of = first_round_text(source) if measure.first_round else ""
+    caption = f"{first_sentence(measure.doc)}{of}"
     if banded:
         caption = f"{caption} Band: {numbers.NINETY_FIVE} CI over {_units(rows)}.".strip()
     y_range = measure.plot.y_range
@@ -156,7 +157,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         y_range=None if y_range is None else (y_range[0] * display.factor, y_range[1] * display.factor),
         zero_line=measure.signed,
         notes=(
-            *interval_end(source, rows, measure.plot.x),
+            *interval_end(source, rows, measure.plot.x, first_round=measure.first_round),
             *dropped,
             *(f"{unknown}: {reason}." for reason in why),
             *(f"No CI: {reason}." for reason in rows["why_no_interval"].dropna().unique()),
@@ -169,15 +170,28 @@ def _units(rows: pd.DataFrame) -> str:
     return "clusters of related problems" if (rows["interval_over"] == "clusters").any() else "problems"
 
 
-def interval_end(source: Source, rows: pd.DataFrame, x: str) -> tuple[str, ...]:
+def interval_end(source: Source, rows: pd.DataFrame, x: str, *, first_round: bool = False) -> tuple[str, ...]:
     """Return a note on the largest k with a band. The audit computes CIs up to half the number of samples."""
     has_interval = rows["low"].notna() & rows["high"].notna()
     ks = rows["k"].astype("float64")
     if not has_interval.any() or not (ks[~has_interval] > ks[has_interval].max()).any():
         return ()
-    ends = numbers.listing(tuple(f"{n // 2} of {n}" for n in sorted({series.n for series in source.series})))
+    sizes = {
+        series.first_round if first_round and series.first_round is not None else series.n for series in source.series
+    }
+    ends = numbers.listing(tuple(f"{n // 2} of {n}" for n in sorted(sizes)))
     beyond = "the curve continues without a band" if x == "k" else "larger k have no band"
-    return (f"CIs end at half the number of samples per problem ({ends}); {beyond}.",)
+    is_cap = not first_round and any(series.is_stopped for series in source.series)
+    largest = "largest " if is_cap else ""
+    return (f"CIs end at half the {largest}number of samples per problem ({ends}); {beyond}.",)
+
+
+def first_round_text(source: Source) -> str:
+    """Return the sentence that a figure uses the first round only, "" if no series has a stopping rule."""
+    sizes = tuple(dict.fromkeys(str(series.first_round) for series in source.series if series.is_stopped))
+    if not sizes:
+        return ""
+    return f" From the first round of sampling: {numbers.listing(sizes)} samples per problem."
 
 
 def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Constant | None:
@@ -190,9 +204,10 @@ def _constant(source: Source, measure: Measure, rows: pd.DataFrame, display: Dis
         display.text(float(value)) if len(spans) == 1 else f"{scope_label(str(name))} {display.text(float(value))}"
         for name, value in spans["min"].items()
     ]
+    meaning = f"{first_sentence(measure.doc)}{first_round_text(source) if measure.first_round else ''}"
     return Constant(
         title=measure.title,
-        text=f"{first_sentence(measure.doc)} It is the same at every checkpoint: {', '.join(parts)} ({display.unit}).",
+        text=f"{meaning} It is the same at every checkpoint: {', '.join(parts)} ({display.unit}).",
         table=measure_table(source, measure, rows, display),
     )
 

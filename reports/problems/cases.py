@@ -118,8 +118,7 @@ def _trajectory(context: Context, series: SeriesSource, counts: pd.DataFrame) ->
 def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> Table:
     """Return a table with the correct samples of each checkpoint and the CI of their share."""
     several, many = len(context.series) > 1, len(own) >= MANY_SERIES
-    low, high = success_interval(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
-    bounded = counts.assign(low=low, high=high)
+    bounded = _with_intervals(own, counts)
     at = {(row["series"], row["step"]): row for row in bounded.to_dict("records")}
     steps = sorted({int(step) for step in counts["step"]})
     shown = spread_evenly(steps, SHOWN_STEPS_OF_MANY if many else SHOWN_STEPS)
@@ -143,6 +142,17 @@ def _counts(context: Context, own: tuple[SeriesSource, ...], counts: pd.DataFram
         if many
         else f"Brackets: exact {numbers.NINETY_FIVE} CI of this problem's success rate.{left}",
     )
+
+
+def _with_intervals(own: tuple[SeriesSource, ...], counts: pd.DataFrame) -> pd.DataFrame:
+    """Return the counts with the CIs of the success rates, ``low`` and ``high``."""
+    parts = []
+    for series in own:
+        for is_base, rows in counts[counts["series"] == series.name].groupby("is_base"):
+            rule = series.rule(is_base=bool(is_base))
+            low, high = success_interval(rows["n_correct"].to_numpy(), rows["n"].to_numpy(), rule)
+            parts.append(rows.assign(low=low, high=high))
+    return pd.concat(parts)
 
 
 def _success_cells(row: Mapping[Hashable, Any] | None) -> list[Cell]:
@@ -176,6 +186,7 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
         if series.name in totals.index
     )
     is_mode = bool(modes["is_mode"].astype(bool).any())
+    of = " in the first round" if any(series.is_stopped for series in own) else ""
     return Table(
         title="Ways to answer, base and last checkpoint" if is_mode else "Answers, base and last checkpoint",
         columns=(
@@ -185,7 +196,7 @@ def _modes(context: Context, own: tuple[SeriesSource, ...], problem_id: str) -> 
             *(Column(name=f"{name}{side}") for name in names if not many for side in ("base", "last")),
         ),
         rows=tuple(body),
-        note=f"Number of samples with each of the most frequent answers{', base → last' if many else ''} "
+        note=f"Number of samples{of} with each of the most frequent answers{', base → last' if many else ''} "
         f"({numbers.listing(parts)}). –: not among the most frequent."
         if parts
         else "",

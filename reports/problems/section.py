@@ -18,7 +18,7 @@ from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.figures import describe_panel, series_colour
 from oversharp.reports.findings.tables import POINTS
 from oversharp.reports.problems.cases import problem_cases
-from oversharp.reports.problems.table import SHOWN_ROWS, confirm_hint, lost_and_gained_tables, problem_table
+from oversharp.reports.problems.table import SHOWN_ROWS, confirm_hint, lost_and_gained_tables, problem_table, test_name
 from oversharp.reports.records import Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 
 #: Minimum number of samples in each half of the base's samples. With fewer, the base is not split for the figure of
@@ -94,38 +94,36 @@ def _leads(context: Context, trained: Sequence[SeriesSource], changes: Mapping[s
         )
         for series in trained
     ]
-    tested = [_HOW_TESTED] if any("significantly" in sentence for sentence in leads) else []
+    tests = dict.fromkeys(test_name(series) for series in trained)
+    tested = [_HOW_TESTED.format(" or ".join(tests))] if any("significantly" in lead for lead in leads) else []
     last = " ".join((*tested, *alike))
     return (*leads, last) if last else tuple(leads)
 
 
 #: Explanation of "significantly" for several series.
-_HOW_TESTED = "Significantly: by Fisher's exact test with Holm's correction."
+_HOW_TESTED = "Significantly: by {} with Holm's correction."
 
 
 def _any_moved(changes: pd.DataFrame) -> bool:
     return bool(changes["state"].isin(["lost", "gained"]).any())
 
 
-def _lead(
-    series: SeriesSource,
-    changes: pd.DataFrame,
-    confirmed: str,
-    how: str = ", by Fisher's exact test with Holm's correction",
-) -> str:
+def _lead(series: SeriesSource, changes: pd.DataFrame, confirmed: str, how: str | None = None) -> str:
+    how = f", by {test_name(series)} with Holm's correction" if how is None else how
     lost, gained = (int((changes["state"] == state).sum()) for state in ("lost", "gained"))
     significant = f" ({_n_significant(changes)} significantly{how})" if lost and not series.why_untested else ""
     counted = (
         f"of {numbers.plural(len(changes), 'problem')}, {lost} lost every correct sample{significant} and "
-        f"{gained} gained a first one; {_by_chance(series, changes)}."
+        f"{gained} gained a first one{_by_chance(series, changes)}."
     )
     return f"{counted} {confirmed}".strip() if lost or gained else counted
 
 
 def _by_chance(series: SeriesSource, changes: pd.DataFrame) -> str:
     if series.why_untested:
-        return f"not tested: {series.why_untested}"
-    return f"expected by chance alone: {about_count(lost_by_chance(problem_counts(changes)))} of each"
+        return f"; not tested: {series.why_untested}"
+    expected = lost_by_chance(problem_counts(changes, series))
+    return "" if expected is None else f"; expected by chance alone: {about_count(expected)} of each"
 
 
 def _n_significant(changes: pd.DataFrame) -> int:
@@ -144,6 +142,8 @@ def _confirmation_text(context: Context, series: SeriesSource) -> str:
 
 def _scatter(context: Context, compared: tuple[SeriesSource, ...], changes: dict[str, pd.DataFrame]) -> Figure:
     panels, body = [], []
+    is_stopped = any(series.is_stopped for series in compared)
+    shares = " A rate is the share of the samples up to where the problem stopped." if is_stopped else ""
     for i, series in enumerate(context.series):
         if series not in compared:
             continue
@@ -176,7 +176,8 @@ def _scatter(context: Context, compared: tuple[SeriesSource, ...], changes: dict
         kind="scatter",
         title="Success per problem, base against last checkpoint",
         caption="One bubble per pair of success rates, rounded to 1/40. Its area is proportional to the number of "
-        "problems, up to 16. The last checkpoint solves problems below the dashed line less often than the base.",
+        "problems, up to 16. The last checkpoint solves problems below the dashed line less often than the base."
+        f"{shares}",
         x_label="success rate of the base (probability)",
         y_label="success rate, last (probability)",
         panels=tuple(panels),
@@ -268,6 +269,6 @@ def _split_base(context: Context, series: SeriesSource, changes: pd.DataFrame) -
     halves = context.details.halves
     rows = changes.merge(halves[halves["series"] == series.name], on="problem_id", how="inner")
     if len(rows) < len(changes) or rows.empty or min(rows["n_first"].min(), rows["n_second"].min()) < LEAST_HALF:
-        return changes.assign(sorted_by=changes["base"], gain=changes["change"]), False
-    gain = rows["late"] - rows["c_second"] / rows["n_second"]
+        return changes.assign(sorted_by=changes["base"], gain=changes["mean_late"] - changes["mean_base"]), False
+    gain = rows["mean_late"] - rows["c_second"] / rows["n_second"]
     return rows.assign(sorted_by=rows["c_first"] / rows["n_first"], gain=gain), True

@@ -25,9 +25,14 @@ CROWD, SHOWN_ENDS_OF_CROWD = 4, 3
 PROMPT_CAP, NAME_CAP = 90, 24
 CONFIRMED = "confirmed"
 _P = (
-    "p: Fisher's exact test of base against last checkpoint, one-sided, with Holm's correction over the problems that "
+    "p: {} of base against last checkpoint, one-sided, with Holm's correction over the problems that "
     f"have correct and wrong samples. Losses are significant if p ≤ {SURE:g}."
 )
+
+
+def test_name(series: SeriesSource) -> str:
+    """Return the name of the test of a single problem's change."""
+    return "an exact likelihood-ratio test" if series.is_stopped else "Fisher's exact test"
 
 
 def truncate_text(text: str, cap: int) -> str:
@@ -119,7 +124,7 @@ def _test_note(context: Context, series: SeriesSource) -> str:
     """Return the explanation of p, or "" with several series, which share an explanation above their tables."""
     if series.why_untested:
         return f"Not tested: {series.why_untested}."
-    return _P if len(context.series) == 1 else ""
+    return _P.format(test_name(series)) if len(context.series) == 1 else ""
 
 
 def _steps(series: SeriesSource) -> list[int]:

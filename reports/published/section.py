@@ -184,7 +184,7 @@ def _changes(context: Context, pass_pairs: tuple[PublishedPair, ...], ks: tuple[
 
 def _own_size(context: Context) -> str:
     sizes = {
-        f"{numbers.plural(len(series.problem_ids), 'problem')}, {numbers.plural(series.n, 'sample')} each": None
+        f"{numbers.plural(len(series.problem_ids), 'problem')}, {series.samples_text()} each": None
         for series in context.series
     }
     return f"Series of this audit: {'; '.join(sizes)}."
@@ -259,7 +259,8 @@ def _entropies(context: Context) -> tuple[Table, ...]:
         if pair.method == PLAIN and (answer := pair.levels("answer_entropy")) is not None
     ]
     names = ("answer entropy", "change", "token entropy")
-    counts = numbers.listing(tuple(sorted({str(series.n) for series in context.series}, key=int)))
+    sizes = {series.n if series.first_round is None else series.first_round for series in context.series}
+    counts = numbers.listing(tuple(map(str, sorted(sizes))))
     return (
         Table(
             title=f"Entropies of answers and tokens: this audit, then {PLAIN} in [B] Table 4",

@@ -43,7 +43,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
     return Card(
         series=series.name,
         subtitle=f"{numbers.plural(len(series.problem_ids), 'problem')}, "
-        f"{numbers.plural(series.n, 'sample')} each, {numbers.plural(len(series.checkpoints), 'checkpoint')} "
+        f"{series.samples_text()} each{series.stop_text}, {numbers.plural(len(series.checkpoints), 'checkpoint')} "
         f"({series.step_text(series.base_step)} to {series.step_text(series.last_step).rpartition(' ')[2]})",
         reading=reading,
         direction=direction,

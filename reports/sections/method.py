@@ -87,10 +87,10 @@ def _lead(context: Context) -> tuple[str, ...]:
     lead = []
     if same:
         first = context.series[0]
-        more = "" if first.n_base == first.n else f", the base {numbers.plural(first.n_base, 'time')},"
+        more = "" if first.n_base == first.n else f", the base {first.samples_text('time', is_base=True)},"
         at_most = "up to " if any("fewer samples" in key for key in first.settings) else ""
         lead.append(
-            f"Every checkpoint was sampled {at_most}{numbers.plural(first.n, 'time')} per problem{more} "
+            f"Every checkpoint was sampled {at_most}{first.samples_text('time')} per problem{more} "
             f"{_sampling_text(first.settings)}."
         )
     else:
@@ -98,10 +98,25 @@ def _lead(context: Context) -> tuple[str, ...]:
     lead.append(
         f"pass@k is the unbiased estimate. CIs: {numbers.NINETY_FIVE}, over {_units(context)}, paired with the base."
     )
+    lead += _stopping_texts(context)
     lead.append("CIs of differences are clipped to the possible range: from a base of 1.000, pass@k cannot rise.")
     updated = "; ".join(f"{s.name} last updated {s.updated_at}" for s in context.series)
     lead.append(f"{updated} ({_CLOCK}).")
     return tuple(lead)
+
+
+def _stopping_texts(context: Context) -> Iterator[str]:
+    """Yield a text per series with a stopping rule, and what it means for the measures."""
+    stopped = [series for series in context.series if series.is_stopped]
+    for series in stopped:
+        mean = f"{series.mean_n:.0f} samples on average, {series.mean_n_base:.0f} of the base"
+        text = f"A problem was sampled until {series.enough} samples were correct: {mean}."
+        yield context.with_series_name(series, text)
+    if stopped:
+        yield (
+            "The numbers of samples depend on the grades, so shares of samples are biased. pass@k uses all samples, by "
+            "an estimate without bias. Other measures use the first round, in which every problem has the same number."
+        )
 
 
 def _units(context: Context) -> str:

@@ -48,12 +48,12 @@ def write_stopped(
 ) -> Path:
     """Write an audit with its findings and verdict. Without ``stopped``, every problem has all samples to the cap.
 
-    The first samples of a problem are the same for any ``n`` and with any rule.
+    The first samples of a problem are the same for any ``n`` and with any rule. All series share the base's samples.
     """
     with Store.open(path) as store:
         key = _begin(store, name, n=n, n_base=n_base, stopped=stopped)
         for step, rate_P in success_rates().items():
-            _add_samples(store, key, step, rate_P, np.random.default_rng([seed, step]), stopped=stopped)
+            _add_samples(store, key, step, rate_P, np.random.default_rng([seed if step else 0, step]), stopped=stopped)
         store.plan_rounds(key)
         measure(store, key, {}, SilentProgress())
         conclude(store, key, {}, {}, SilentProgress())

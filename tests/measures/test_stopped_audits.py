@@ -82,10 +82,12 @@ def worlds(world: Callable, kernel_type: type) -> dict[str, Read]:
         "capped": {"n": CAP, "n_base": CAP_OF_BASE},
         "first": {"n": FIRST},
     }
+    controls = {name: control_samples() for name in drawn}
+    controls["first"] = [sample for sample in controls["first"] if sample["sample_index"] < FIRST]
     return {
         name: Read(
             world(
-                [*samples, *panel_samples(), *control_samples()],
+                [*samples, *panel_samples(), *controls[name]],
                 ks=KS,
                 mode_logps=random_scores(),
                 kernels=random_kernels(kernel_type),

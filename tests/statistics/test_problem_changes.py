@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta
 
 from oversharp.diagnostics.statistics import problem_changes as module
 from oversharp.diagnostics.statistics.problem_changes import (
@@ -14,6 +15,7 @@ from oversharp.diagnostics.statistics.problem_changes import (
     fall_p_table,
     lost_by_chance,
     problem_states,
+    rate_interval,
 )
 from oversharp.diagnostics.statistics.stopping import StoppingRule
 
@@ -183,6 +185,19 @@ def test_chance_loses_as_many_stopped_problems_as_a_simulation_of_no_change():
     assert np.mean(expected, axis=0) == pytest.approx([np.mean(lost), np.mean(gained)], abs=3 * error)
     assert np.mean(lost) > 10
     assert lost_by_chance(stopped_counts([(8, 5)], [(64, 0)], before=AFTER)) is None  # no cap is twice the other
+
+
+def test_the_interval_of_a_stopped_problem_misses_its_rate_as_rarely_as_it_says():
+    for rule in (BEFORE, AFTER):
+        low_E, high_E = rate_interval(rule, np.arange(rule.cap + 1))
+        assert (np.diff(low_E) >= 0).all()
+        assert (np.diff(high_E) >= 0).all()
+        rate_R = np.linspace(0.0, 1.0, 401)[1:-1]
+        missed = ((low_E > rate_R[:, None]) | (high_E < rate_R[:, None])) * rule.chances(rate_R)
+        assert 0.03 < missed.sum(axis=1).max() < 0.0505
+    low_E, high_E = rate_interval(StoppingRule(rounds=(16,), enough=1), np.arange(17))
+    assert low_E[1:] == pytest.approx(beta.ppf(0.025, np.arange(1, 17), np.arange(16, 0, -1)), abs=4e-3)
+    assert high_E[:-1] == pytest.approx(beta.ppf(0.975, np.arange(1, 17), np.arange(16, 0, -1)), abs=4e-3)
 
 
 def test_counts_that_no_rule_leaves_are_refused():

@@ -60,7 +60,7 @@ def control_pass_at_k(evidence: Evidence) -> Iterator[tuple[str, Results]]:
 def _pass_at_temperature(evidence: Evidence, rows: pd.DataFrame, scope: str, n_problems: int) -> Results:
     if len(rows) < n_problems or (rows["n"] != rows["n_planned"]).any():
         return {scope: "the samples are incomplete"}
-    drawn = ControlSamples.of(evidence, rows)
+    drawn = ControlSamples.from_rows(evidence, rows)
     cluster_P = evidence.clusters(rows["problem_id"])
     return {
         (scope, k): share_interval(drawn.pass_at_k(k), cluster_P=cluster_P)

@@ -130,7 +130,7 @@ def _control_by_temperature(evidence: Evidence, base: Counts, k_most: int) -> Co
         return Control(name="temperature", points=None, why=why)
     temperatures = sorted(complete, reverse=True)
     own_temperature = float(rows["own_temperature"].iloc[0])
-    drawn = [ControlSamples.of(evidence, complete[t]) for t in temperatures]
+    drawn = [ControlSamples.from_rows(evidence, complete[t]) for t in temperatures]
     k = _power_of_two(min(k_most, *(control.n_most for control in drawn)))
     points = FrontierPoints(
         sharpness_S=1.0 - np.array([own_temperature, *temperatures]) / own_temperature,

@@ -85,7 +85,7 @@ def _changes(evidence: Evidence, choose_k: Callable[[int], int]) -> Iterator[tup
             if (raised["n"] != raised["n_planned"]).any():
                 yield checkpoint_id, {scope: "its samples at the higher temperature are incomplete"}
                 continue
-            drawn = ControlSamples.of(evidence, raised)
+            drawn = ControlSamples.from_rows(evidence, raised)
             k = choose_k(min(here.fewest, 2 * drawn.n_most))
             change_P = drawn.pass_at_k(k) - here.pass_at_k(k)
             interval = share_interval(change_P, bounds=(-1.0, 1.0), cluster_P=here.cluster_P)
