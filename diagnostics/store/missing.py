@@ -148,12 +148,18 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
             SELECT checkpoint_id, settings_id, problem_id, n_planned AS n, 1 AS n_greedy
             FROM planned
             UNION ALL
-            SELECT d.checkpoint_id, d.settings_id, problem_id, d.n, 0
+            SELECT d.checkpoint_id, d.settings_id, ap.problem_id, coalesce(st.n, d.n), 0
             FROM (
                 SELECT unnest($checkpoints::VARCHAR[]) AS checkpoint_id, unnest($settings::VARCHAR[]) AS settings_id,
                     unnest($ns::BIGINT[]) AS n
-            ) AS d, audit_problems
-            WHERE audit_id = $audit_id
+            ) AS d
+            CROSS JOIN audit_problems AS ap
+            LEFT JOIN stops AS st  -- a control that a stopping rule has planned
+                ON st.audit_id = ap.audit_id
+                AND st.checkpoint_id = d.checkpoint_id
+                AND st.settings_id = d.settings_id
+                AND st.problem_id = ap.problem_id
+            WHERE ap.audit_id = $audit_id
         ),
         present AS (
             SELECT

@@ -182,7 +182,7 @@ def sampling_floor(ks: Sequence[int], n_base: Samples, n_late: Samples) -> Float
 
     k / (4 n) bounds the variance of pass@k from n samples (Hoeffding 1948, Ann. Math. Stat. 19:293, theorem 5.2), on
     each side. With this floor, equal changes on all problems do not give a variance of 0.
-    For a stopping rule it is computed on a grid of success rates.
+    For a stopping rule it is computed on a grid of success rates, with k at most the cap.
 
     >>> sampling_floor((1, 8), n_base=16, n_late=16).tolist()
     [0.03125, 0.25]
@@ -190,7 +190,7 @@ def sampling_floor(ks: Sequence[int], n_base: Samples, n_late: Samples) -> Float
 
     def floor(samples: Samples) -> np.ndarray:
         if isinstance(samples, StoppingRule):
-            return samples.largest_variance(ks)
+            return samples.largest_variance([min(k, samples.cap) for k in ks])  # larger k are bounded by the cap
         return np.array(ks) / 4 / samples
 
     return floor(n_base) + floor(n_late)

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.verdict.shipping.posterior import (
     _shrink,
     change_posterior,
     expected_worst_losses,
+    sampling_floor,
     trajectory_correlations,
 )
 
@@ -118,3 +120,14 @@ def test_the_largest_of_two_uncertain_falls_is_expected_above_either() -> None:
     assert both == pytest.approx(0.2 / np.sqrt(99) / np.sqrt(np.pi), rel=0.05)
     (first,) = expected_worst_losses(change_TUK, n_ks=[1], **settings)
     assert first == pytest.approx(0.0, abs=1e-9)  # antithetic draws
+
+
+def test_the_floor_of_a_stopping_rule_is_its_largest_variance_and_above_the_cap_that_of_the_cap() -> None:
+    rule = StoppingRule.doubling(first=4, cap=16, enough=2)
+    floor_K = sampling_floor([1, 8, 16, 64], rule, rule)
+    assert floor_K[3] == floor_K[2]
+    rates = np.linspace(0.01, 0.99, 99)
+    for k, floor in zip((1, 8, 16), floor_K, strict=False):
+        chance_RE, value_E = rule.chances(rates), rule.pass_at_k_table([k])[:, 0]
+        variance_R = chance_RE @ value_E**2 - (chance_RE @ value_E) ** 2
+        assert variance_R.max() <= floor / 2 <= variance_R.max() + 1e-3
