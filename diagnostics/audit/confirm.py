@@ -120,9 +120,10 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
     """Sample the problems that seem lost or gained again, and test them.
 
     The caller writes the report. Like the verdict, the shortlist compares the base with the pooled last third of the
-    checkpoints, which has more samples than one checkpoint. The fresh samples are from the last checkpoint, because
-    users keep that one. Samples are committed in batches: the same command continues after an interruption, and samples
-    nothing if it had finished.
+    checkpoints, which has more samples than one checkpoint. With a stopping rule, the shares of correct samples are
+    biased, but they only order the problems: all fresh samples are equally many. The fresh samples are from the last
+    checkpoint, because users keep that one. Samples are committed in batches: the same command continues after an
+    interruption, and samples nothing if it had finished.
 
     Every problem that was ever tested at this late checkpoint is tested again together with the shortlist. p values are
     corrected over all of them (Holm), and all rows are rewritten. The first test fixes the number of fresh samples.

@@ -46,6 +46,12 @@ JOIN settings AS s USING (settings_id)
 WHERE list_contains($series::VARCHAR[], a.series)
 ORDER BY a.series
 """
+_RULES = """
+SELECT series, first_round, enough, n, n_base
+FROM current_audits
+WHERE list_contains($series::VARCHAR[], series) AND first_round IS NOT NULL
+ORDER BY list_position($series::VARCHAR[], series)
+"""
 #: Number of bytes of text read at a time.
 PART_BYTES = 32 << 20
 
@@ -62,6 +68,7 @@ SCHEMA = pa.schema(
         ("gold", pa.string()),
         ("greedy", pa.bool_()),
         ("sample_index", pa.int32()),
+        ("in_first_round", pa.bool_()),
         ("text", pa.string()),
         ("n_tokens", pa.int32()),
         ("finish_reason", pa.string()),
@@ -101,7 +108,7 @@ ORDER BY w.step, ap.position
 _SAMPLES = """
 SELECT
     g.series, g.checkpoint, g.step, g.is_base, g.task, g.problem_id, p.source_id, p.prompt, p.gold,
-    g.greedy, g.sample_index, g.text, g.n_tokens, g.finish_reason, g.logp_sum_raw,
+    g.greedy, g.sample_index, g.in_first_round, g.text, g.n_tokens, g.finish_reason, g.logp_sum_raw,
     g.answer, g.mode, g.reward, g.correct, g.state, g.reason,
     coalesce(a.verifier, p.verifier) AS verifier, a.settings_id
 FROM graded_samples AS g
@@ -233,6 +240,7 @@ def dataset_card(
             "```",
             "",
             *_verdict_lines(store, series),
+            *_stopping_lines(store, series),
             "| column | type | unit | meaning |",
             "|---|---|---|---|",
             *columns,
@@ -269,6 +277,18 @@ def _card_metadata(series: Sequence[str], n_samples: int) -> list[str]:
         "configs": [samples],
     }
     return ["---", *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()), "---"]
+
+
+def _stopping_lines(store: Store, series: Sequence[str]) -> list[str]:
+    """Return a warning about the numbers of samples of each series with a stopping rule."""
+    rules = store.frame(_RULES, series=list(series))
+    lines = [
+        f"- {escape_controls(str(row.series))}: each problem was sampled in rounds, {row.first_round} to {row.n} "
+        f"samples ({row.n_base} of the base), until a round left it with {row.enough} correct ones. The share of "
+        "correct samples is biased; only the samples with `in_first_round` are equally many for every problem."
+        for row in rules.itertuples()
+    ]
+    return ["Numbers of samples:", "", *lines, ""] if lines else []
 
 
 def _verdict_lines(store: Store, series: Sequence[str]) -> list[str]:

@@ -16,13 +16,14 @@ from oversharp import open_store
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.config import AuditConfig
-from oversharp.diagnostics.audit.confirm import ConfirmResult, confirm, fresh_settings
+from oversharp.diagnostics.audit.confirm import ConfirmResult, _shortlist, confirm, fresh_settings
 from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.records.errors import CheckpointError, ConfigError, SamplerError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import stored_problems, stored_settings
+from oversharp.diagnostics.store.load import stored_key, stored_problems, stored_settings
 from oversharp.diagnostics.tasks import load_problems
+from tests.audit.stopped_stores import EASY, GAINED, LOST, NEVER, write_stopped
 
 #: They share what takes seconds to make.
 pytestmark = [pytest.mark.xdist_group("confirm"), pytest.mark.usefixtures("few_figures")]
@@ -30,6 +31,21 @@ pytestmark = [pytest.mark.xdist_group("confirm"), pytest.mark.usefixtures("few_f
 #: What the late model says, whatever it is asked.
 SAID_LATE = ("98", "99")
 N, N_BASE, FRESH = 8, 16, 32
+
+
+def test_the_shortlist_of_an_audit_that_sampled_until_solved_begins_with_planted_changes(tmp_path: Path) -> None:
+    listed = {}
+    for stopped in (True, False):
+        path = write_stopped(tmp_path / f"{stopped}.duckdb", stopped=stopped)
+        with Store.open(path, read_only=True) as store:
+            listed[stopped] = _shortlist(store, stored_key(store, "run"), 8).changes
+    for changes in listed.values():
+        lost = [problem_id for problem_id, change in changes.items() if change == "lost"]
+        gained = [problem_id for problem_id, change in changes.items() if change == "gained"]
+        assert lost[0] == LOST
+        assert GAINED in gained
+        assert not {NEVER, EASY} & set(changes)
+    assert len(listed[True].keys() & listed[False].keys()) >= 10  # of 16
 
 
 def _obsessed(folder: Path, make_checkpoint: Callable[[Path, int], Path]) -> None:

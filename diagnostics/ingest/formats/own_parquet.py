@@ -4,7 +4,9 @@ The rollouts of a run directory are all responses of the training batches, with 
 problems, so import them with --window. The sampling settings are in the run's ``config.toml``.
 
 An export has ``data/SERIES/step_N.parquet``, with columns of the store. The sampling settings are in its data card,
-``README.md``. Responses keep their exported grades. Responses whose grading failed count as wrong, as in an audit.
+``README.md``. Responses keep their exported grades. Responses whose grading failed count as wrong, as in an audit. If
+a stopping rule determined the number of samples of each problem, only its first round is imported: the number of later
+samples depends on their grades.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
+    BadField,
     finite,
     get_finish_reason,
     get_optional_text,
@@ -30,6 +33,8 @@ from oversharp.diagnostics.ingest.formats.fields import (
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.records.names import slug
 
+#: Reason why a sample of an export is not imported.
+LATER_ROUND = "sampled after the first round, because the problem was not solved enough times before"
 _ROLLOUTS = frozenset({"step", "problem_id", "prompt", "response", "reward", "advantage", "truncated", "logp_sum"})
 _EXPORT = frozenset({"series", "checkpoint", "step", "problem_id", "text", "reward", "settings_id"})
 _KINDS: Mapping[str, type] = {
@@ -92,6 +97,8 @@ def _rollout(line: int, fields: Mapping[str, Any], reward_name: str | None) -> R
 
 
 def _exported(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
+    if fields.get("in_first_round") is False:
+        raise BadField(LATER_ROUND)
     reward = get_reward(fields, reward_name, "reward")
     return Recorded(
         line=line,

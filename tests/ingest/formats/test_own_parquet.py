@@ -16,12 +16,14 @@ from oversharp.diagnostics.ingest.formats.rows import first_record
 from oversharp.diagnostics.ingest.ingest import import_samples
 from oversharp.diagnostics.store import Store
 from oversharp.trainers.run.directory import RolloutRow, write_rollouts
+from tests.audit.stopped_stores import CAP, CAP_OF_BASE, ENOUGH, FIRST, write_stopped
 from tests.ingest.formats.reading import reader, samples, write_lines
 from tests.ingest.formats.test_bad_input import ROLLOUT
 
 EXPORTED: dict[str, Any] = {
     "series": "GRPO α=1", "checkpoint": "checkpoint-40", "step": 40, "is_base": False, "task": "countdown",
     "problem_id": "abc", "source_id": "17", "prompt": "q", "gold": "2", "greedy": False, "sample_index": 3,
+    "in_first_round": True,
     "text": "It is 2", "n_tokens": 4, "finish_reason": "length", "logp_sum_raw": -1.5, "answer": "2", "mode": None,
     "reward": 1.0, "correct": True, "state": "ok", "reason": "", "verifier": "exact", "settings_id": "0123",
 }  # fmt: skip
@@ -68,6 +70,29 @@ def test_an_export_comes_back(tmp_path: Path) -> None:
         Recorded(1, "q", "It is 2", gold="2", reward=1.0, step=40, problem="17", index=3, answer="2", n_tokens=4,
                  finish_reason="length", logp_sum=-1.5, task="countdown")
     ]  # fmt: skip
+
+
+def test_of_an_audit_that_sampled_until_solved_only_the_first_round_comes_back(tmp_path: Path) -> None:
+    assert read(exported(tmp_path / "later", in_first_round=False)) == [Fault(1, own_parquet.LATER_ROUND)]
+    assert len(samples(read(exported(tmp_path / "older", in_first_round=None)))) == 1
+
+
+@pytest.mark.slow
+def test_an_exported_audit_that_sampled_until_solved_is_imported_with_equal_numbers(tmp_path: Path) -> None:
+    path = write_stopped(tmp_path / "audit.duckdb")
+    with Store.open(path, read_only=True) as store:
+        planned = {"run": parts(store, "run")}
+        n_written = write_samples(store, planned, tmp_path / "export", lambda n: None)
+        first = store.frame("SELECT step, sum(n_correct)::INTEGER AS n FROM problem_counts GROUP BY step ORDER BY step")
+        assert n_written == store.frame("SELECT count(*) AS n FROM graded_samples")["n"].item()
+    card = (tmp_path / "export" / "README.md").read_text(encoding="utf-8")
+    assert f"{FIRST} to {CAP} samples ({CAP_OF_BASE} of the base), until a round left it with {ENOUGH} correct" in card
+    result = import_samples([tmp_path / "export"], ImportConfig(store=tmp_path / "imported.duckdb", name="run"))
+    with Store.open(result.store_path, read_only=True) as store:
+        counts = store.frame("SELECT step, min(n) AS least, max(n) AS most, sum(n_correct)::INTEGER AS n FROM "
+                             "sampled_counts GROUP BY step ORDER BY step")  # fmt: skip
+    assert set(counts["least"]) == set(counts["most"]) == {FIRST}
+    assert counts["n"].tolist() == first["n"].tolist()
 
 
 def test_a_greedy_sample_stays_greedy_and_null_stays_unknown(tmp_path: Path) -> None:
