@@ -389,7 +389,8 @@ def forgotten_by_chance(rng: np.random.Generator, *, rate: float, n: int, checkp
     correct_TP = rng.binomial(n, rate, (checkpoints + 1, 200_000))
     best_P = correct_TP[:-1].max(axis=0)
     forgotten_P = (best_P > 0) & (correct_TP[-1] == 0)
-    clear_P = forgotten_P & (chance_of_none(best_P, np.full(len(best_P), n)) <= LEVEL / checkpoints)
+    n_P = np.full(len(best_P), n)
+    clear_P = forgotten_P & (chance_of_none(best_P, n_P, n_P) <= LEVEL / checkpoints)
     return float(forgotten_P.mean()), float(clear_P.mean())
 
 

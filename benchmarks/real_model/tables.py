@@ -93,7 +93,8 @@ def kind_row(store: OpenStore, series: str, step: int, kind: str) -> dict[str, A
         """
         SELECT problem_id, step, avg(correct::INTEGER) AS solved
         FROM graded_samples JOIN problems USING (problem_id)
-        WHERE series = $series AND step IN (0, $step) AND NOT greedy AND regexp_matches(prompt, $pattern)
+        WHERE series = $series AND step IN (0, $step) AND NOT greedy AND in_first_round
+          AND regexp_matches(prompt, $pattern)
         GROUP BY ALL
         """,
         series=series,
@@ -129,7 +130,8 @@ def form_row(store: OpenStore, series: str, step: int, form: str) -> dict[str, A
         FROM (
             SELECT problem_id, step, regexp_matches(trim(split_part(text, 'The answer', 1)), $pattern) AS is_so
             FROM graded_samples JOIN problems USING (problem_id)
-            WHERE series = $series AND step IN (0, $step) AND correct AND NOT greedy AND regexp_matches(prompt, $kind)
+            WHERE series = $series AND step IN (0, $step) AND correct AND NOT greedy AND in_first_round
+              AND regexp_matches(prompt, $kind)
         )
         GROUP BY problem_id
         ORDER BY problem_id
