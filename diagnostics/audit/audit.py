@@ -28,7 +28,8 @@ from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import Checkpoint, SamplingSettings
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import store_bytes
-from oversharp.diagnostics.store.missing import find_ungraded, planned_controls, planned_samples
+from oversharp.diagnostics.store.missing import find_ungraded
+from oversharp.diagnostics.store.plan.samples import planned_controls, planned_samples
 from oversharp.diagnostics.verdict.record import Verdict
 
 if TYPE_CHECKING:

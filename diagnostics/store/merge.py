@@ -17,8 +17,8 @@ from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
+from oversharp.diagnostics.store.plan.samples import plan_rounds
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
-from oversharp.diagnostics.store.write_audit import plan_rounds
 
 #: Tables with a primary key. Referenced tables come first.
 _KEYED = (

@@ -25,7 +25,8 @@ from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_key
 from oversharp.diagnostics.store.merge import merge
-from oversharp.diagnostics.store.missing import find_ungraded, planned_samples, samples_to_draw
+from oversharp.diagnostics.store.missing import find_ungraded
+from oversharp.diagnostics.store.plan.samples import planned_samples, samples_to_draw
 
 SETTINGS = SamplingSettings(sampler="transformers", max_tokens=4)
 PROBLEMS = [Problem(task="toy", prompt=f"{i} + 1 =", gold="2", verifier="exact") for i in range(8)]

@@ -33,15 +33,8 @@ from oversharp.diagnostics.records.types import (
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import finished_samples
 from oversharp.diagnostics.store.merge import merge
-from oversharp.diagnostics.store.missing import (
-    OtherDraw,
-    find_unforced,
-    find_ungraded,
-    find_unrepeated,
-    missing_samples,
-    planned_samples,
-    samples_to_draw,
-)
+from oversharp.diagnostics.store.missing import find_unforced, find_ungraded, find_unrepeated, missing_samples
+from oversharp.diagnostics.store.plan.samples import OtherDraw, planned_samples, samples_to_draw
 from oversharp.diagnostics.store.schema import SCHEMA_VERSION
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import RULES

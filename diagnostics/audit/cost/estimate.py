@@ -18,7 +18,7 @@ from oversharp.diagnostics.records.amounts import about_time
 from oversharp.diagnostics.records.errors import CheckpointError
 from oversharp.diagnostics.records.pace import Pace
 from oversharp.diagnostics.store.load import cost_before
-from oversharp.diagnostics.store.missing import OtherDraw, samples_to_draw
+from oversharp.diagnostics.store.plan.samples import OtherDraw, samples_to_draw
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.audit.cost.rounds import SampleForecast

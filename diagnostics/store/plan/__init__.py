@@ -1,0 +1,1 @@
+"""Numbers of samples that an audit plans, also those of a stopping rule."""
