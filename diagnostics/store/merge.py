@@ -17,7 +17,7 @@ from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.plan.samples import plan_rounds
+from oversharp.diagnostics.store.plan.rounds import plan_rounds
 from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 
 #: Tables with a primary key. Referenced tables come first.

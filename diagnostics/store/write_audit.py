@@ -31,7 +31,7 @@ from oversharp.diagnostics.records.types import (
     training_problem,
 )
 from oversharp.diagnostics.store.database import Database
-from oversharp.diagnostics.store.plan.samples import plan_rounds
+from oversharp.diagnostics.store.plan.rounds import plan_rounds
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import RULES
 
