@@ -59,6 +59,10 @@ FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--model", "--output-dir", "--max-steps", "--batch-size", "--learning-rate", "--n-examples",
             "--save-every", "--seed", "--resume", "--device",
         ),
+        "plan": (
+            "--drop", "--k", "--power", "--checkpoints", "--until-solved", "--cost", "--problems", "--n", "--tokens",
+            "--gpu",
+        ),
         "confirm": (
             "--series", "--most", "--fresh", "--path", "--base", "--out", "--device", "--batch-size", "--json",
             "--quiet",

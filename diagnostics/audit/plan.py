@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 
+from oversharp.diagnostics.audit.cost.never_solved import NeverSolved, never_solved
+from oversharp.diagnostics.audit.cost.rounds import PlannedStopping
 from oversharp.diagnostics.audit.counts.series import read_cluster_numbers, read_guess_rate
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import choose_series, stored_key
+from oversharp.diagnostics.store.load import choose_series, stored_key, stored_problems
 from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, SampleLengths, audit_design
 from oversharp.diagnostics.verdict.counts import GuessRate, window_size
 from oversharp.diagnostics.verdict.losses import ConcentratedLoss, Law, Loss
 from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed
 
+#: Stopping rules to compare with the planned one, by their numbers of correct samples; None: always n samples.
+COMPARED_ENOUGH = (None, 4, 2)
+#: Precision of their powers: distance to the ends of the 95 % interval, a probability.
+COMPARED_TO = 0.05
 #: Number of simulated audits in which false accepts are tested as an explanation of the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000
@@ -46,6 +54,7 @@ class Pilot:
     cluster_P: Int[np.ndarray, " problem"] | None
     first: int | None
     enough: int | None
+    problems: Sequence[Problem]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +112,9 @@ class Plan:
     ``cheapest`` is None if no audit has that power. ``present`` is the power of the audit in the store, None without a
     trained checkpoint. Each loss in ``planted`` lowers pass@``k`` by ``drop``, a probability, from ``base_pass_at_k``.
     ``guess_rate`` is the false-accept rate and ``guess_source`` its source. ``related`` is None without clusters.
+    ``stopping`` is the cheapest audit, or the one with the highest power, with other stopping rules and without one.
+    Their power is for the loss that is harder to detect. It is empty if the first round has n samples. ``never_solved``
+    is the cost of that audit's unsolved problems, None without a stopping rule.
     """
 
     series: str
@@ -120,6 +132,8 @@ class Plan:
     cheapest: PlannedAudit | None
     present: PlannedAudit | None
     related: RelatedProblems | None
+    stopping: tuple[PlannedAudit, ...] = ()
+    never_solved: NeverSolved | None = None
 
     __repr__ = short_repr
 
@@ -132,6 +146,8 @@ def plan(
     k: int | None = None,
     wanted: float = 0.8,
     n_checkpoints: int | None = None,
+    until_solved: int | None = None,
+    first: int | None = None,
 ) -> Plan:
     """Return power and cost of audits of several sizes, for a fall of pass@``k``.
 
@@ -140,6 +156,9 @@ def plan(
     are changed by a winner-take-all expansion. In the concentrated loss, a few problems are never solved again and the
     others rise. An audit has the wanted power if it reaches it for both losses. A kind of loss that cannot be that
     large is left out. The plan is deterministic.
+
+    The audits sample each problem in rounds, from ``first`` samples on, until ``until_solved`` are correct (0: always
+    n). The default is the rule of the audit in the store, else the default of ``oversharp audit``.
 
     A fall is detected if both tests of the verdict are significant: on these problems, and on their population. The
     plan assumes one look. If the lost success rates are as small as the false-accept rate, a larger audit cannot
@@ -162,7 +181,7 @@ def plan(
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at least 1 and at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
         pilot = read_pilot(store, choose_series(store, series))
-    used_k = _resolve_k(k, pilot)
+    used_k, stopping = _resolve_k(k, pilot), _resolve_stopping(until_solved, first, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)
     if not pilot.correct_P.any():
@@ -177,20 +196,16 @@ def plan(
             "loss lowers it by that much; pass a smaller --drop or another --k"
         )
     used_checkpoints = n_checkpoints or pilot.n_checkpoints or DEFAULT_CHECKPOINTS
-    sizes = AuditSizes(
-        rates=rates,
-        losses=losses,
-        wanted=wanted,
-        lengths=pilot.lengths,
-    )
-    audits = sizes.grid(pilot.n, used_checkpoints)
-    enough = [audit for audit in audits if audit.power >= wanted]
-    cheapest = min(enough, key=lambda audit: audit.samples, default=None)
+    sizes = AuditSizes(rates=rates, losses=losses, wanted=wanted, lengths=pilot.lengths)
+    audits = sizes.grid(pilot.n, used_checkpoints, stopping.for_n)
+    powerful = [audit for audit in audits if audit.power >= wanted]
+    cheapest = min(powerful, key=lambda audit: audit.cost, default=None)
     best = cheapest or max(audits, key=lambda audit: audit.power)
-    design_of_best = audit_design(best.n_problems, best.n, used_checkpoints)
+    design_of_best = audit_design(best.n_problems, best.n, used_checkpoints, first=best.first, enough=best.enough)
     present = None
     if pilot.n_checkpoints:
-        design = audit_design(rates.n_problems, pilot.n, pilot.n_checkpoints, n_base=pilot.n_base)
+        rule = {"first": pilot.first, "enough": pilot.enough}
+        design = audit_design(rates.n_problems, pilot.n, pilot.n_checkpoints, n_base=pilot.n_base, **rule)
         present = sizes.planned(design, pilot.n_checkpoints)
     return Plan(
         series=pilot.series,
@@ -208,6 +223,8 @@ def plan(
         cheapest=cheapest,
         present=present,
         related=None if pilot.cluster_P is None else RelatedProblems.from_clusters(pilot.cluster_P),
+        stopping=_compare_stopping(sizes, best, used_checkpoints, stopping.first_for(best.n)),
+        never_solved=never_solved(rates, design_of_best, used_checkpoints, pilot.lengths),
     )
 
 
@@ -249,6 +266,7 @@ def read_pilot(store: Store, series: str) -> Pilot:
         cluster_P=read_cluster_numbers(store, key),
         first=key.first_round,
         enough=key.enough,
+        problems=stored_problems(store, list(counts.index)),
     )
 
 
@@ -262,6 +280,33 @@ def _resolve_k(k: int | None, pilot: Pilot) -> int:
             f"series {pilot.series!r}"
         )
     return k
+
+
+def _resolve_stopping(until_solved: int | None, first: int | None, pilot: Pilot) -> PlannedStopping:
+    """Return the rule that the user gave, else that of the audit in the store, else the default of an audit."""
+    return PlannedStopping(
+        enough=pilot.enough if until_solved is None else until_solved,
+        first=pilot.first if first is None and until_solved != 0 else first,
+        problems=pilot.problems,
+    )
+
+
+def _compare_stopping(
+    sizes: AuditSizes, audit: PlannedAudit, n_checkpoints: int, first: int
+) -> tuple[PlannedAudit, ...]:
+    """Return the same audit with its rule and each of ``COMPARED_ENOUGH``, the one with most samples first.
+
+    Only the loss that this audit detects less often is simulated.
+    """
+    if first >= audit.n:
+        return ()
+    _, harder = min(zip(audit.by_law, sizes.losses, strict=True), key=lambda pair: pair[0].power)
+    compared, sizes = [], replace(sizes, losses=(harder,))
+    for enough in {audit.enough, *COMPARED_ENOUGH}:
+        rule = {} if enough is None else {"first": first, "enough": enough}
+        design = audit_design(audit.n_problems, audit.n, n_checkpoints, **rule)
+        compared.append(sizes.planned(design, n_checkpoints, known_to=COMPARED_TO))
+    return tuple(sorted(compared, key=lambda each: -each.samples))
 
 
 def _describe_loss(rates: BaseRates, loss: Loss, k: int, pilot: Pilot, design: Design) -> PlantedLoss:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,26 +114,38 @@ class AuditSizes:
     wanted: float
     lengths: SampleLengths | None
 
-    def grid(self, n: int, n_checkpoints: int) -> list[PlannedAudit]:
+    def grid(
+        self, n: int, n_checkpoints: int, rule_of: Callable[[int], Mapping[str, int]] = lambda _: {}
+    ) -> list[PlannedAudit]:
         """Return audits with ``n`` and ``SAMPLES`` samples, for multiples of the number of problems.
 
-        They are sorted by samples, then by problems.
+        They are sorted by n, then by problems. ``rule_of`` returns ``first`` and ``enough`` of an n; nothing without a
+        stopping rule.
         """
         audits: list[PlannedAudit] = []
         numbers = problem_numbers(self.rates.n_problems)
         for used_n in sorted({*SAMPLES, n}):
             certain: dict[Law, Power] = {}
-            designs = [audit_design(n_problems, used_n, n_checkpoints) for n_problems in numbers]
+            rule = rule_of(used_n)
+            designs = [audit_design(n_problems, used_n, n_checkpoints, **rule) for n_problems in numbers]
             audits.extend(self.planned(design, n_checkpoints, certain) for design in designs)
         return audits
 
-    def planned(self, design: Design, n_checkpoints: int, certain: dict[Law, Power] | None = None) -> PlannedAudit:
+    def planned(
+        self,
+        design: Design,
+        n_checkpoints: int,
+        certain: dict[Law, Power] | None = None,
+        *,
+        known_to: float = KNOWN_TO,
+    ) -> PlannedAudit:
         """Return the power and cost of one size.
 
-        ``certain`` contains the kinds of loss that a smaller audit found every time. Kinds that this audit finds every
-        time are added to it.
+        ``known_to`` is as in ``power``. ``certain`` contains the kinds of loss that a smaller audit found every time.
+        Kinds that this audit finds every time are added to it.
         """
-        by_law = tuple(self._by_law(loss, design, {} if certain is None else certain) for loss in self.losses)
+        used = {} if certain is None else certain
+        by_law = tuple(self._by_law(loss, design, used, known_to) for loss in self.losses)
         samples, tokens = audit_cost(self.rates, design, n_checkpoints, self.lengths)
         return PlannedAudit(
             n_problems=design.n_problems,
@@ -148,7 +160,7 @@ class AuditSizes:
             enough=design.enough,
         )
 
-    def _by_law(self, loss: Loss, design: Design, certain: dict[Law, Power]) -> LawPower:
+    def _by_law(self, loss: Loss, design: Design, certain: dict[Law, Power], known_to: float) -> LawPower:
         known = certain.get(loss.law)
         # one generator per number of problems: results do not depend on other requests, nor the problems on n
         rng = np.random.default_rng([_SEED, design.n_problems])
@@ -158,7 +170,7 @@ class AuditSizes:
             design,
             wanted=self.wanted,
             runs=RUNS,
-            known_to=KNOWN_TO,
+            known_to=known_to,
             rng=rng,
         )
         if estimate.found == estimate.runs:

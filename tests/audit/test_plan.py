@@ -16,6 +16,7 @@ from scipy.special import expit
 
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.app.console.plan import print_plan
+from oversharp.diagnostics.audit.cost.never_solved import NeverSolved, Thinning
 from oversharp.diagnostics.audit.plan import Plan, RelatedProblems, plan, read_pilot
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.types import (
@@ -39,12 +40,19 @@ N_BASE = 64
 
 
 def _plant(
-    folder: Path, correct_TP: Sequence[Sequence[int]], *, name: str = "run", n_base: int = N_BASE, related: int = 1
+    folder: Path,
+    correct_TP: Sequence[Sequence[int]],
+    *,
+    name: str = "run",
+    n_base: int = N_BASE,
+    related: int = 1,
+    enough: int | None = None,
 ) -> Path:
     """A store whose base (the first row) and trained checkpoints gave so many correct responses to each problem.
 
     The base is given ``n_base`` samples of 3 tokens each, the others half of them. ``related`` problems, one after the
-    other, are of one cluster.
+    other, are of one cluster. With ``enough``, the first round has 8 samples. The correct samples of a problem come
+    first. Those of problems with 1 or 2 correct ones have 9 tokens.
     """
     path = folder / "audit.duckdb"
     problems = [
@@ -60,6 +68,8 @@ def _plant(
         settings_id=SETTINGS.settings_id,
         n=n_base // 2,
         n_base=n_base,
+        first_round=None if enough is None else 8,
+        enough=enough,
         entropy_samples=0,
         panel=0,
         panel_settings_id=SETTINGS.settings_id,
@@ -78,7 +88,8 @@ def _plant(
         grades = {text: Grade(answer=text, mode=text, reward=float(text)) for text in ("0", "00", "1")}
         store.add_grades((one, response_id(text), "exact", grade) for one in ids for text, grade in grades.items())
         for checkpoint, correct_P in zip(checkpoints, correct_TP, strict=True):
-            n = n_base if checkpoint.step == 0 else n_base // 2
+            cap = n_base if checkpoint.step == 0 else n_base // 2
+            n_P = [cap if enough is None or correct < enough else 8 for correct in correct_P]
             store.add_samples(
                 SETTINGS.settings_id,
                 checkpoint.checkpoint_id,
@@ -88,14 +99,15 @@ def _plant(
                         sample_index=index,
                         greedy=False,
                         text="1" if index < correct else "00" if index == n - 1 else "0",
-                        token_ids=(1, 2, 3),
+                        token_ids=(1, 2, 3) * (3 if enough is not None and correct in (1, 2) else 1),
                         finish_reason="stop",
                         logp_sum_raw=-1.0,
                     )
-                    for problem_id, correct in zip(ids, correct_P, strict=True)
+                    for problem_id, correct, n in zip(ids, correct_P, n_P, strict=True)
                     for index in range(n)
                 ],
             )
+        store.plan_rounds(key)
     return path
 
 
@@ -116,6 +128,15 @@ def planned(base_alone: Path) -> Plan:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(audit_sizes, "SAMPLES", (64, 256))
         patched.setattr(audit_sizes, "PROBLEM_MULTIPLES", (1, 2, 4))
+        return plan(base_alone, drop_points=5.0, until_solved=0)
+
+
+@pytest.fixture(scope="module")
+def stopped(base_alone: Path) -> Plan:
+    """As ``planned``, with the default stopping rule."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(audit_sizes, "SAMPLES", (64, 256))
+        patched.setattr(audit_sizes, "PROBLEM_MULTIPLES", (2, 8))
         return plan(base_alone, drop_points=5.0)
 
 
@@ -124,6 +145,12 @@ def few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two numbers of problems and two of samples: what is shown does not need more."""
     monkeypatch.setattr(audit_sizes, "SAMPLES", (64,))
     monkeypatch.setattr(audit_sizes, "PROBLEM_MULTIPLES", (1, 2))
+
+
+@pytest.fixture
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few simulated audits, for tests that do not read the power."""
+    monkeypatch.setattr(audit_sizes, "RUNS", 20)
 
 
 @pytest.mark.slow
@@ -190,15 +217,15 @@ def test_the_power_of_the_audit_in_hand_is_that_of_its_own_size(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_the_same_store_gives_the_same_plan_whatever_other_sizes_are_asked_for(base_alone: Path, planned: Plan) -> None:
-    few = plan(base_alone, drop_points=5.0)
-    assert few == plan(base_alone, drop_points=5.0)
+    few = plan(base_alone, drop_points=5.0, until_solved=0)
+    assert few == plan(base_alone, drop_points=5.0, until_solved=0)
     assert [one for one in planned.audits if one in few.audits] == list(few.audits)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_sizes")
 def test_a_larger_fall_is_found_more_often(base_alone: Path, planned: Plan) -> None:
-    larger = plan(base_alone, drop_points=12.0).audits
+    larger = plan(base_alone, drop_points=12.0, until_solved=0).audits
     smaller = [next(one for one in planned.audits if (one.n_problems, one.n) == (at.n_problems, at.n)) for at in larger]
     assert sum(one.power for one in larger) > sum(one.power for one in smaller) + 0.3
 
@@ -248,6 +275,9 @@ def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: 
         ({"wanted": 1.0}, "--power 1: must be between 0 and 1"),
         ({"n_checkpoints": 0}, "--checkpoints 0"),
         ({"drop_points": 90.0}, "no loss lowers it by that much"),
+        ({"until_solved": -1}, "--until-solved -1"),
+        ({"first": 0}, "--first 0"),
+        ({"until_solved": 0, "first": 8}, "--first 8: there are no rounds with --until-solved 0"),
     ):
         with pytest.raises(ConfigError, match=message) as error:
             plan(base_alone, **change)
@@ -375,10 +405,108 @@ def test_the_table_marks_the_cheapest_and_names_what_it_assumes(planned: Plan) -
     assert any("upper bound" in line for line in lines)
     assert not any("tests k up to" in line for line in lines)  # every size tests k = 16
     marked = [line for line in lines if "◀" in line]
-    assert len(marked) == 2
+    assert len(marked) == 3
     assert marked[0].startswith(f"{planned.cheapest.n_problems}")
     assert f"n = {planned.cheapest.n} " in marked[1]
+    assert marked[2].startswith("never ◀")
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.slow
+def test_by_default_problems_stop_after_four_correct_samples_from_n_64(planned: Plan, stopped: Plan) -> None:
+    assert {(audit.n, audit.first, audit.enough) for audit in stopped.audits} == {
+        (32, None, None),
+        (64, 16, 4),
+        (256, 32, 4),
+    }
+    uniform = {(audit.n_problems, audit.n): audit for audit in planned.audits}
+    same = next(audit for audit in stopped.audits if (audit.n_problems, audit.n) == (80, 32))
+    assert same == uniform[80, 32]
+    at = next(audit for audit in stopped.audits if (audit.n_problems, audit.n) == (80, 256))
+    assert at.samples < 0.5 * uniform[80, 256].samples
+    assert at.tokens == pytest.approx(3.0 * at.samples, abs=2)
+    assert at.power == pytest.approx(uniform[80, 256].power, abs=0.2)
+
+
+@pytest.mark.slow
+def test_the_same_audit_is_compared_without_a_rule_and_with_others(stopped: Plan) -> None:
+    best = stopped.cheapest
+    assert best is not None
+    assert best.enough == 4
+    assert [audit.enough for audit in stopped.stopping] == [None, 4, 2]
+    assert {(audit.n_problems, audit.n) for audit in stopped.stopping} == {(best.n_problems, best.n)}
+    never, four, two = stopped.stopping
+    assert never.samples == best.n_problems * (8 * best.n + best.n_base)
+    assert (four.samples, four.tokens) == (best.samples, best.tokens)
+    assert never.samples > four.samples > two.samples
+    # of the loss that is harder to detect
+    assert {tuple(row.law for row in audit.by_law) for audit in stopped.stopping} == {("concentrated",)}
+    assert all(max(row.high - row.power, row.power - row.low) <= 0.05 for row in (audit.by_law[0] for audit in (four,)))
+
+
+@pytest.mark.slow
+def test_the_table_of_stopping_rules_has_their_costs(stopped: Plan) -> None:
+    lines = _printed(stopped).splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert "in rounds that double up to n; a problem stops after the round that leaves it with 4 correct" in text
+    assert "first round: 16 samples at n = 64, 32 samples at n = 256; always n samples at n = 32" in text
+    assert "the last 3 averaged; at most n samples" in text
+    assert "below it the expected tokens of the audit" in text
+    never, four, two = (next(line for line in lines if line.startswith(f"{start} ")) for start in ("never", "4", "2"))
+    times = stopped.stopping[0].cost / stopped.stopping[1].cost
+    assert never.split()[-1] == f"{times:.2g}"
+    assert 1.5 < times < 10
+    assert "◀" in four
+    assert two.split()[-1].startswith("0.")
+
+
+@pytest.mark.slow
+def test_the_cost_of_unsolved_problems_is_a_row(planned: Plan) -> None:
+    unsolved = NeverSolved(problems=0.123, cost=0.456, thinning=None)
+    thinning = Thinning(after=128, kept=0.25, saved=0.19, k=512, error_factor=1.5)
+    few, many = (
+        " ".join(_printed(replace(planned, never_solved=each)).split())
+        for each in (unsolved, replace(unsolved, thinning=thinning))
+    )
+    row = "never solved 12 % of the problems stay unsolved at a checkpoint and take 46 % of the tokens"
+    assert f"{row} note" in few
+    assert f"{row}. To give up 75 % of those that no checkpoint solves in 128 samples would save 19 %, but" in many
+    assert "pass@512 on these problems by 1.50 (19 % fewer problems: by 1.11); there is no flag for it note" in many
+    assert "stay unsolved" not in _printed(planned)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_sizes", "few_runs")
+def test_the_flags_set_the_rule(base_alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", str(base_alone), "--drop", "12", "--until-solved", "2", "--first", "8"])
+    assert not stop.value.code
+    text = " ".join(capsys.readouterr().out.split())
+    assert "leaves it with 2 correct samples; first round: 8 samples at n = 32 and 64" in text
+    assert "always n samples" not in text
+    assert "of the problems stay unsolved" in text
+    made = plan(base_alone, drop_points=12.0, until_solved=0)
+    assert made.never_solved is None
+    assert {audit.enough for audit in made.audits} == {None}
+    assert "in rounds" not in _printed(made)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_sizes", "few_runs")
+def test_a_plan_from_a_stopped_audit_has_its_rule_and_the_lengths_of_hard_problems(tmp_path: Path) -> None:
+    hard, easy = [1, 2, 1, 1] * 8, [30, 32, 31, 30] * 8
+    base = hard + easy
+    made = plan(_plant(tmp_path, [base, base], enough=3), drop_points=12.0)
+    assert {(audit.first, audit.enough) for audit in made.audits} == {(8, 3)}
+    assert made.present is not None
+    assert (made.present.n, made.present.n_base, made.present.enough) == (32, 64, 3)
+    assert made.tokens_per_sample == 6.0  # half of the problems have 9 tokens, the others 3
+    # 96 samples of each hard problem and 16 of each easy one: 8.4 tokens on average
+    assert made.present.tokens is not None
+    assert made.present.tokens / made.present.samples == pytest.approx((9 * 96 + 3 * 16) / 112, abs=0.2)
+    text = " ".join(_printed(made).split())
+    assert "64 problems, n = 32, 64 of the base, until 3 correct" in text
 
 
 def _printed(made: Plan) -> str:

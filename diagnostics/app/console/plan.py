@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from oversharp.diagnostics.records.amounts import disk_size, plural, short_count
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.audit.cost.cost import CostPlan
+    from oversharp.diagnostics.audit.cost.never_solved import NeverSolved
     from oversharp.diagnostics.audit.plan import Plan, PlantedLoss
     from oversharp.diagnostics.verdict.audit_sizes import PlannedAudit
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def print_plan(plan: Plan, console: Console | None = None) -> None:
     """Print power and cost by audit size, one row per number of problems.
 
-    The cheapest size is marked.
+    The cheapest size is marked. A second table compares stopping rules.
     """
     out = console or terminal()
     numbers_of_samples = sorted({audit.n for audit in plan.audits})
@@ -52,35 +53,126 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
             ),
             OutputRow(
                 label="audits",
-                value=f"{plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} pooled; n "
-                f"samples per problem and checkpoint, 2n of the base; {_length(plan)}",
+                value=f"{plural(plan.n_checkpoints, 'checkpoint')} after the base, the last {plan.window} "
+                f"{_merged_text(plan)}n samples per problem and checkpoint, 2n of the base; {_length(plan)}",
             ),
+            *(OutputRow(label="sampling", value=text) for text in (_sampling_text(plan),) if text),
             OutputRow(label="", value=""),
         ),
         out,
     )
     out.print(table, crop=False)
     print_rows(_rows(plan), out)
+    if plan.stopping:
+        best = _best(plan)
+        size = f"{plural(best.n_problems, 'problem')}, n = {best.n}"
+        text = (
+            f"{size}, by the number of correct samples after which a problem stops; power for the loss that is harder "
+            "to detect, within 5 points"
+        )
+        print_rows((OutputRow(label="stopping", value=text), OutputRow(label="", value="")), out)
+        print_table(*_stopping_table(plan), out)
+    print_rows(_last_rows(plan), out)
 
 
 def _rows(plan: Plan) -> Iterator[OutputRow]:
     yield OutputRow(label="", value="")
     yield OutputRow(
         label="cells",
-        value=f"power to detect {_kinds(plan)}, within 10 points; below it the {_cost(plan)} of the audit",
+        value=f"power to detect {_kinds(plan)}, within 10 points; below it the {_expected_text(plan)}{_cost(plan)} of "
+        "the audit",
     )
     yield from (OutputRow(label=loss.law, value=_planted(loss)) for loss in plan.planted)
     yield OutputRow(label="cheapest", value=_cheapest(plan))
     if plan.present is not None:
         present = plan.present
         size = f"{plural(present.n_problems, 'problem')}, n = {present.n}, {present.n_base} of the base"
-        yield OutputRow(label="this store", value=f"{size}: power {_power(present)}")
+        until = "" if present.enough is None else f", until {present.enough} correct"
+        yield OutputRow(label="this store", value=f"{size}{until}: power {_power(present)}")
+
+
+def _last_rows(plan: Plan) -> Iterator[OutputRow]:
+    yield OutputRow(label="", value="")
+    if plan.never_solved is not None:
+        yield OutputRow(label="never solved", value=_unsolved_text(plan.never_solved, plan))
     notes = (*_small_k(plan), *_related(plan), *_guessed(plan))
     yield from (OutputRow(label="note", value=note) for note in notes)
     yield OutputRow(
         label="note",
         value="the power is an upper bound: real losses vary more, and changes between checkpoints are not simulated",
     )
+
+
+def _merged_text(plan: Plan) -> str:
+    return "averaged; at most " if any(audit.enough for audit in plan.audits) else "pooled; "
+
+
+def _expected_text(plan: Plan) -> str:
+    return "expected " if any(audit.enough for audit in plan.audits) else ""
+
+
+def _sampling_text(plan: Plan) -> str:
+    """Return the stopping rule, its first round, and the n without a rule; empty if no audit has one."""
+    n_by_rule: dict[tuple[int, int], list[str]] = {}
+    for n, *rule in sorted({(audit.n, audit.first or 0, audit.enough or 0) for audit in plan.audits}):
+        n_by_rule.setdefault((rule[0], rule[1]), []).append(str(n))
+    uniform = n_by_rule.pop((0, 0), [])
+    if not n_by_rule:
+        return ""
+    firsts = ", ".join(f"{first} samples at n = {_list_text(n)}" for (first, _), n in n_by_rule.items())
+    enough = next(iter(n_by_rule))[1]
+    always = f"; always n samples at n = {_list_text(uniform)}" if uniform else ""
+    return (
+        f"in rounds that double up to n; a problem stops after the round that leaves it with {enough} correct samples; "
+        f"first round: {firsts}{always}"
+    )
+
+
+def _list_text(numbers: Sequence[str]) -> str:
+    *firsts, last = numbers
+    return f"{', '.join(firsts)} and {last}" if firsts else last
+
+
+def _stopping_table(plan: Plan) -> tuple[Sequence[OutputColumn], Sequence[Sequence[str]]]:
+    """Return the columns and rows that compare stopping rules for the audit of one size."""
+    best = next(audit for audit in plan.stopping if audit.enough == _best(plan).enough)
+    columns = (
+        OutputColumn(heading="stop after", is_text=True),
+        OutputColumn(heading="power"),
+        OutputColumn(heading=_cost(plan)),
+        OutputColumn(heading="times as many"),
+    )
+    rows = [
+        (
+            f"{'never' if audit.enough is None else f'{audit.enough} correct'}{' ◀' if audit is best else ''}",
+            _power(audit),
+            _drawn(audit),
+            "" if audit is best else two_digits(audit.cost / best.cost),
+        )
+        for audit in plan.stopping
+    ]
+    return columns, rows
+
+
+def _best(plan: Plan) -> PlannedAudit:
+    return plan.cheapest or max(plan.audits, key=lambda audit: audit.power)
+
+
+def _unsolved_text(unsolved: NeverSolved, plan: Plan) -> str:
+    """Return the cost of the problems that stay unsolved, and the effect of thinning them."""
+    text = (
+        f"{100 * unsolved.problems:.0f} % of the problems stay unsolved at a checkpoint and take "
+        f"{100 * unsolved.cost:.0f} % of the {_cost(plan)}"
+    )
+    if unsolved.thinning is not None:
+        thin = unsolved.thinning
+        saved = f"{100 * thin.saved:.0f} %"
+        text += (
+            f". To give up {100 * (1 - thin.kept):g} % of those that no checkpoint solves in {thin.after} samples "
+            f"would save {saved}, but multiply the standard error of pass@{thin.k} on these problems by "
+            f"{thin.error_factor:.2f} ({saved} fewer problems: by {thin.fewer_factor:.2f}); there is no flag for it"
+        )
+    return text
 
 
 def _drawn(audit: PlannedAudit) -> str:

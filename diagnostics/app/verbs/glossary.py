@@ -27,9 +27,6 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "k": "The number of responses to a problem that pass@k allows. Each value of k has its own row or column.",
         "n": "Number of samples per problem and checkpoint.",
         "coverage": "pass@k at large k: the share of problems that the model can solve at all with many samples.",
-        "beyond": "The change of pass@k at twice the largest number of samples, as an interval: the smallest and the "
-        "largest change among all distributions of the success rates that fit the samples. It has no effect on the "
-        "verdict. docs/early_stopping.md",
         "points": "Percentage points. A pass@1 of 25.5 points is 25.5 %, and a change of +3.0 is 3 percentage points. "
         "The brackets after a number contain its 95 % confidence interval.",
         "verdict": "The conclusion about one run: a label, and the claims that were tested, each with its error rate. "
@@ -182,6 +179,11 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "diffuse": "In `oversharp plan`: a loss in which rarely solved problems become rarer.",
         "concentrated": "In `oversharp plan`: a loss in which a few problems are never solved again.",
         "power": "The probability that an audit of that size finds an existing loss.",
+        "never solved": "In `oversharp plan`: problems without a correct sample at a checkpoint. They are sampled up "
+        "to the largest number of samples.",
+        "stop after": "The number of correct samples after which a problem is not sampled further at a checkpoint; "
+        "*never*: all problems have n samples. docs/early_stopping.md",
+        "times as many": "The samples or tokens of this row, divided by those of the marked one.",
         "same text": "Number of prompts that equal a training prompt, ignoring spaces and letter case.",
         "same words": "Number of prompts with the same words and numbers as a training prompt.",
         "shared run": "Number of prompts that share a long sequence of words with a training prompt. --words sets its "
@@ -226,6 +228,7 @@ ALSO: Mapping[str, str] = MappingProxyType(
         "lenient @k": "lenient",
         "lowest change": "worst pass@k",
         "mean change": "points",
+        "never": "stop after",
         "only sharper": "sharper",
         "parsed @1": "parsed",
         "parsed @k": "parsed",
@@ -234,10 +237,12 @@ ALSO: Mapping[str, str] = MappingProxyType(
         "reason": "ship",
         "report": "verdict",
         "samples": "n",
+        "sampling": "stop after",
         "sharpening": "over-sharpening",
         "shipped": "ship",
         "size": "points",
         "steps": "step",
+        "stopping": "stop after",
         "surely": "significant",
         "the base": "base",
         "this store": "store",

@@ -56,6 +56,8 @@ def plan(
     k: int | None = None,
     power: float = 0.8,
     checkpoints: int | None = None,
+    until_solved: int | None = None,
+    first: int | None = None,
     cost: str | None = None,
     problems: int | None = None,
     n: int = 256,
@@ -72,7 +74,16 @@ def plan(
         cost_flags = [flag for flag, value in flags if value]
         if cost_flags:
             raise ConfigError(f"{cost_flags[0]}: only applies to a cost estimate; add --cost MODEL, or remove the flag")
-        planned = plan_size(store, series=series, drop_points=drop_points, k=k, power=power, checkpoints=checkpoints)
+        planned = plan_size(
+            store,
+            series=series,
+            drop_points=drop_points,
+            k=k,
+            power=power,
+            checkpoints=checkpoints,
+            until_solved=until_solved,
+            first=first,
+        )
         return results.show_plan(planned, as_json)
     if store is not None:
         raise ConfigError(f"--cost {cost}: needs no store; remove {store}")

@@ -26,6 +26,8 @@ def plan(
     k: int | None = None,
     power: float = 0.8,
     checkpoints: int | None = None,
+    until_solved: int | None = None,
+    first: int | None = None,
 ) -> Plan:
     """Compute how many problems, samples and tokens an audit needs to detect a given loss.
 
@@ -49,10 +51,24 @@ def plan(
         The required probability of detecting that fall.
     checkpoints
         Trained checkpoints of the planned audit. Default: as many as in the store.
+    until_solved
+        Plan audits that sample each problem in rounds, and stop it after the round that leaves it with UNTIL_SOLVED
+        correct samples. 0: always n samples. Default: as in the store's audit, else as in `oversharp audit`.
+    first
+        Samples per problem in the first round. Default: as in the store's audit, else as in `oversharp audit`.
     """
     from oversharp.diagnostics.audit.plan import plan as run
 
-    return run(store_file(store), series=series, drop_points=drop_points, k=k, wanted=power, n_checkpoints=checkpoints)
+    return run(
+        store_file(store),
+        series=series,
+        drop_points=drop_points,
+        k=k,
+        wanted=power,
+        n_checkpoints=checkpoints,
+        until_solved=until_solved,
+        first=first,
+    )
 
 
 @check_arguments

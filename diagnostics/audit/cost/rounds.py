@@ -1,13 +1,59 @@
-"""Expected numbers of samples of an audit with a stopping rule, from the samples so far."""
+"""Stopping rules of planned audits, and expected numbers of samples from the samples so far."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.settings import first_round
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.settings import require_at_least
+from oversharp.diagnostics.records.types import AuditKey, Problem
 from oversharp.diagnostics.statistics.stopping import StoppingRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStopping:
+    """The stopping rule of audits that are planned.
+
+    ``enough`` is the number of correct samples after which a problem stops, 0 without a rule. ``first`` is the number
+    of samples in the first round. By default they are those of ``oversharp audit`` of ``problems``.
+
+    Raises ``ConfigError`` for a number outside its range, and for ``first`` without a rule.
+    """
+
+    enough: int | None = None
+    first: int | None = None
+    problems: Sequence[Problem] = ()
+
+    def __post_init__(self) -> None:
+        require_at_least("--until-solved", self.enough, 0)
+        require_at_least("--first", self.first, 1)
+        if self.enough == 0 and self.first is not None:
+            raise ConfigError(f"--first {self.first}: there are no rounds with --until-solved 0; remove one of the two")
+
+    def for_n(self, n: int) -> dict[str, int]:
+        """Return ``first`` and ``enough`` of audits with at most ``n`` samples; empty if all problems have n.
+
+        >>> [PlannedStopping().for_n(n) for n in (32, 64, 256)]
+        [{}, {'first': 16, 'enough': 4}, {'first': 32, 'enough': 4}]
+        """
+        enough = self._config(n).used_until_solved if self.enough is None else self.enough
+        first = self.first_for(n)
+        return {"first": first, "enough": enough} if 0 < enough <= n and first < n else {}
+
+    def first_for(self, n: int) -> int:
+        """Return the number of samples of the first round with at most ``n`` samples."""
+        return first_round(self._config(n), self.problems) if self.first is None else self.first
+
+    @staticmethod
+    def _config(n: int) -> AuditConfig:
+        return AuditConfig(task="any", n=n)
 
 
 class SampleForecast:

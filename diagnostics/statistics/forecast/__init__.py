@@ -1,1 +1,0 @@
-"""Estimates beyond the data: pass@k for k above the number of samples. Pure."""
