@@ -15,6 +15,7 @@ import numpy as np
 from oversharp.diagnostics.records.amounts import p_value_text, plural
 from oversharp.diagnostics.statistics.band import simultaneous_band
 from oversharp.diagnostics.statistics.crossing import onset
+from oversharp.diagnostics.statistics.forecast.beyond import MOST_TIMES_CAP, Beyond, change_beyond
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.units import Interval, by_cluster
@@ -137,8 +138,19 @@ def _record(counts: SeriesCounts) -> Verdict:
         share_by_lost_problems=table.sizes.share_by_lost,
         selection_p=table.p_selection,
         until_solved=_until_solved(counts),
+        beyond=_change_beyond(counts, seen),
         **facts,
     )
+
+
+def _change_beyond(counts: SeriesCounts, seen: SeenCounts) -> Beyond:
+    """Return the change of pass@k at twice the number of samples of every problem."""
+    why = None
+    if counts.dependence is not None:
+        why = f"{DEPENDENT}: {counts.dependence}"
+    elif counts.cluster_P is not None:
+        why = "the problems are in clusters"
+    return change_beyond(seen.window, MOST_TIMES_CAP * min(pair.n_most for pair in seen.window), why=why)
 
 
 def _until_solved(counts: SeriesCounts) -> UntilSolved | None:

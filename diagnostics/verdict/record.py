@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from oversharp.diagnostics.records.cells import short_repr
+from oversharp.diagnostics.statistics.forecast.beyond import Beyond
 from oversharp.diagnostics.verdict.headings import (
     EXPLANATION_FIELDS,
     HEADINGS,
@@ -81,6 +82,8 @@ class Verdict:
         share_by_lost_problems: Share of the largest fall from problems whose own fall is significant.
         until_solved: How a stopping rule determined the numbers of samples, of which ``n_base`` and ``n_late`` are then
             the largest possible; None if all problems have as many.
+        beyond: Change of pass@k at twice the number of samples, without effect on the label. None without a verdict,
+            and in older ones.
         selection_p: p value of "the base's samples did not select the problems"; None if a problem was never solved.
     """
 
@@ -124,6 +127,7 @@ class Verdict:
     share_by_lost_problems: float | None = None
     selection_p: float | None = None
     until_solved: UntilSolved | None = None
+    beyond: Beyond | None = None
 
     __repr__ = short_repr
 
@@ -316,6 +320,7 @@ class Verdict:
                 "remaining": _reading(fields.get("remaining")),
                 "sharpening": _sharpening(fields.get("sharpening")),
                 "until_solved": UntilSolved(**stopped) if (stopped := fields.get("until_solved")) else None,
+                "beyond": Beyond(**beyond) if (beyond := fields.get("beyond")) else None,
                 "remedy": None if fields["remedy"] is None else Remedy(**fields["remedy"]),
                 "shipping": Recommendation.from_fields(shipping) if (shipping := fields.get("shipping")) else None,
             }

@@ -10,6 +10,7 @@ from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import Claim, Estimate, Explanation, Rates, StepClaim
 from oversharp.diagnostics.verdict.rule import MARGIN
 from oversharp.diagnostics.verdict.steps import Accuracy
+from oversharp.diagnostics.verdict.words.beyond import beyond_text
 from oversharp.diagnostics.verdict.words.sentence import share_text
 from oversharp.reports import numbers
 from oversharp.reports.records import Cell, Column, Table, columns
@@ -275,6 +276,8 @@ def _facts(verdict: Verdict) -> Table:
     if verdict.n_minority_problems:
         rows.append(("problems with distinguishable modes", numbers.decimal(verdict.n_minority_problems, 0)))
     rows.append(("crossing", k_star_text(verdict.k_star, verdict.k_most)))
+    if verdict.beyond is not None:
+        rows.append(("beyond the sampled k", beyond_text(verdict.beyond)))
     if lost_coverage(verdict):
         first_step = "no single checkpoint" if verdict.detected_by is None else f"step {verdict.detected_by}"
         rows.append(("detected by", first_step))

@@ -426,11 +426,12 @@ def _caveats(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _explaining_rows(verdict: Verdict, made_of: str | None) -> Iterator[OutputRow]:
-    yield OutputRow(label="in words", value=verdict.sentence)
-    if made_of:
-        yield OutputRow(label="made of", value=made_of)
-    if verdict.shipping is not None:
-        yield OutputRow(label="ship", value=verdict.shipping.sentence)
+    from oversharp.diagnostics.verdict.words.beyond import beyond_text
+
+    ship = None if verdict.shipping is None else verdict.shipping.sentence
+    beyond = None if verdict.beyond is None else beyond_text(verdict.beyond)
+    rows = {"in words": verdict.sentence, "made of": made_of, "beyond": beyond, "ship": ship}
+    yield from (OutputRow(label=label, value=text) for label, text in rows.items() if text)
     yield from (OutputRow(label="caveat", value=caveat) for caveat in _caveats(verdict))
 
 

@@ -27,6 +27,9 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "k": "The number of responses to a problem that pass@k allows. Each value of k has its own row or column.",
         "n": "Number of samples per problem and checkpoint.",
         "coverage": "pass@k at large k: the share of problems that the model can solve at all with many samples.",
+        "beyond": "The change of pass@k at twice the largest number of samples, as an interval: the smallest and the "
+        "largest change among all distributions of the success rates that fit the samples. It has no effect on the "
+        "verdict. docs/early_stopping.md",
         "points": "Percentage points. A pass@1 of 25.5 points is 25.5 %, and a change of +3.0 is 3 percentage points. "
         "The brackets after a number contain its 95 % confidence interval.",
         "verdict": "The conclusion about one run: a label, and the claims that were tested, each with its error rate. "

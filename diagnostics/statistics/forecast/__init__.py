@@ -1,0 +1,1 @@
+"""Estimates beyond the data: pass@k for k above the number of samples. Pure."""
