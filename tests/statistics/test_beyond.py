@@ -160,3 +160,24 @@ def test_ends_are_those_of_a_general_optimiser() -> None:
         )
         assert found.success
         assert fit.largest_mean(sign * value_G) == pytest.approx(-found.fun, abs=2e-3)
+
+
+@pytest.mark.parametrize("n_rows", [3, 7])
+def test_both_forms_of_a_system_give_its_solution(n_rows: int) -> None:
+    rng = np.random.default_rng(5)
+    diagonal_G, rows_XG, curvature_X = rng.uniform(0.1, 1, 5), rng.uniform(size=(n_rows, 5)), rng.uniform(1, 9, n_rows)
+    whole_GG = np.diag(diagonal_G) + rows_XG.T @ np.diag(curvature_X) @ rows_XG
+    sides_GS = rng.normal(size=(5, 2))
+    found_GS = beyond._solve(diagonal_G, rows_XG, curvature_X, sides_GS)
+    assert whole_GG @ found_GS == pytest.approx(sides_GS, abs=1e-8)
+
+
+@pytest.mark.slow
+def test_500_problems_with_1024_samples_have_a_narrower_interval_than_100() -> None:
+    rule = StoppingRule.doubling(first=16, cap=1024, enough=4)
+    rate_P = np.random.default_rng(1).beta(0.3, 1.2, 500)
+    base_P, late_P = draw(rate_P, rule, 2), draw(rate_P**1.1, rule, 3)
+    (few_low, few_high), (low, high) = (interval_beyond([pair(base_P[:n], late_P[:n], rule)], 2048) for n in (100, 500))
+    truth = float(((1 - rate_P) ** 2048 - (1 - rate_P**1.1) ** 2048).mean())
+    assert low < truth < high
+    assert high - low < 0.7 * (few_high - few_low)
