@@ -123,8 +123,10 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 
 calibration: $(VENV)/.runtime  ## false alarms and misses of verdict, diff and ship: benchmarks/results/calibration.md
 	$(BIN)/python -m benchmarks.calibration.rule
+	$(BIN)/python -m benchmarks.calibration.rule --until-solved 4 --series 1000
 	$(BIN)/python -m benchmarks.calibration.real_life
 	$(BIN)/python -m benchmarks.calibration.held_out
+	$(BIN)/python -m benchmarks.calibration.held_out --until-solved 4
 	$(BIN)/python -m benchmarks.calibration.selection
 	$(BIN)/python -m benchmarks.calibration.transient
 	$(BIN)/python -m benchmarks.calibration.differences

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from benchmarks.calibration.planted import Kind
 from benchmarks.calibration.series import (
     ALTERNATIVES,
@@ -87,7 +89,22 @@ divided among the modes by a uniform Dirichlet law. The rule sees n samples of e
 pooled, and 2n of the base, all graded rightly; levels {KEY_LEVEL} for both keys, {MINORITY_LEVEL} for the minority
 channel and {STEP_LEVEL} for single checkpoints. The key for these very problems and the minority channel are exact
 tests: under a strict null the rate is at most the sum of the levels, but for the luck of the simulation. What real runs
-have beside that is in [real_life.md](real_life.md)."""
+have beside that is in [real_life.md](real_life.md).{_in_rounds(rows)}"""
+
+
+def _in_rounds(rows: Sequence[Row]) -> str:
+    """Return how the samples were drawn, if not equally many of each problem."""
+    drawn = sorted({(row.cell.n, row.samples) for row in rows if row.samples and row.cell.kind == "no_change"})
+    if not drawn:
+        return ""
+    means = {n: np.mean([samples for of, samples in drawn if of == n]) for n, _ in drawn}
+    numbers = ", ".join(f"{mean:.0f} at n = {n}" for n, mean in means.items())
+    return f"""
+
+Here each problem is sampled in rounds until {rows[0].cell.enough} samples are correct, and n is the largest number. The
+first round has half of n, at most 64. Mean number of samples of a problem without a change: {numbers}. Samples are not
+pooled but estimates averaged, the key for these problems is approximate, and the minority channel sees the first round.
+Compare with [equally many samples](calibration.md)."""
 
 
 def _table(rows: Sequence[Row], kinds: Sequence[Kind], columns: dict[str, Callable[[dict[Kind, Row]], str]]) -> str:
