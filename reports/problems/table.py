@@ -64,6 +64,7 @@ def lost_and_gained_tables(context: Context, moved: Mapping[str, pd.DataFrame]) 
     With several series, empty tables are omitted, and the titles have the counts of lost and gained problems.
     """
     several, tables = len(context.series) > 1, []
+    tests = " or ".join(sorted({test_name(series) for series in context.series}))
     for series in context.series:
         if series.name not in moved:
             continue
@@ -80,7 +81,7 @@ def lost_and_gained_tables(context: Context, moved: Mapping[str, pd.DataFrame]) 
     return SideBySide(
         title="Lost and gained problems",
         note="Largest changes first. Problems that are rarely solved are lost and gained by chance, so compare both "
-        f"lists.{f' {_P}' if several else ''}",
+        f"lists.{f' {_P.format(tests)}' if several else ''}",
         tables=tuple(tables),
     )
 

@@ -93,6 +93,7 @@ def test_the_interval_of_a_problem_holds_its_true_rate() -> None:
 def test_lost_and_gained_problems_stand_side_by_side(page: Page) -> None:
     (grpo,) = section_blocks(page, SideBySide)  # nothing of IAC was lost or gained
     assert grpo.title == "Lost and gained problems"
+    assert "p: Fisher's exact test of base against last checkpoint, one-sided" in grpo.note
     shown = {table.title: [row[1:] for row in texts(table)] for table in grpo.tables}
     # Fisher: 3 of 8 against 0 of 8 is 1/10, 1 of 8 is 1/2; Holm over all 12 problems
     assert shown == {
