@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.app.console.plan import show_plan_cost
 from oversharp.diagnostics.audit.cost.cost import AuditSize, cost_on_cpu, cost_on_gpu, dtype_on_cpu, plan_cost
 from oversharp.diagnostics.audit.cost.estimate import _gpu_seconds, estimate_sampling, estimate_text
@@ -80,6 +81,54 @@ def test_the_hours_of_a_cpu_follow_from_operations_and_measured_rates() -> None:
     ]
     assert plan.hours == sum(one.hours for one in plan.stages)
     assert {one.basis for one in plan.stages} == {"measured rate"}
+
+
+def test_a_stopping_rule_has_hours_at_most_and_at_least() -> None:
+    stopping = replace(SIZE, n=64, first=16, enough=4)
+    for cost in (
+        lambda size: cost_on_cpu(SHAPE, size, CPU.speed, CPU),
+        lambda size: cost_on_gpu(SHAPE, size, GPU),
+    ):
+        uniform, made = cost(replace(SIZE, n=64)), cost(stopping)
+        assert uniform.least_hours is None
+        assert made.stages == uniform.stages
+        # as the hours of the smallest audit, apart from sampling and grading
+        n_least = 10 * (3 * (16 + 1) + 16 + 1 + 4 + stopping._controls_up_to(16))
+        assert stopping.least_sampled == n_least
+        changing = [stage.hours for stage in made.stages if stage.name == "sample"]
+        assert made.least_hours is not None
+        assert made.hours - changing[0] < made.least_hours < made.hours
+    on_gpu = cost_on_gpu(SHAPE, stopping, GPU)
+    others = on_gpu.hours - on_gpu.stages[0].hours
+    assert on_gpu.least_hours == pytest.approx(
+        others + on_gpu.stages[0].hours * stopping.least_sampled / stopping.sampled
+    )
+
+
+def test_controls_stop_too() -> None:
+    size = AuditSize(problems=1, checkpoints=3, n=256, tokens=20, prompt_tokens=40, first=16, enough=4)
+    assert size._controls_up_to(512) > size._controls_up_to(16) > 0
+    assert size.sampled == 3 * 257 + 513 + 4 + size._controls_up_to(512)
+
+
+def test_the_command_prints_both_hours_and_takes_the_rule_of_an_audit(
+    model_folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("oversharp.diagnostics.audit.cost.cost.measure_core", lambda dtype: MEASURED.speed)
+
+    def printed(*flags: str) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(["plan", "--cost", model_folder, "--problems", "9", "--tokens", "9", "--prompt-tokens", "9", *flags])
+        assert not stop.value.code
+        lines = capsys.readouterr().out
+        assert max(map(len, lines.splitlines())) <= 80
+        return " ".join(lines.split())
+
+    assert "n = 256 (512 of the base), until 4 correct" in printed()
+    assert "the table is for problems that never stop; if all stop after their first round of 32 samples" in printed()
+    assert "first round of 8 samples" in printed("--until-solved", "2", "--first", "8")
+    assert "stopping" not in printed("--until-solved", "0")
+    assert "stopping" not in printed("--n", "32")
 
 
 def test_rates_are_carried_over_to_a_cpu_of_another_pace() -> None:

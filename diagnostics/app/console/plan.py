@@ -275,7 +275,8 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
         return 0
     size, model = plan.size, plan.model
     checkpoints = f"{plural(size.checkpoints, 'checkpoint')} and the base"
-    samples = f"n = {size.n} ({2 * size.n} of the base)"
+    until = "" if size.enough is None else f", until {size.enough} correct"
+    samples = f"n = {size.n} ({2 * size.n} of the base){until}"
     tokens = f"{size.tokens:,} tokens per response, {size.prompt_tokens:,} per prompt"
     print_rows(
         (
@@ -298,6 +299,14 @@ def show_plan_cost(plan: CostPlan, as_json: bool) -> int:
 
 
 def _cost_rows(plan: CostPlan) -> Iterator[OutputRow]:
+    if plan.least_hours is not None:
+        unit = "core hours" if plan.per_core else "hours"
+        yield OutputRow(
+            label="stopping",
+            value=f"the table is for problems that never stop; if all stop after their first round of "
+            f"{plan.size.first} samples, {two_digits(plan.least_hours)} {unit}. `oversharp plan STORE` estimates the "
+            "number of samples from a pilot",
+        )
     if plan.per_core:
         cores = os.cpu_count() or 1
         hours = f"at least {two_digits(plan.hours / cores)} hours on the {plural(cores, 'core')} of this machine"

@@ -37,7 +37,7 @@ _COST_HELP = """
     problems
         With --cost: number of problems.
     n
-        With --cost: samples per problem and checkpoint; twice as many of the base.
+        With --cost: samples per problem and checkpoint, or at most with --until-solved; twice as many of the base.
     tokens
         With --cost: mean length of a response, in tokens.
     prompt_tokens
@@ -97,6 +97,8 @@ def plan(
         n=n,
         prompt_tokens=prompt_tokens,
         gpu=gpu,
+        until_solved=until_solved,
+        first=first,
     )
     return show_plan_cost(estimate, as_json)
 

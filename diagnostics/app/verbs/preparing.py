@@ -81,12 +81,16 @@ def plan_cost(
     n: int = 256,
     prompt_tokens: int = 200,
     gpu: str | None = None,
+    until_solved: int | None = None,
+    first: int | None = None,
 ) -> CostPlan:
     """Estimate hours, disk and memory of each stage of an audit of MODEL with the defaults.
 
     Reads only the model's configuration. Without ``gpu``, the hours are for one core of this CPU. They are rates that
     were measured on one model and CPU, scaled by the operations of MODEL and by the speed of this core. Measuring that
-    speed takes some seconds. GPU hours are not measured: they are lower bounds from the data sheet.
+    speed takes some seconds. GPU hours are not measured: they are lower bounds from the data sheet. With a
+    stopping rule, the hours depend on success rates, which are unknown. So there are two numbers: if no problem stops,
+    and if all stop after their first round.
 
     Parameters
     ----------
@@ -104,11 +108,19 @@ def plan_cost(
         Mean length of a prompt with its chat template, in tokens.
     gpu
         h100, h200, a100, l40s or l4: a single one.
+    until_solved
+        Correct samples after which a problem stops. 0: always n samples. Default: as in `oversharp audit`.
+    first
+        Samples per problem in the first round. Default: as in `oversharp audit`.
     """
     from oversharp.diagnostics.audit.cost.cost import AuditSize
     from oversharp.diagnostics.audit.cost.cost import plan_cost as run
+    from oversharp.diagnostics.audit.cost.rounds import PlannedStopping
 
-    size = AuditSize(problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens)
+    rule = PlannedStopping(enough=until_solved, first=first).for_n(n)
+    size = AuditSize(
+        problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens, **rule
+    )
     return run(str(model), size, gpu=gpu)
 
 

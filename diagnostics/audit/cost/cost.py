@@ -8,8 +8,8 @@ data sheet's operations per second, and bytes by its bytes per second (roofline 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from oversharp.diagnostics.audit.config import AuditConfig
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 class AuditSize:
     """Size of an audit: trained ``checkpoints`` with ``n`` samples per problem, base with 2n.
 
+    With ``enough``, these are the largest numbers: a problem stops after the round that leaves it with ``enough``
+    correct samples, and the first round has ``first`` samples. Both are None without a stopping rule.
     ``tokens`` is the mean length of a response, ``prompt_tokens`` that of a prompt. The other fields have the defaults
     of an audit. If ``control_n`` is None, there are controls if they are cheap. Raises ``ConfigError`` for a number
     below 1.
@@ -54,6 +56,8 @@ class AuditSize:
     kernel_problems: int = AuditConfig.kernel_problems
     kernel_responses: int = AuditConfig.kernel_responses
     control_n: int | None = None
+    first: int | None = None
+    enough: int | None = None
 
     def __post_init__(self) -> None:
         for flag in ("problems", "checkpoints", "n", "tokens", "prompt_tokens"):
@@ -64,15 +68,29 @@ class AuditSize:
     def sampled(self) -> int:
         """Number of sampled responses: own samples, greedy responses, panel and controls.
 
+        With a stopping rule, it is the largest possible number.
+
         >>> AuditSize(problems=10, checkpoints=3, n=4, tokens=9, prompt_tokens=9).sampled  # 3 · (4 + 1) + 8 + 1 + 4
         280
         """
-        per_problem = self.checkpoints * (self.n + 1) + 2 * self.n + 1 + self.panel
-        return self.problems * (per_problem + self.controls)
+        return self._sampled_up_to(2 * self.n)
 
     @property
-    def controls(self) -> int:
-        """Responses per problem at all other temperatures; 0 if they would cost too much."""
+    def least_sampled(self) -> int:
+        """Number of sampled responses if every problem stops after its first round.
+
+        >>> AuditSize(problems=1, checkpoints=3, n=4, tokens=9, prompt_tokens=9, first=2, enough=1).least_sampled
+        16
+        """
+        return self._sampled_up_to(2 * self.n if self.first is None else self.first)
+
+    def _sampled_up_to(self, most: int) -> int:
+        """Return the number of sampled responses with at most ``most`` samples of a problem."""
+        per_problem = self.checkpoints * (min(self.n, most) + 1) + min(2 * self.n, most) + 1 + self.panel
+        return self.problems * (per_problem + self._controls_up_to(most))
+
+    def _controls_up_to(self, most: int) -> int:
+        """Return the responses per problem at all other temperatures; 0 if they would cost too much."""
         planned, _ = plan_controls(
             ControlRequest(n=self.control_n),
             SamplingSettings(sampler="vllm"),
@@ -82,7 +100,8 @@ class AuditSize:
         )
         if planned is None:
             return 0
-        return planned.n * len(planned.lower) + planned.n_higher * len(planned.higher) * min(2, self.checkpoints)
+        n_lower, n_higher = min(most, planned.n), min(most, planned.n_higher)
+        return n_lower * len(planned.lower) + n_higher * len(planned.higher) * min(2, self.checkpoints)
 
     @property
     def scored(self) -> int:
@@ -149,6 +168,8 @@ class CostPlan:
     """Cost of an audit of ``model`` on ``machine``, in hours of one CPU core or one GPU.
 
     ``weights_bytes`` is the size of all checkpoints, which the audit reads. ``disk_bytes`` is the size of its output.
+    With a stopping rule, all amounts are for problems that are never solved. ``least_hours`` are the hours if every
+    problem stops after its first round; None without a rule.
     """
 
     model: ModelShape
@@ -160,6 +181,7 @@ class CostPlan:
     disk_bytes: float
     weights_bytes: float
     remarks: tuple[str, ...]
+    least_hours: float | None = None
 
     __repr__ = short_repr
 
@@ -198,46 +220,71 @@ def dtype_on_cpu(shape: ModelShape) -> Dtype:
 
 def cost_on_cpu(shape: ModelShape, size: AuditSize, speed: CoreSpeed, measured: MeasuredCpu = MEASURED) -> CostPlan:
     """Return the cost on one core of that speed, in proportion to each stage's operations."""
-    work, cpu = _Work(shape, size), measured.scaled_to(speed)
+    cpu = measured.scaled_to(speed)
     kinds = ("decoding", "reading", "gradients")
     ratios = [two_digits(getattr(speed, kind) / getattr(measured.speed, kind)) for kind in kinds]
-    stages = (
-        ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
-        ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
-        ("kernel", work.kernel_text, work.kernel_flop / cpu.kernel_flop),
-        ("grade to report", work.graded_text, cpu.end_s + cpu.sample_s * size.sampled),
-    )
+
+    def stages_of(work: _Work) -> tuple[tuple[str, str, float], ...]:
+        return (
+            ("sample", work.sampled_text, work.sampled_flop / cpu.sampling_flop),
+            ("teacher-force", work.scored_text, work.scored_flop / cpu.scoring_flop),
+            ("kernel", work.kernel_text, work.kernel_flop / cpu.kernel_flop),
+            ("grade to report", work.graded_text, cpu.end_s + cpu.sample_s * work.n_sampled),
+        )
+
     machine = (
         f"one core of this CPU in {speed.dtype}; compared with the reference core ({cpu.hardware}; {cpu.model}), "
         f"decoding is {ratios[0]} times as fast, prompt processing {ratios[1]} times and gradients {ratios[2]} times"
     )
-    return work.plan(machine, stages)
+    return _plan_of(shape, size, None, machine, stages_of)
 
 
 def cost_on_gpu(shape: ModelShape, size: AuditSize, gpu: Gpu) -> CostPlan:
     """Return a lower bound of the cost on one GPU from its data sheet, without CPU stages."""
-    work, rows = _Work(shape, size, gpu), rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
-    step_s = decoding_step_s(shape, work.seen, rows, gpu)
-    stages = (
-        ("sample", f"{work.sampled_text}, {rows} at a time", size.sampled * size.tokens / rows * step_s),
-        ("teacher-force", work.scored_text, work.scored_flop / gpu.bfloat16_flop),
-        ("kernel", work.kernel_text, work.kernel_flop / gpu.float32_flop),
-    )
-    return work.plan(f"one {gpu.name}, by its data sheet", stages)
+    rows = rows_at_a_time(shape, size.prompt_tokens + size.tokens, gpu)
+
+    def stages_of(work: _Work) -> tuple[tuple[str, str, float], ...]:
+        step_s = decoding_step_s(shape, work.seen, rows, gpu)
+        return (
+            ("sample", f"{work.sampled_text}, {rows} at a time", work.n_sampled * size.tokens / rows * step_s),
+            ("teacher-force", work.scored_text, work.scored_flop / gpu.bfloat16_flop),
+            ("kernel", work.kernel_text, work.kernel_flop / gpu.float32_flop),
+        )
+
+    return _plan_of(shape, size, gpu, f"one {gpu.name}, by its data sheet", stages_of)
+
+
+def _plan_of(
+    shape: ModelShape,
+    size: AuditSize,
+    gpu: Gpu | None,
+    machine: str,
+    stages_of: Callable[[_Work], tuple[tuple[str, str, float], ...]],
+) -> CostPlan:
+    """Return the cost plan. ``stages_of`` returns the name, amount of work and seconds of each stage."""
+    work = _Work(shape, size, gpu)
+    made = work.plan(machine, stages_of(work))
+    if size.first is None:
+        return made
+    least = stages_of(_Work(shape, size, gpu, n_sampled=size.least_sampled))
+    return replace(made, least_hours=sum(seconds for _, _, seconds in least) / 3600)
 
 
 class _Work:
-    """Operations and bytes of each stage."""
+    """Operations and bytes of each stage, with ``n_sampled`` responses (by default the largest number)."""
 
-    def __init__(self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None) -> None:
+    def __init__(
+        self, shape: ModelShape, size: AuditSize, gpu: Gpu | None = None, n_sampled: int | None = None
+    ) -> None:
         self._shape, self._size, self._gpu = shape, size, gpu
+        self.n_sampled = size.sampled if n_sampled is None else n_sampled
         #: Mean number of tokens that a response token attends to.
         self.seen = size.prompt_tokens + size.tokens / 2
         self._row_tokens = size.prompt_tokens + size.tokens
-        self.sampled_text = f"{size.sampled:,} responses, {short_count(size.sampled * size.tokens)} tokens"
+        self.sampled_text = f"{self.n_sampled:,} responses, {short_count(self.n_sampled * size.tokens)} tokens"
         # responses to a prompt share its KV cache
         prompts = size.problems * (size.checkpoints + 1) * size.prompt_tokens
-        self.sampled_flop = (size.sampled * size.tokens + prompts) * shape.token_flop(self.seen)
+        self.sampled_flop = (self.n_sampled * size.tokens + prompts) * shape.token_flop(self.seen)
         self.scored_text = f"{size.scored:,} responses with their prompts"
         scored_at_once = tokens_per_batch(shape.hidden_size, on_cpu=gpu is None) / self._row_tokens
         read = size.scored_prompts(max(1, int(scored_at_once))) if shape.shares_prompts else size.scored
@@ -246,7 +293,7 @@ class _Work:
         self.kernel_text = f"{size.kernel_rows:,} rows at {size.checkpoints + 1} checkpoints"
         row_flop = self._row_tokens * shape.token_flop(self._row_tokens / 2)
         self.kernel_flop = KERNEL_FORWARDS * size.kernel_rows * row_flop
-        self.graded_text = f"{size.sampled:,} responses"
+        self.graded_text = f"{self.n_sampled:,} responses"
 
     def plan(self, machine: str, stages: Iterable[tuple[str, str, float]]) -> CostPlan:
         """Return the cost plan. A stage is given as name, amount of work, and seconds."""
