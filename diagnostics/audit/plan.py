@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Int
 
 from oversharp.diagnostics.audit.cost.never_solved import NeverSolved, never_solved
@@ -31,6 +32,7 @@ COMPARED_TO = 0.05
 #: Number of simulated audits in which false accepts are tested as an explanation of the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000
+MOST_TRAINED = 8
 DEFAULT_CHECKPOINTS = 8
 
 
@@ -39,8 +41,9 @@ class Pilot:
     """The audited series from which a plan starts: counts of its base, and cost of its samples.
 
     ``n_checkpoints`` counts the trained checkpoints. ``lengths`` are means over them and the base, None if the imported
-    tool did not record tokens. ``first`` and ``enough`` are its stopping rule, None without one. ``cluster_P`` is None
-    without clusters.
+    tool did not record tokens. ``trained`` has the success rates of at most ``MOST_TRAINED`` trained checkpoints, at
+    equal distances. ``first`` and ``enough`` are the stopping rule, None without one. ``cluster_P`` is None without
+    clusters.
     """
 
     series: str
@@ -55,6 +58,7 @@ class Pilot:
     first: int | None
     enough: int | None
     problems: Sequence[Problem]
+    trained: tuple[BaseRates, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +118,8 @@ class Plan:
     ``guess_rate`` is the false-accept rate and ``guess_source`` its source. ``related`` is None without clusters.
     ``stopping`` is the cheapest audit, or the one with the highest power, with other stopping rules and without one.
     Their power is for the loss that is harder to detect. It is empty if the first round has n samples. ``never_solved``
-    is the cost of that audit's unsolved problems, None without a stopping rule.
+    is the cost of that audit's unsolved problems, None without a stopping rule. Expected numbers of samples of trained
+    checkpoints are averages over ``n_trained`` of those in the store. If it is 0, they are those of the base.
     """
 
     series: str
@@ -134,6 +139,7 @@ class Plan:
     related: RelatedProblems | None
     stopping: tuple[PlannedAudit, ...] = ()
     never_solved: NeverSolved | None = None
+    n_trained: int = 0
 
     __repr__ = short_repr
 
@@ -196,7 +202,7 @@ def plan(
             "loss lowers it by that much; pass a smaller --drop or another --k"
         )
     used_checkpoints = n_checkpoints or pilot.n_checkpoints or DEFAULT_CHECKPOINTS
-    sizes = AuditSizes(rates=rates, losses=losses, wanted=wanted, lengths=pilot.lengths)
+    sizes = AuditSizes(rates=rates, losses=losses, wanted=wanted, lengths=pilot.lengths, trained=pilot.trained)
     audits = sizes.grid(pilot.n, used_checkpoints, stopping.for_n)
     powerful = [audit for audit in audits if audit.power >= wanted]
     cheapest = min(powerful, key=lambda audit: audit.cost, default=None)
@@ -224,7 +230,8 @@ def plan(
         present=present,
         related=None if pilot.cluster_P is None else RelatedProblems.from_clusters(pilot.cluster_P),
         stopping=_compare_stopping(sizes, best, used_checkpoints, stopping.first_for(best.n)),
-        never_solved=never_solved(rates, design_of_best, used_checkpoints, pilot.lengths),
+        never_solved=never_solved(rates, design_of_best, used_checkpoints, pilot.lengths, pilot.trained),
+        n_trained=len(pilot.trained),
     )
 
 
@@ -267,7 +274,22 @@ def read_pilot(store: Store, series: str) -> Pilot:
         first=key.first_round,
         enough=key.enough,
         problems=stored_problems(store, list(counts.index)),
+        trained=tuple(_read_trained(store, series, counts.index)),
     )
+
+
+def _read_trained(store: Store, series: str, problem_ids: pd.Index) -> Iterator[BaseRates]:
+    """Yield the success rates of trained checkpoints on these problems."""
+    rows = store.frame(
+        "SELECT step, problem_id, n, n_correct FROM sampled_counts WHERE series = $series AND NOT is_base",
+        series=series,
+    )
+    steps = np.unique(rows["step"])
+    if not len(steps):
+        return
+    for step in steps[np.unique(np.linspace(0, len(steps) - 1, MOST_TRAINED).round().astype(int))]:
+        counts = rows[rows["step"] == step].set_index("problem_id").reindex(problem_ids, fill_value=0)
+        yield BaseRates.of(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
 
 
 def _resolve_k(k: int | None, pilot: Pilot) -> int:
@@ -283,12 +305,15 @@ def _resolve_k(k: int | None, pilot: Pilot) -> int:
 
 
 def _resolve_stopping(until_solved: int | None, first: int | None, pilot: Pilot) -> PlannedStopping:
-    """Return the rule that the user gave, else that of the audit in the store, else the default of an audit."""
-    return PlannedStopping(
-        enough=pilot.enough if until_solved is None else until_solved,
-        first=pilot.first if first is None and until_solved != 0 else first,
-        problems=pilot.problems,
-    )
+    """Return the rule that the user gave, else that of the audit in the store, else the default of an audit.
+
+    The default depends on n, so a store's audit with the default of its n does not set the rule of other n.
+    """
+    default = PlannedStopping(problems=pilot.problems)
+    if default.for_n(pilot.n) != {"first": pilot.first, "enough": pilot.enough}:
+        until_solved = pilot.enough if until_solved is None else until_solved
+        first = pilot.first if first is None and until_solved != 0 else first
+    return PlannedStopping(enough=until_solved, first=first, problems=pilot.problems)
 
 
 def _compare_stopping(

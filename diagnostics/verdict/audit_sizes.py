@@ -106,13 +106,14 @@ class SampleLengths:
 class AuditSizes:
     """Power of audits of several sizes against ``losses``, and their cost.
 
-    ``lengths`` is None if unknown.
+    ``lengths`` is None if unknown. ``trained`` is as in ``audit_cost``.
     """
 
     rates: BaseRates
     losses: Sequence[Loss]
     wanted: float
     lengths: SampleLengths | None
+    trained: Sequence[BaseRates] = ()
 
     def grid(
         self, n: int, n_checkpoints: int, rule_of: Callable[[int], Mapping[str, int]] = lambda _: {}
@@ -146,7 +147,7 @@ class AuditSizes:
         """
         used = {} if certain is None else certain
         by_law = tuple(self._by_law(loss, design, used, known_to) for loss in self.losses)
-        samples, tokens = audit_cost(self.rates, design, n_checkpoints, self.lengths)
+        samples, tokens = audit_cost(self.rates, design, n_checkpoints, self.lengths, self.trained)
         return PlannedAudit(
             n_problems=design.n_problems,
             n=design.n,
@@ -285,14 +286,21 @@ def audit_design(
 
 
 def audit_cost(
-    rates: BaseRates, design: Design, n_checkpoints: int, lengths: SampleLengths | None
+    rates: BaseRates,
+    design: Design,
+    n_checkpoints: int,
+    lengths: SampleLengths | None,
+    trained: Sequence[BaseRates] = (),
 ) -> tuple[int, float | None]:
     """Return the numbers of samples and of tokens of an audit; None for tokens if lengths are unknown.
 
-    With a stopping rule they are expected numbers. Every checkpoint is assumed to have the success rates of the base:
-    one that solves more problems needs fewer samples. A problem that needs more samples is a hard problem, whose
-    samples are often longer than the mean. So each problem counts with its own mean length. The sum is linear in these
-    lengths, so their sampling errors average out, and they are not shrunk towards a common mean.
+    With a stopping rule they are expected numbers. A checkpoint is assumed to need as many samples as those in
+    ``trained`` on average, whose problems are those of ``rates``. Without any, it is assumed to have the success rates
+    of the base. A checkpoint that lost problems needs more samples than the base.
+
+    A problem that needs more samples is a hard problem, whose samples are often longer than the mean. So each problem
+    counts with its own mean length. The sum is linear in these lengths, so their sampling errors average out, and they
+    are not shrunk towards a common mean.
 
     >>> rates = BaseRates.of(np.array([0, 64]), np.full(2, 64))
     >>> uniform, stopped = (
@@ -305,7 +313,7 @@ def audit_cost(
     >>> samples, round(tokens)
     (224, 60800)
     """
-    per_problem_P = samples_per_problem(rates, design, n_checkpoints)
+    per_problem_P = samples_per_problem(rates, design, n_checkpoints, trained)
     if per_problem_P is None:
         samples = design.n_problems * (design.n * n_checkpoints + design.n_base)
         return samples, None if lengths is None else lengths.mean * samples
@@ -316,9 +324,12 @@ def audit_cost(
     return samples, design.n_problems * float((per_problem_P * mean_P).mean())
 
 
-def samples_per_problem(rates: BaseRates, design: Design, n_checkpoints: int) -> Float[np.ndarray, " problem"] | None:
+def samples_per_problem(
+    rates: BaseRates, design: Design, n_checkpoints: int, trained: Sequence[BaseRates] = ()
+) -> Float[np.ndarray, " problem"] | None:
     """Return the expected number of samples of each problem at all checkpoints; None without a stopping rule."""
     base, checkpoint = design.of_base, design.of_checkpoint
     if not (isinstance(base, StoppingRule) and isinstance(checkpoint, StoppingRule)):
         return None
-    return rates.expected_samples(base) + n_checkpoints * rates.expected_samples(checkpoint)
+    late_P = np.mean([each.expected_samples(checkpoint) for each in trained or (rates,)], axis=0)
+    return np.asarray(rates.expected_samples(base) + n_checkpoints * late_P)

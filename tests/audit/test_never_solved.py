@@ -107,3 +107,15 @@ def test_long_responses_of_unsolved_problems_take_a_larger_share_of_the_tokens()
     assert of_tokens.thinning is not None
     assert of_samples.thinning is not None
     assert of_tokens.thinning.saved > of_samples.thinning.saved
+
+
+def test_problems_that_checkpoints_lost_are_never_solved_there() -> None:
+    rates, n_P = BaseRates.of(np.full(P, 200), np.full(P, 512)), np.full(P, 10**9)
+    lost = BaseRates.of(np.where(np.arange(P) % 4 == 0, 0, n_P // 2), n_P)  # certain rates
+    kept, made = (never_solved(rates, DESIGN, CHECKPOINTS, None, trained) for trained in ((), (lost,)))
+    assert kept is not None
+    assert made is not None
+    assert kept.problems < 1e-6
+    # a quarter at three of four checkpoints; 256 samples of each, and 16 of the others
+    assert made.problems == pytest.approx(3 / 16, abs=0.01)
+    assert made.cost == pytest.approx(3 / 4 * 256 / (16 + 3 * (256 + 3 * 16) / 4), abs=0.01)

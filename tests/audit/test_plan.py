@@ -47,13 +47,15 @@ def _plant(
     n_base: int = N_BASE,
     related: int = 1,
     enough: int | None = None,
+    first: int = 8,
 ) -> Path:
     """A store whose base (the first row) and trained checkpoints gave so many correct responses to each problem.
 
     The base is given ``n_base`` samples of 3 tokens each, the others half of them. ``related`` problems, one after the
-    other, are of one cluster. With ``enough``, the first round has 8 samples. The correct samples of a problem come
-    first. Those of problems with 1 or 2 correct ones have 9 tokens.
+    other, are of one cluster. With ``enough``, the first round has ``first`` samples. The correct samples of a problem
+    come first. Those of problems with 1 or 2 correct ones have 9 tokens.
     """
+    folder.mkdir(exist_ok=True)
     path = folder / "audit.duckdb"
     problems = [
         Problem(task="toy", prompt=f"{position}", gold="1", verifier="exact") for position in range(len(correct_TP[0]))
@@ -68,7 +70,7 @@ def _plant(
         settings_id=SETTINGS.settings_id,
         n=n_base // 2,
         n_base=n_base,
-        first_round=None if enough is None else 8,
+        first_round=None if enough is None else first,
         enough=enough,
         entropy_samples=0,
         panel=0,
@@ -89,7 +91,7 @@ def _plant(
         store.add_grades((one, response_id(text), "exact", grade) for one in ids for text, grade in grades.items())
         for checkpoint, correct_P in zip(checkpoints, correct_TP, strict=True):
             cap = n_base if checkpoint.step == 0 else n_base // 2
-            n_P = [cap if enough is None or correct < enough else 8 for correct in correct_P]
+            n_P = [cap if enough is None or correct < enough else first for correct in correct_P]
             store.add_samples(
                 SETTINGS.settings_id,
                 checkpoint.checkpoint_id,
@@ -474,6 +476,7 @@ def test_the_cost_of_unsolved_problems_is_a_row(planned: Plan) -> None:
     assert f"{row}. To give up 75 % of those that no checkpoint solves in 128 samples would save 19 %, but" in many
     assert "pass@512 on these problems by 1.50 (19 % fewer problems: by 1.11); there is no flag for it note" in many
     assert "stay unsolved" not in _printed(planned)
+    assert "stay unsolved" not in _printed(replace(planned, never_solved=replace(unsolved, cost=0.004)))
 
 
 @pytest.mark.slow
@@ -486,6 +489,7 @@ def test_the_flags_set_the_rule(base_alone: Path, capsys: pytest.CaptureFixture[
     assert "leaves it with 2 correct samples; first round: 8 samples at n = 32 and 64" in text
     assert "always n samples" not in text
     assert "of the problems stay unsolved" in text
+    assert "solve the problems as often as the base; those that lose problems need more" in text
     made = plan(base_alone, drop_points=12.0, until_solved=0)
     assert made.never_solved is None
     assert {audit.enough for audit in made.audits} == {None}
@@ -507,6 +511,35 @@ def test_a_plan_from_a_stopped_audit_has_its_rule_and_the_lengths_of_hard_proble
     assert made.present.tokens / made.present.samples == pytest.approx((9 * 96 + 3 * 16) / 112, abs=0.2)
     text = " ".join(_printed(made).split())
     assert "64 problems, n = 32, 64 of the base, until 3 correct" in text
+    assert "that solve the problems as often as 1 checkpoint of this store on average" in text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_sizes", "few_runs")
+def test_checkpoints_of_the_store_that_lost_problems_raise_the_expected_cost(tmp_path: Path) -> None:
+    base, lost = [30] * 40, [30, 0] * 20
+    kept, fell = (
+        plan(_plant(tmp_path / name, [base, late, late], enough=3), drop_points=12.0)
+        for name, late in (("kept", base), ("fell", lost))
+    )
+    assert (kept.n_trained, fell.n_trained) == (2, 2)
+    assert kept.present is not None
+    assert fell.present is not None
+    assert kept.present.samples == 40 * (8 + 2 * 8)
+    assert fell.present.samples == pytest.approx(40 * 8 + 2 * 20 * (8 + 32), abs=5)  # 32 samples of lost ones
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_sizes", "few_runs")
+def test_a_store_with_the_default_rule_of_its_n_does_not_set_the_rule_of_others(tmp_path: Path) -> None:
+    base = [1, 40, 90, 100] * 8
+    default = _plant(tmp_path, [base], n_base=128, enough=4, first=16)
+    assert {(audit.n, audit.first) for audit in plan(default).audits} == {(64, 16)}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(audit_sizes, "SAMPLES", (128,))
+        assert {(audit.n, audit.first) for audit in plan(default).audits} == {(64, 16), (128, 32)}
+        given = _plant(tmp_path / "given", [base], n_base=128, enough=4, first=8)
+        assert {(audit.n, audit.first) for audit in plan(given).audits} == {(64, 8), (128, 8)}
 
 
 def _printed(made: Plan) -> str:

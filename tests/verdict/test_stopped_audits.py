@@ -77,6 +77,17 @@ def test_long_responses_of_hard_problems_save_fewer_tokens_than_samples() -> Non
     assert audit_cost(_rates(), stopped, 6, equal)[1] == pytest.approx(200 * per_problem_P.sum())
 
 
+def test_checkpoints_that_lost_problems_cost_more_than_the_base() -> None:
+    uniform, stopped = _designs()
+    lost_P = np.where(np.arange(P) % 4 == 0, 0, 64)
+    lost, kept = (BaseRates.of(correct_P, np.full(P, 64)) for correct_P in (lost_P, np.full(P, 64)))
+    # 16 samples of every problem, and 64 of the lost quarter
+    means = [audit_cost(_rates(), stopped, 6, None, trained)[0] for trained in ([lost], [kept], [lost, kept])]
+    assert means[0] - means[1] == pytest.approx(6 * P / 4 * 48, rel=0.02)
+    assert means[2] == pytest.approx((means[0] + means[1]) / 2, abs=1)
+    assert audit_cost(_rates(), uniform, 6, None, [lost]) == audit_cost(_rates(), uniform, 6, None)
+
+
 def test_uniform_audits_are_simulated_as_before_stopping_rules() -> None:
     """Numbers that were computed when there were no stopping rules."""
     rng = np.random.default_rng(0)

@@ -70,6 +70,24 @@ def test_a_loss_is_found_and_its_twin_without_a_loss_is_not(rng: np.random.Gener
 
 
 @pytest.mark.slow
+def test_the_audit_that_would_settle_an_open_verdict_has_the_same_rule(rng: np.random.Generator) -> None:
+    rate_P = np.arange(12) / 16
+    none_P = np.zeros(12)
+    counts = series(*(drawn(step, rate_P, rng, unread_P=none_P, lenient_P=none_P) for step in (0, 10)))
+    verdict = verdict_of(replace(counts, tokens_per_sample=5.0, tokens_P=np.where(rate_P < 0.1, 20.0, 2.0)))
+    remedy = verdict.remedy
+    assert verdict.label == "inconclusive"
+    assert remedy is not None
+    assert (remedy.first, remedy.enough) == (16, 4)
+    assert remedy.n >= 128
+    assert remedy.samples is not None
+    assert remedy.tokens is not None
+    assert remedy.samples < 0.8 * remedy.n_problems * (remedy.n + remedy.n_base)
+    assert remedy.tokens > 8.0 * remedy.samples  # mostly of the long responses
+    assert f"problems, each sampled until 4 of at most {remedy.n} samples are correct" in verdict.sentence
+
+
+@pytest.mark.slow
 def test_truncated_samples_explain_a_fall_and_do_not_hide_a_real_one(rng: np.random.Generator, rate_P: np.ndarray):
     cut_P = np.full(P, 0.5)
     assert label(rng, rate_P, rate_P * 0.5, unread_P=cut_P) == "format"

@@ -18,6 +18,7 @@ from oversharp.diagnostics.app.console.layout import (
     print_rows,
     print_table,
     terminal,
+    unbroken,
 )
 from oversharp.diagnostics.records.amounts import disk_size, plural, short_count, two_digits
 
@@ -88,14 +89,15 @@ def _rows(plan: Plan) -> Iterator[OutputRow]:
         present = plan.present
         size = f"{plural(present.n_problems, 'problem')}, n = {present.n}, {present.n_base} of the base"
         until = "" if present.enough is None else f", until {present.enough} correct"
-        yield OutputRow(label="this store", value=f"{size}{until}: power {_power(present)}")
+        power = unbroken(" ".join(_power(present).split()))
+        yield OutputRow(label="this store", value=f"{size}{until}: power {power}")
 
 
 def _last_rows(plan: Plan) -> Iterator[OutputRow]:
     yield OutputRow(label="", value="")
-    if plan.never_solved is not None:
+    if plan.never_solved is not None and plan.never_solved.cost >= 0.005:
         yield OutputRow(label="never solved", value=_unsolved_text(plan.never_solved, plan))
-    notes = (*_small_k(plan), *_related(plan), *_guessed(plan))
+    notes = (*_small_k(plan), *_assumed_rates(plan), *_related(plan), *_guessed(plan))
     yield from (OutputRow(label="note", value=note) for note in notes)
     yield OutputRow(
         label="note",
@@ -227,6 +229,22 @@ def _small_k(plan: Plan) -> Iterator[str]:
     """Yield the audit sizes that have too few samples for the k of the loss."""
     for n, k_most in sorted({(audit.n, audit.k_most) for audit in plan.audits if 2 * audit.k_most <= plan.k}):
         yield f"n = {n} tests k up to {k_most}: a fall of pass@{plan.k} is detected only if pass@{k_most} falls too"
+
+
+def _assumed_rates(plan: Plan) -> Iterator[str]:
+    """Yield the success rates by which samples until a problem is solved are expected."""
+    if not any(audit.enough for audit in plan.audits):
+        return
+    if plan.n_trained:
+        yield (
+            f"expected {_cost(plan)} are for checkpoints that solve the problems as often as "
+            f"{plural(plan.n_trained, 'checkpoint')} of this store on average"
+        )
+    else:
+        yield (
+            f"expected {_cost(plan)} are for checkpoints that solve the problems as often as the base; those that lose "
+            "problems need more"
+        )
 
 
 def _related(plan: Plan) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +58,15 @@ class NeverSolved:
 
 
 def never_solved(
-    rates: BaseRates, design: Design, n_checkpoints: int, lengths: SampleLengths | None
+    rates: BaseRates,
+    design: Design,
+    n_checkpoints: int,
+    lengths: SampleLengths | None,
+    trained: Sequence[BaseRates] = (),
 ) -> NeverSolved | None:
     """Return the cost of the problems that stay unsolved; None without a stopping rule.
 
-    Every checkpoint is assumed to have the success rates of the base.
+    ``trained`` is as in ``audit_cost``. For thinning, checkpoints are assumed to have the success rates of the base.
 
     >>> rates = BaseRates.of(np.array([0, 64, 64, 64]), np.full(4, 64))
     >>> design = Design(n_problems=100, n=64, n_base=64, n_late=64, first=16, enough=4)
@@ -71,13 +75,15 @@ def never_solved(
     (0.25, 0.57, None)
     """
     base, late = design.of_base, design.of_checkpoint
-    all_P = samples_per_problem(rates, design, n_checkpoints)
+    all_P = samples_per_problem(rates, design, n_checkpoints, trained)
     if all_P is None or not isinstance(base, StoppingRule) or not isinstance(late, StoppingRule):
         return None
     length_P = np.ones(len(all_P)) if lengths is None or lengths.mean_P is None else lengths.mean_P
     total = float((all_P * length_P).mean())
     base_P = rates.posterior_mean(lambda rate_R: (1.0 - rate_R) ** base.cap)
-    late_P = rates.posterior_mean(lambda rate_R: (1.0 - rate_R) ** late.cap)
+    late_P = np.mean(
+        [each.posterior_mean(lambda rate_R: (1.0 - rate_R) ** late.cap) for each in trained or (rates,)], axis=0
+    )
     unsolved_P = base_P * base.cap + n_checkpoints * late_P * late.cap
     thinning = None
     if design.n_problems >= LEAST_THINNED_PROBLEMS:
