@@ -381,8 +381,9 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         """Correct samples after which a problem is not sampled further; 0 for equally many samples of every problem."""
         if self.until_solved is not None:
             return self.until_solved
-        is_large = self.top_up is None and self.n >= LEAST_IN_ROUNDS and self.used_first < self.n
-        return DEFAULT_ENOUGH if is_large and self.used_temperature > 0 else 0
+        is_large = self.top_up is None and self.n >= LEAST_IN_ROUNDS
+        saves = self.used_first < self.n or self.first is not None  # a given first round that saves nothing is an error
+        return DEFAULT_ENOUGH if is_large and saves and self.used_temperature > 0 else 0
 
     @property
     def used_first(self) -> int:

@@ -256,9 +256,13 @@ def test_after_a_regrade_the_audit_draws_what_the_second_grades_need(
     whole = shutil.copytree(uniform.store_path.parent, tmp_path / "whole")
     of_second = COUNTS.replace("FROM sampled_counts", "FROM sampled_counts WHERE series <> 'run'")
     notes, n_drawn, n_calls = Notes(), 0, 0
+    only_first = f"Only the first {FIRST} samples of each problem count"
     while n_calls < 5:
         n_calls += 1
+        n_notes = len(notes.notes)
         regraded = regrade(out / "audit.duckdb", verifier, progress=notes)
+        lacks = any("lack samples until they are solved" in note for note in notes.notes[n_notes:])
+        assert any(only_first in caveat for caveat in regraded.verdict.caveats) == lacks
         more = audit([countdown_series], make_config(out))
         n_drawn += more.samples_drawn
         if not more.samples_drawn:

@@ -102,6 +102,21 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         checkpoint_counts(plan, rows[rows["step"] == plan.step], index, why.get(plan.step), rule_of(key, plan))
         for plan in planned.itertuples()
     ]
+    first_step = int(planned.loc[planned["is_base"].astype(bool), "step"].iloc[0]) if len(planned) else 0
+    short = [one for one, plan in zip(checkpoints, planned.itertuples(), strict=True) if one.why != why.get(plan.step)]
+    is_cut = key.first_round is not None and any(key.verifier is not None or one.step == first_step for one in short)
+    if is_cut:  # other grades than those by which the problems stopped: the rule needs samples that do not exist
+        rows = rows[rows["n_round"] <= key.first_round]
+        checkpoints = [
+            checkpoint_counts(
+                plan._replace(n=key.first_round, n_most=key.first_round),
+                rows[rows["step"] == plan.step],
+                index,
+                why.get(plan.step),
+                None,
+            )
+            for plan in planned.itertuples()
+        ]
     if planned.empty:
         raise StoreError(f"{store.path}: the audit of series {key.series!r} has no problems: the store is damaged")
     base = int(planned["is_base"].to_numpy(dtype=bool).argmax())
@@ -152,8 +167,19 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
         grading=_grading(rows, problems, fault),
         why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
-        excluded=_excluded(store, key, len(problems), compared, greedy=is_greedy),
+        excluded=_first_round_only(key, short)
+        if is_cut
+        else _excluded(store, key, len(problems), compared, greedy=is_greedy),
         knows_temperature=bool(store.frame(_TEMPERATURE, settings_id=key.settings_id)["temperature"].notna().all()),
+    )
+
+
+def _first_round_only(key: AuditKey, short: Sequence[CheckpointCounts]) -> str:
+    """Return a caveat: the grades are not those by which the problems stopped."""
+    return (
+        f"Only the first {key.first_round} samples of each problem count: at {plural(len(short), 'checkpoint')}, some "
+        "problems have too few correct samples by these grades to have stopped when they did. Run the audit's command "
+        "again to draw the missing samples."
     )
 
 

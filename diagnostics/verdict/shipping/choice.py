@@ -103,6 +103,8 @@ def recommend(
     result = replace(result, n_choosing=int(choosing_P.sum()))
     options, left_out = list_options(series)
     why = _why_none(series, first, choosing_P, certifying_P)
+    if why is None and all(option.temperature is not None for option in options):
+        why = f"no checkpoint can be compared: {left_out[0].why}" if left_out else "no checkpoint can be compared"
     if why is not None:
         return _recommend_nothing(result, series, first, why)
     stack = stack_options(series, options, choosing_P)
