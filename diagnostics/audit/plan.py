@@ -28,7 +28,7 @@ from oversharp.diagnostics.verdict.power import BaseRates, Design, guessed
 #: Stopping rules to compare with the planned one, by their numbers of correct samples; None: always n samples.
 COMPARED_ENOUGH = (None, 4, 2)
 #: Precision of their powers: distance to the ends of the 95 % interval, a probability.
-COMPARED_TO = 0.05
+COMPARED_TO = 0.07
 #: Number of simulated audits in which false accepts are tested as an explanation of the fall, and their seed.
 _GUESSED_RUNS, _SEED = 40, 20_260_102
 MOST_CHECKPOINTS = 10_000

@@ -35,7 +35,7 @@ _SEED = 20_260_101
 class LawPower:
     """Power for one kind of loss, with its 95 % interval.
 
-    ``runs`` is 0 where the power was not simulated, because fewer problems already found the loss every time.
+    ``runs`` is 0 where the power was not simulated, because a smaller audit already found the loss every time.
     """
 
     law: Law
@@ -121,15 +121,22 @@ class AuditSizes:
         """Return audits with ``n`` and ``SAMPLES`` samples, for multiples of the number of problems.
 
         They are sorted by n, then by problems. ``rule_of`` returns ``first`` and ``enough`` of an n; nothing without a
-        stopping rule.
+        stopping rule. With a rule, simulations take longer. So a loss that an audit found every time is not simulated
+        again for as many problems and a larger n.
         """
         audits: list[PlannedAudit] = []
-        numbers = problem_numbers(self.rates.n_problems)
+        certain_from: dict[Law, tuple[int, Power]] = {}  # smallest number of problems that found the loss every time
         for used_n in sorted({*SAMPLES, n}):
-            certain: dict[Law, Power] = {}
             rule = rule_of(used_n)
-            designs = [audit_design(n_problems, used_n, n_checkpoints, **rule) for n_problems in numbers]
-            audits.extend(self.planned(design, n_checkpoints, certain) for design in designs)
+            if not rule:
+                certain_from = {}
+            for n_problems in problem_numbers(self.rates.n_problems):
+                certain = {kind: found for kind, (least, found) in certain_from.items() if n_problems >= least}
+                design = audit_design(n_problems, used_n, n_checkpoints, **rule)
+                audits.append(self.planned(design, n_checkpoints, certain))
+                for kind, found in certain.items():
+                    if kind not in certain_from or n_problems < certain_from[kind][0]:
+                        certain_from[kind] = (n_problems, found)
         return audits
 
     def planned(

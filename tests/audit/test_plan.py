@@ -266,6 +266,16 @@ def test_a_size_that_a_smaller_one_makes_certain_is_not_simulated(planned: Plan)
 
 
 @pytest.mark.slow
+def test_with_a_rule_a_larger_n_is_not_simulated_either(planned: Plan, stopped: Plan) -> None:
+    def runs(made: Plan, n: int) -> list[int]:
+        return [audit.by_law[0].runs for audit in made.audits if (audit.n, audit.n_problems) == (n, 320)]
+
+    assert all(audit.by_law[0].power == 1.0 for audit in stopped.audits if audit.n_problems == 320 and audit.n >= 64)
+    assert runs(stopped, 256) == [0]
+    assert [audit.by_law[0].runs > 0 for audit in planned.audits if audit.n_problems == 40] == [True] * 3
+
+
+@pytest.mark.slow
 def test_what_cannot_be_planned_is_said_in_one_line(base_alone: Path, tmp_path: Path) -> None:
     for change, message in (
         ({"drop_points": 0.0}, "--drop 0: must be above 0"),
@@ -443,7 +453,7 @@ def test_the_same_audit_is_compared_without_a_rule_and_with_others(stopped: Plan
     assert never.samples > four.samples > two.samples
     # of the loss that is harder to detect
     assert {tuple(row.law for row in audit.by_law) for audit in stopped.stopping} == {("concentrated",)}
-    assert all(max(row.high - row.power, row.power - row.low) <= 0.05 for row in (audit.by_law[0] for audit in (four,)))
+    assert all(max(row.high - row.power, row.power - row.low) <= 0.07 for row in (audit.by_law[0] for audit in (four,)))
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         size = f"{plural(best.n_problems, 'problem')}, n = {best.n}"
         text = (
             f"{size}, by the number of correct samples after which a problem stops; power for the loss that is harder "
-            "to detect, within 5 points"
+            "to detect, within 7 points"
         )
         print_rows((OutputRow(label="stopping", value=text), OutputRow(label="", value="")), out)
         print_table(*_stopping_table(plan), out)
