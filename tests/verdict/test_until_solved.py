@@ -11,7 +11,7 @@ from scipy.stats import binom
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
 from oversharp.diagnostics.statistics.selection import find_selection, selected_fall_p
 from oversharp.diagnostics.statistics.stopping import StoppingRule
-from oversharp.diagnostics.verdict.causes.guesses import guessing_p
+from oversharp.diagnostics.verdict.causes.guesses import _drawn_changes, _late_rates, guessing_p
 from oversharp.diagnostics.verdict.causes.unparsed import ParsedEstimates, Unread, read_alone
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, RoundCounts, SeriesCounts
 from oversharp.diagnostics.verdict.decide import verdict_of
@@ -110,6 +110,19 @@ def test_false_accepts_explain_a_fall_of_rare_problems_and_not_of_others(rng: np
 
     assert p_of(0.005) > 0.01
     assert p_of(0.05) <= 0.01
+
+
+def test_draws_under_false_accepts_alone_fall_by_the_accepted_share(rng: np.random.Generator) -> None:
+    share = 0.05
+    codes_P = RULE.draw(np.full(400, 0.1), rng=rng, draws=1)[0]
+    counts = PairedCounts(base_P=codes_P, late_P=codes_P, n_base=RULE, n_late=RULE)
+    rate_P = _late_rates(counts, share)
+    drawn_DK = _drawn_changes(counts, share, [1, 4], rng, 200)
+    before_P = rate_P + share * (1 - rate_P)
+    for change, k in zip(drawn_DK.mean(axis=0), (1, 4), strict=True):
+        expected = ((1 - before_P) ** k - (1 - rate_P) ** k).sum()
+        assert change == pytest.approx(expected, rel=0.1)
+        assert expected < -5
 
 
 def test_problems_chosen_by_the_base_show_no_fall_and_a_real_one_remains(rng: np.random.Generator) -> None:
