@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from oversharp.diagnostics.app.verbs.preparing import check_problems as check_problems
 from oversharp.diagnostics.app.verbs.preparing import plan as plan
 from oversharp.diagnostics.app.verbs.preparing import plan_cost as plan_cost
+from oversharp.diagnostics.app.verbs.preparing import plan_top_up as plan_top_up
 from oversharp.diagnostics.app.verbs.preparing import repair as repair
 from oversharp.diagnostics.app.verbs.stores import diff as diff
 from oversharp.diagnostics.app.verbs.stores import drop as drop
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.audit.confirm import ConfirmResult as ConfirmResult
     from oversharp.diagnostics.audit.confirm_config import ConfirmConfig as ConfirmConfig
     from oversharp.diagnostics.audit.cost.cost import CostPlan as CostPlan
+    from oversharp.diagnostics.audit.cost.top_up import CheckpointTopUp as CheckpointTopUp
+    from oversharp.diagnostics.audit.cost.top_up import TopUp as TopUp
     from oversharp.diagnostics.audit.plan import Plan as Plan
     from oversharp.diagnostics.audit.regrade import RegradeResult as RegradeResult
     from oversharp.diagnostics.changes.difference import StepDifference as StepDifference
@@ -92,6 +95,7 @@ VERBS = (
     "lost",
     "plan",
     "plan_cost",
+    "plan_top_up",
     "check_problems",
     "confirm",
     "regrade",
@@ -124,6 +128,8 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "ProblemChange": "oversharp.diagnostics.changes.problems",
         "Plan": "oversharp.diagnostics.audit.plan",
         "CostPlan": "oversharp.diagnostics.audit.cost.cost",
+        "TopUp": "oversharp.diagnostics.audit.cost.top_up",
+        "CheckpointTopUp": "oversharp.diagnostics.audit.cost.top_up",
         "PlannedAudit": "oversharp.diagnostics.verdict.audit_sizes",
         "OverlapResult": "oversharp.diagnostics.tasks.overlap",
         "SetOverlap": "oversharp.diagnostics.tasks.overlap",
@@ -145,6 +151,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
 __all__ = [
     "AuditConfig",
     "AuditResult",
+    "CheckpointTopUp",
     "CompareResult",
     "ConfirmConfig",
     "ConfirmResult",
@@ -173,6 +180,7 @@ __all__ = [
     "SetOverlap",
     "ShardResult",
     "StepDifference",
+    "TopUp",
     "TrainConfig",
     "Verdict",
     "audit",
@@ -190,6 +198,7 @@ __all__ = [
     "open_store",
     "plan",
     "plan_cost",
+    "plan_top_up",
     "regrade",
     "repair",
     "report",

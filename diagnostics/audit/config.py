@@ -84,7 +84,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     gold
         For answers that are lists: whether a response must contain any or all of the members.
     answer_in_thoughts
-        Accept a \boxed{} answer in the model's thoughts if no answer follows the thoughts.
+        Accept a boxed answer in the model's thoughts if no answer follows the thoughts.
     strict
         Stop if nearly no response of the base has a parsed answer, or nearly all are wrong and truncated. Samples are
         kept. Default: print a warning and continue.

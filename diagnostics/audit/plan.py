@@ -187,7 +187,7 @@ def plan(
         raise ConfigError(f"--checkpoints {n_checkpoints}: must be at least 1 and at most {MOST_CHECKPOINTS:,}")
     with Store.open(store_path, read_only=True) as store:
         pilot = read_pilot(store, choose_series(store, series))
-    used_k, stopping = _resolve_k(k, pilot), _resolve_stopping(until_solved, first, pilot)
+    used_k, stopping = resolve_k(k, pilot), _resolve_stopping(until_solved, first, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k)
     if not pilot.correct_P.any():
@@ -292,7 +292,8 @@ def _read_trained(store: Store, series: str, problem_ids: pd.Index) -> Iterator[
         yield BaseRates.of(counts["n_correct"].to_numpy(), counts["n"].to_numpy())
 
 
-def _resolve_k(k: int | None, pilot: Pilot) -> int:
+def resolve_k(k: int | None, pilot: Pilot) -> int:
+    """Return ``k``, by default half of the audit's n. Raises ``ConfigError`` above half of the base's samples."""
     most = max(1, pilot.n_base // 2)
     if k is None:
         return max(1, min(pilot.n // 2, most))

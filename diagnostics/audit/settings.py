@@ -27,7 +27,7 @@ from oversharp.diagnostics.records.types import (
 )
 from oversharp.diagnostics.samplers import lora_ranks
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import finished_samples
+from oversharp.diagnostics.store.load import FinishedSamples, finished_samples
 from oversharp.diagnostics.store.missing import StoredDraws, stored_controls, stored_draws
 from oversharp.diagnostics.tasks import suggested_max_tokens
 from oversharp.diagnostics.verifiers import SHOW_MODES
@@ -165,6 +165,9 @@ def resolve(
         uses_ray=config.ray is not None,
         preset={} if config.preset is None else {"name": config.preset, **config.set_by_preset},
     )
+    if settings.first_round is not None and (config.first is None or config.until_solved is None):
+        problem_ids = [problem.problem_id for problem in problems]
+        note(_rounds_text(settings, finished_samples(store, series.name, sampling.settings_id, problem_ids)))
     if draws is None:
         _estimate_kernel_memory(settings, series, problems, note)
     if config.controls is False:
@@ -294,6 +297,18 @@ def _resolve_counts(
         enough, first = finished.enough or 0, finished.first_round
     return replace(
         config, n=n + more, n_base=n_base + more * n_base // n, until_solved=enough, first=first, top_up=None
+    )
+
+
+def _rounds_text(settings: Settings, finished: FinishedSamples | None) -> str:
+    """Return the stopping rule as a line, with the first round of the last finished audit if it was another."""
+    first = settings.first_round
+    of_base = "" if settings.n_base == settings.n else f", {settings.n_base} of the base"
+    before = None if finished is None else finished.first_round
+    other = "" if before in (None, first) else f"; the last audit began with {before}: --first {before} keeps that"
+    return (
+        f"each problem is sampled in rounds, {first} samples and then up to {settings.n}{of_base}, until "
+        f"{settings.enough} are correct (--first, --until-solved){other}"
     )
 
 

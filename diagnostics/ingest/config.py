@@ -100,6 +100,13 @@ class ImportConfig(GraderConfig, VerdictConfig):
     n
         Samples per problem and step to use. Problems with fewer samples at some step are excluded. Default: the number
         that most problems have at every step.
+    until_solved
+        The files have further samples of problems with fewer than UNTIL_SOLVED correct ones, which `oversharp plan
+        --top-up` listed. Then n is the largest number of samples of a problem. 0: no. Default: as in the series' last
+        import.
+    first
+        With until_solved: samples of every problem before the further ones. Default: the n of the series' last import,
+        else the smallest number in the files.
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     temperature
@@ -143,6 +150,8 @@ class ImportConfig(GraderConfig, VerdictConfig):
     answer_in_thoughts: Annotated[bool, Parameter(negative=())] = False
     regrade: Annotated[bool, Parameter(negative=())] = False
     n: int | None = None
+    until_solved: int | None = None
+    first: int | None = None
     k: Annotated[
         tuple[int, ...], Parameter(converter=comma_separated, n_tokens=1, negative=(), show_default=False)
     ] = ()
@@ -167,6 +176,8 @@ class ImportConfig(GraderConfig, VerdictConfig):
             ("--step", self.step, 0),
             ("--window", self.window, 1),
             ("--n", self.n, 1),
+            ("--until-solved", self.until_solved, 0),
+            ("--first", self.first, 1),
             ("--max-tokens", self.max_tokens, 1),
             *(("--k", k, 1) for k in self.k),
             *(("--steps", step, 0) for step in self.steps),
@@ -205,6 +216,10 @@ class ImportConfig(GraderConfig, VerdictConfig):
                 raise ConfigError(
                     f"--map {surplus[0]}=…: counts (n=…, correct=…) have no responses; leave out either this name or "
                     "the counts"
+                )
+            if self.until_solved:
+                raise ConfigError(
+                    f"--until-solved {self.until_solved}: counts do not show which samples came first; import samples"
                 )
             if self.regrade:
                 raise ConfigError("--regrade: imported counts have no response texts to grade; leave out --regrade")

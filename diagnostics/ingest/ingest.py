@@ -12,7 +12,7 @@ import pandas as pd
 
 from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.terms import resolve_terms
-from oversharp.diagnostics.engine.grading import grade_responses
+from oversharp.diagnostics.engine.grading import grade_planned
 from oversharp.diagnostics.ingest.assign import recorded_id
 from oversharp.diagnostics.ingest.comparison import (
     Disagreement,
@@ -26,6 +26,7 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from oversharp.diagnostics.ingest.problems import KnownProblems
 from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, import_options, stored_steps
+from oversharp.diagnostics.ingest.rounds import continue_rule, keep_n, note_of_lacking
 from oversharp.diagnostics.ingest.selection import require_selecting_field, select_problems
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
@@ -35,7 +36,6 @@ from oversharp.diagnostics.records.provenance import provenance
 from oversharp.diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems
-from oversharp.diagnostics.store.missing import find_ungraded
 from oversharp.diagnostics.tasks.clusters import find_clusters
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
@@ -144,10 +144,13 @@ def _preview_series(
     files = tuple(_read_all(reader, planned, SilentProgress()))
     read = pd.DataFrame(reader.assigner.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
     if store is not None and reader.settings is not None:
+        config = continue_rule(store, name, config)
         stored = store.frame(_STORED_COUNTS, series=name, settings_id=reader.settings.settings_id)
         combined = pd.concat([stored, read]) if len(stored) else read
         # a file of an earlier import adds no samples
-        read = combined.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"].max()
+        is_new = all(store.find_import_from(name, file.path) is None for file in planned)
+        by_problem = combined.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"]
+        read = by_problem.sum() if is_new else by_problem.max()
     if read.empty:
         return SeriesPreview(name=name, files=files, notes=copies, why=_nothing_usable(files))
     try:
@@ -356,22 +359,31 @@ def _audit(
 ) -> ImportedSeries:
     series, settings = imported.series, imported.settings
     counts = store.frame(_STORED_COUNTS, series=series, settings_id=settings.settings_id)
+    config = continue_rule(store, series, config)
     try:
         chosen = select_problems(counts, config, hint=lambda: imported.problems.hint)
+        config, kept = keep_n(store, series, config, chosen.problem_ids)
+        if kept is not None:
+            chosen = select_problems(counts, config, hint=lambda: imported.problems.hint)
+            progress.note(f"{series}: {kept}")
     except ConfigError as error:
         return _without_audit(series, str(error), steps=tuple(sorted(set(counts["step"].tolist()))))
     for note in chosen.notes:
         progress.note(f"{series}: {note}")
     ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
+    rounds = chosen.rounds
     unequal = (chosen.unequal.to_csv(index=False),) if len(chosen.unequal) else ()
-    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *unequal)
+    rule = (rounds.first, rounds.enough) if rounds else ()
+    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *unequal, *rule)
     key = AuditKey(
         audit_id=content_hash("recorded", *compared, config.strategy_regex),
         series=series,
         settings_id=settings.settings_id,
         n=chosen.n,
         n_base=chosen.n_base,
-        entropy_samples=chosen.n,
+        first_round=rounds.first if rounds else None,
+        enough=rounds.enough if rounds else None,
+        entropy_samples=rounds.first if rounds else chosen.n,
         panel=0,
         panel_settings_id=settings.settings_id,
         kernel_problems=0,
@@ -387,15 +399,16 @@ def _audit(
     store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
     # rewards were committed together with their samples
     if not imported.verifier.startswith(RECORDED):
-        problems = stored_problems(store, sorted(chosen.problem_ids))
-        pending = find_ungraded(store, key, with_errors=True)
-        grade_responses(store, problems, pending, key=key, progress=progress)
+        grade_planned(store, stored_problems(store, sorted(chosen.problem_ids)), key, progress=progress)
+    lacking = note_of_lacking(store.plan_rounds(key), key.n)
+    notes = [*chosen.notes, *([] if kept is None else [kept]), *lacking]
+    for note in lacking:
+        progress.note(f"{series}: {note}")
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = update_verdict(store, key, failed, {}, progress)
     disagreements: list[Disagreement] = []
     partial: list[PartialRewards] = []
     scores = ScoreNotes()
-    notes = list(chosen.notes)
     if imported.verifier.startswith(RECORDED):
         partial = partial_rewards(store, series, settings.settings_id, imported.verifier, config)
         scores = compare_scores(imported.files, config)

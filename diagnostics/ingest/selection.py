@@ -24,6 +24,7 @@ from oversharp.diagnostics.ingest.formats.opening import without_compression
 from oversharp.diagnostics.ingest.formats.paths import values_at
 from oversharp.diagnostics.ingest.formats.rows import first_record, has_records, records
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile
+from oversharp.diagnostics.ingest.rounds import ImportedRounds, resolve_rounds
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
 from oversharp.diagnostics.records.names import nearest_names
@@ -43,7 +44,8 @@ class ImportSelection:
     """Problems with at least ``n`` samples at every step, and ``n_base`` at the base.
 
     ``unequal`` has a row (step, problem_id, n) for each problem and step with more samples, all of which pass@k uses.
-    ``greedy``: the greedy response to each problem is compared, because there are too few sampled steps.
+    ``greedy``: the greedy response to each problem is compared, because there are too few sampled steps. ``rounds`` is
+    the stopping rule, None without one; then ``n`` and ``n_base`` are its largest numbers of samples.
     """
 
     problem_ids: tuple[str, ...]
@@ -53,6 +55,7 @@ class ImportSelection:
     notes: tuple[str, ...]
     unequal: pd.DataFrame
     greedy: bool = False
+    rounds: ImportedRounds | None = None
 
 
 def select_problems(
@@ -84,27 +87,27 @@ def select_problems(
     shared = least_P[least_P > 0]
     if shared.empty:
         raise ConfigError(hint() or NOTHING_SHARED)
-    n = config.n or int(shared.mode().max())
+    rounds = resolve_rounds(kept.loc[shared.index], int(base), config) if not is_greedy else None
+    n = rounds.n if rounds else config.n or int(shared.mode().max())
+    n_least = rounds.first if rounds else n
     if config.k and max(config.k) > n:
         raise ConfigError(
             f"--k {max(config.k)} exceeds the {plural(n, 'sample')} of each problem and step; leave that k out"
         )
-    problems = least_P[least_P >= n]
+    problems = least_P[least_P >= n_least]
     if problems.empty:
         raise ConfigError(f"--n {n}: no problem has more than {least_P.max()} samples at every step")
     notes = [*_note_of_base(int(base), str(label[base]), config)]
     if len(problems) < len(n_PT):
-        hint_of_n = f"; --n {shared.min()} compares {len(shared)}" if len(shared) > len(problems) else ""
-        n_left_out = len(n_PT) - len(problems)
-        notes.append(
-            f"{n_left_out} of {len(n_PT)} problems left out: fewer than {plural(n, 'sample')} at some step{hint_of_n}"
-        )
+        flag = f"; --{'first' if rounds else 'n'} {shared.min()} compares {len(shared)}"
+        fewer = f"fewer than {plural(n_least, 'sample')} at some step{flag if len(shared) > len(problems) else ''}"
+        notes.append(f"{len(n_PT) - len(problems)} of {len(n_PT)} problems left out: {fewer}")
         if len(shared) < len(n_PT) and (why := hint()):
             notes.append(why)
     chosen = kept.loc[problems.index]
-    n_base = int(chosen[base].min())
-    unequal = _unequal(chosen, base, n, n_base, config)
-    notes += _notes_of_unequal(chosen, base, n, config)
+    n_base = rounds.n_base if rounds else int(chosen[base].min())
+    unequal = _unequal(chosen.iloc[:0] if rounds else chosen, base, n, n_base, config)
+    notes += [rounds.note] if rounds else _notes_of_unequal(chosen, base, n, config)
     return ImportSelection(
         problem_ids=tuple(sorted(problems.index)),
         n=n,
@@ -113,6 +116,7 @@ def select_problems(
         notes=tuple(notes),
         unequal=unequal,
         greedy=is_greedy,
+        rounds=rounds,
     )
 
 

@@ -1,8 +1,10 @@
 -- Number of samples up to which each problem of a checkpoint is planned in an audit with a stopping rule, how many of
 -- them are drawn, and how many of these are correct. Rounds end at first_round, 2 first_round, 4 first_round, … below the
--- cap, and at the cap.
+-- cap, and at the cap. $rule replaces the audit's rule and numbers of samples; NULL keeps them.
 WITH settings_drawn AS (
-    SELECT c.checkpoint_id, a.settings_id, CASE WHEN c.is_base THEN a.n_base ELSE a.n END AS n_cap
+    SELECT
+        c.checkpoint_id, a.settings_id,
+        CASE WHEN c.is_base THEN coalesce($rule.n_base, a.n_base) ELSE coalesce($rule.n, a.n) END AS n_cap
     FROM audits AS a
     JOIN series_checkpoints AS c USING (series)
     WHERE a.audit_id = $audit_id
@@ -13,7 +15,8 @@ WITH settings_drawn AS (
 ),
 cells AS (
     SELECT
-        d.checkpoint_id, d.settings_id, ap.problem_id, a.first_round, a.enough, d.n_cap,
+        d.checkpoint_id, d.settings_id, ap.problem_id, d.n_cap,
+        coalesce($rule.first_round, a.first_round) AS first_round, coalesce($rule.enough, a.enough) AS enough,
         coalesce(a.verifier, p.verifier) AS verifier
     FROM audits AS a
     JOIN audit_problems AS ap USING (audit_id)

@@ -136,7 +136,7 @@ class World:
         if first_round is not None:
             columns = "'audit', checkpoint_id, settings_id, problem_id, n"
             plan = f"INSERT INTO stops SELECT {columns} FROM ({script('rounds.sql')})"
-            self.db.execute(plan, {"audit_id": "audit", "checkpoint_ids": None})
+            self.db.execute(plan, {"audit_id": "audit", "checkpoint_ids": None, "rule": None})
         self.db.execute("COMMIT")
 
     def _couple(self, checkpoint: str, kernel: WorldKernel | str) -> None:

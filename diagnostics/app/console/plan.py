@@ -23,8 +23,11 @@ from oversharp.diagnostics.app.console.layout import (
 from oversharp.diagnostics.records.amounts import disk_size, plural, short_count, two_digits
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oversharp.diagnostics.audit.cost.cost import CostPlan
     from oversharp.diagnostics.audit.cost.never_solved import NeverSolved
+    from oversharp.diagnostics.audit.cost.top_up import TopUp
     from oversharp.diagnostics.audit.plan import Plan, PlantedLoss
     from oversharp.diagnostics.verdict.audit_sizes import PlannedAudit
 
@@ -80,8 +83,8 @@ def _rows(plan: Plan) -> Iterator[OutputRow]:
     yield OutputRow(label="", value="")
     yield OutputRow(
         label="cells",
-        value=f"power to detect {_kinds(plan)}, within 10 points; below it the {_expected_text(plan)}{_cost(plan)} of "
-        "the audit",
+        value=f"power to detect {_kinds(_best(plan))}, within 10 points; below it the "
+        f"{_expected_text(plan)}{_cost(plan)} of the audit",
     )
     yield from (OutputRow(label=loss.law, value=_planted(loss)) for loss in plan.planted)
     yield OutputRow(label="cheapest", value=_cheapest(plan))
@@ -89,8 +92,7 @@ def _rows(plan: Plan) -> Iterator[OutputRow]:
         present = plan.present
         size = f"{plural(present.n_problems, 'problem')}, n = {present.n}, {present.n_base} of the base"
         until = "" if present.enough is None else f", until {present.enough} correct"
-        power = unbroken(" ".join(_power(present).split()))
-        yield OutputRow(label="this store", value=f"{size}{until}: power {power}")
+        yield OutputRow(label="this store", value=f"{size}{until}: power {_one_power(present)}")
 
 
 def _last_rows(plan: Plan) -> Iterator[OutputRow]:
@@ -195,8 +197,13 @@ def _power(audit: PlannedAudit) -> str:
     return " / ".join(f"{_percent(power.power):>5}" for power in audit.by_law).strip()
 
 
-def _kinds(plan: Plan) -> str:
-    kinds = [loss.law for loss in plan.planted]
+def _one_power(audit: PlannedAudit) -> str:
+    """Return the powers for text: without alignment or line breaks."""
+    return unbroken(" ".join(_power(audit).split()))
+
+
+def _kinds(audit: PlannedAudit) -> str:
+    kinds = [power.law for power in audit.by_law]
     if len(kinds) == 1:
         other = "concentrated" if kinds == ["diffuse"] else "diffuse"
         return f"a {kinds[0]} loss (no {other} loss is that large)"
@@ -284,6 +291,65 @@ def _percent(power: float) -> str:
 def _points(probability: float) -> str:
     points = f"{100 * probability:g}"
     return f"{points} point" if points == "1" else f"{points} points"
+
+
+def show_top_up(plan: TopUp, store: Path, as_json: bool) -> int:
+    """Print the further samples of an import by checkpoint, their power, and the next commands."""
+    if as_json:
+        print(json.dumps(asdict(plan), indent=2, default=str))
+        return 0
+    base = "" if plan.n_base == plan.n else f" ({plan.n_base} of the base)"
+    print_rows(
+        (
+            OutputRow(label="series", value=f"{plan.series}: {plural(plan.n_problems, 'problem')}"),
+            OutputRow(
+                label="sampling",
+                value=f"in rounds of {plan.first}, {2 * plan.first}, … up to {plan.n}{base}, until {plan.enough} are "
+                "correct",
+            ),
+        )
+    )
+    if plan.path is None:
+        print_rows([OutputRow(label="next round", value="nothing to sample: every problem is solved or has n samples")])
+        return 0
+    print_lines([""])
+    columns = (
+        OutputColumn(heading="checkpoint", is_text=True),
+        OutputColumn(heading="problems"),
+        OutputColumn(heading="next round"),
+        OutputColumn(heading="expected in all"),
+        OutputColumn(heading="at most"),
+    )
+    rows = [
+        (row.checkpoint, *(f"{number:,}" for number in (row.problems, row.samples, row.expected, row.most)))
+        for row in plan.checkpoints
+    ]
+    totals = [sum(getattr(row, name) for row in plan.checkpoints) for name in ("samples", "expected", "most")]
+    print_table(columns, [*rows, ("all", "", *(f"{total:,}" for total in totals))])
+    print_lines([""])
+    print_rows(_top_up_rows(plan, store))
+    return 0
+
+
+def _top_up_rows(plan: TopUp, store: Path) -> Iterator[OutputRow]:
+    expected = sum(row.expected for row in plan.checkpoints)
+    yield OutputRow(
+        label="instead of",
+        value=f"{plan.uniform:,} further samples, if every problem had {plan.n}: "
+        f"{two_digits(plan.uniform / max(1, expected))} times as many",
+    )
+    if plan.before is not None and plan.after is not None:
+        yield OutputRow(
+            label="power",
+            value=f"{_one_power(plan.after)}, now {_one_power(plan.before)}, within 10 points: to detect "
+            f"{_kinds(plan.after)} of {_points(plan.drop)} at pass@{plan.k}",
+        )
+    yield OutputRow(label="file", value=str(plan.path), is_whole=True)
+    yield OutputRow(
+        label="then",
+        value="sample the prompt of each line n times at its step; import the responses as the first files were, with "
+        f"--store {store} --name {plan.series} --until-solved {plan.enough}; repeat this command",
+    )
 
 
 def show_plan_cost(plan: CostPlan, as_json: bool) -> int:

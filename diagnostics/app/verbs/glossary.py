@@ -26,6 +26,10 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "It is estimated without bias from n samples (arXiv:2107.03374). pass@1 is accuracy.",
         "k": "The number of responses to a problem that pass@k allows. Each value of k has its own row or column.",
         "n": "Number of samples per problem and checkpoint.",
+        "until solved": "A problem is sampled in rounds that double, up to n samples. It stops after the round that "
+        "leaves it with --until-solved correct ones. pass@k stays unbiased. docs/early_stopping.md",
+        "first round": "The samples of a problem before the first stop (--first). Measures that need equally many "
+        "samples of every problem use only these. docs/early_stopping.md",
         "coverage": "pass@k at large k: the share of problems that the model can solve at all with many samples.",
         "beyond": "The change of pass@k at twice the largest number of samples, as an interval: the smallest and the "
         "largest change among all distributions of the success rates that fit the samples. It has no effect on the "

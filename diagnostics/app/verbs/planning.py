@@ -14,8 +14,8 @@ from rich.table import Table
 
 from oversharp.diagnostics.app.commands import Json
 from oversharp.diagnostics.app.console import results
-from oversharp.diagnostics.app.console.plan import show_plan_cost
-from oversharp.diagnostics.app.verbs.preparing import check_problems, plan_cost
+from oversharp.diagnostics.app.console.plan import show_plan_cost, show_top_up
+from oversharp.diagnostics.app.verbs.preparing import check_problems, plan_cost, plan_top_up
 from oversharp.diagnostics.app.verbs.preparing import plan as plan_size
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import escape_controls
@@ -26,18 +26,27 @@ if TYPE_CHECKING:
 
 
 _COST_HELP = """
+    `oversharp plan STORE --top-up FILE` is for imported samples. It writes the problems that need further samples:
+    those with fewer than UNTIL_SOLVED (default 4) correct ones at a step, with the number to draw in the next round.
+    Sample them with the tool of the import, and import the result into the same series with --until-solved. Repeat
+    until nothing is left.
+
     `oversharp plan --cost MODEL --problems 500 --tokens 2000` needs no store. It estimates hours, disk and memory of
     each stage of an audit with the default settings (default: 10 checkpoints). Without --gpu the hours are for one core
     of this CPU. GPU hours are not measured: they are lower bounds from the data sheet.
 
     Parameters
     ----------
+    top_up
+        JSON Lines file to write: a line for each problem and step, with its prompt, gold and number of samples to draw.
     cost
         Model to estimate the cost of an audit for: a directory, or a hub name.
     problems
         With --cost: number of problems.
     n
         With --cost: samples per problem and checkpoint, or at most with --until-solved; twice as many of the base.
+        Default: 256. With --top-up: largest number of samples of a problem. Default: four times the n of
+        the first import.
     tokens
         With --cost: mean length of a response, in tokens.
     prompt_tokens
@@ -58,9 +67,10 @@ def plan(
     checkpoints: int | None = None,
     until_solved: int | None = None,
     first: int | None = None,
+    top_up: Path | None = None,
     cost: str | None = None,
     problems: int | None = None,
-    n: int = 256,
+    n: int | None = None,
     tokens: int | None = None,
     prompt_tokens: int = 200,
     gpu: str | None = None,
@@ -74,6 +84,17 @@ def plan(
         cost_flags = [flag for flag, value in flags if value]
         if cost_flags:
             raise ConfigError(f"{cost_flags[0]}: only applies to a cost estimate; add --cost MODEL, or remove the flag")
+        if top_up is not None:
+            if first is not None:
+                raise ConfigError(
+                    f"--first {first}: the first round of --top-up is the n of the import; remove --first"
+                )
+            further = plan_top_up(
+                store, top_up, series=series, n=n, until_solved=until_solved, drop_points=drop_points, k=k
+            )
+            return show_top_up(further, store, as_json)
+        if n is not None:
+            raise ConfigError(f"--n {n}: only applies with --cost or --top-up; remove it")
         planned = plan_size(
             store,
             series=series,
@@ -85,8 +106,8 @@ def plan(
             first=first,
         )
         return results.show_plan(planned, as_json)
-    if store is not None:
-        raise ConfigError(f"--cost {cost}: needs no store; remove {store}")
+    if store is not None or top_up is not None:
+        raise ConfigError(f"--cost {cost}: needs no store; remove {store or '--top-up'}")
     if problems is None or tokens is None:
         raise ConfigError("--cost needs --problems and --tokens (mean length of a response), for example 500 and 2000")
     estimate = plan_cost(
@@ -94,7 +115,7 @@ def plan(
         problems=problems,
         tokens=tokens,
         checkpoints=10 if checkpoints is None else checkpoints,
-        n=n,
+        n=256 if n is None else n,
         prompt_tokens=prompt_tokens,
         gpu=gpu,
         until_solved=until_solved,

@@ -1,4 +1,4 @@
-"""Functions of the API that prepare an audit: plan, plan_cost, check_problems, repair."""
+"""Functions of the API that prepare an audit: plan, plan_cost, plan_top_up, check_problems, repair."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from oversharp.diagnostics.records.names import store_file
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.audit.cost.cost import CostPlan
+    from oversharp.diagnostics.audit.cost.top_up import TopUp
     from oversharp.diagnostics.audit.plan import Plan
     from oversharp.diagnostics.records.progress import ProgressSink
     from oversharp.diagnostics.repair.points import RepairResult
@@ -122,6 +123,62 @@ def plan_cost(
         problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens, **rule
     )
     return run(str(model), size, gpu=gpu)
+
+
+@check_arguments
+def plan_top_up(
+    store: Path | str,
+    path: Path | str,
+    *,
+    series: str | None = None,
+    n: int | None = None,
+    until_solved: int | None = None,
+    drop_points: float = 5.0,
+    k: int | None = None,
+) -> TopUp:
+    """Write the problems of an import whose further samples would show most, and count these samples.
+
+    Problems that are often solved need no further samples. The others are sampled in rounds, each twice as large, until
+    UNTIL_SOLVED samples are correct or there are N. PATH gets a JSON line for each problem and step of the next round,
+    with the number of samples to draw. Import them into the same series with ``until_solved``. The store is not
+    changed.
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    path
+        JSON Lines file to write.
+    series
+        Name of the imported series; required if the store has several.
+    n
+        Largest number of samples of a problem. Default: four times the n of the first import.
+    until_solved
+        Correct samples after which a problem stops. Default: as in the series' last import, else 4.
+    drop_points
+        Fall of pass@k whose power is computed, in percentage points.
+    k
+        The k of that fall. Default: half of the import's n.
+
+    Examples
+    --------
+    ::
+
+        oversharp.plan_top_up("audit", "more.jsonl")
+        # sample more.jsonl, then
+        oversharp.import_samples(["answers.jsonl"], oversharp.ImportConfig(store="audit", name="run", until_solved=4))
+    """
+    from oversharp.diagnostics.audit.cost.top_up import top_up as run
+
+    return run(
+        store_file(store),
+        Path(path),
+        series=series,
+        n=n,
+        until_solved=until_solved,
+        drop_points=drop_points,
+        k=k,
+    )
 
 
 @check_arguments

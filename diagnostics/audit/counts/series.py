@@ -167,19 +167,21 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
         grading=_grading(rows, problems, fault),
         why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
-        excluded=_first_round_only(key, short)
+        excluded=_first_round_only(store, key, short)
         if is_cut
         else _excluded(store, key, len(problems), compared, greedy=is_greedy),
         knows_temperature=bool(store.frame(_TEMPERATURE, settings_id=key.settings_id)["temperature"].notna().all()),
     )
 
 
-def _first_round_only(key: AuditKey, short: Sequence[CheckpointCounts]) -> str:
+def _first_round_only(store: Store, key: AuditKey, short: Sequence[CheckpointCounts]) -> str:
     """Return a caveat: the grades are not those by which the problems stopped."""
+    command = "Run the audit's command again to draw the missing samples."
+    if is_recorded(store, key.series):
+        command = "`oversharp plan STORE --top-up FILE` lists the missing samples."
     return (
         f"Only the first {key.first_round} samples of each problem count: at {plural(len(short), 'checkpoint')}, some "
-        "problems have too few correct samples by these grades to have stopped when they did. Run the audit's command "
-        "again to draw the missing samples."
+        f"problems have too few correct samples by these grades to have stopped when they did. {command}"
     )
 
 

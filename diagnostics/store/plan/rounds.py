@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 def plan_rounds(database: Database, audit_id: str, checkpoint_ids: Sequence[str] | None = None) -> pd.DataFrame:
     """Plan the rounds of an audit. See ``AuditWriter.plan_rounds``. Must be called in a transaction."""
-    chosen = {"audit_id": audit_id, "checkpoint_ids": None if checkpoint_ids is None else list(checkpoint_ids)}
+    chosen = {
+        "audit_id": audit_id,
+        "checkpoint_ids": None if checkpoint_ids is None else list(checkpoint_ids),
+        "rule": None,
+    }
     database.rows(f"CREATE OR REPLACE TEMP TABLE planned_rounds AS {script('rounds.sql')}", chosen)
     database.rows(
         """

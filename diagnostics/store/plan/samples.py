@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
+
 from oversharp.diagnostics.records.types import AuditKey
+from oversharp.diagnostics.store.schema import script
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.store.store import Store
@@ -136,3 +139,24 @@ def samples_to_draw(store: Store, key: AuditKey, besides: Sequence[OtherDraw] = 
         ns=[draw.n for draw in besides],
     )
     return {str(row.checkpoint_id): int(row.n_missing) for row in rows.itertuples() if row.n_missing}
+
+
+def rounds_of(store: Store, key: AuditKey) -> pd.DataFrame:
+    """Return the rounds of the audit ``key`` if its samples were drawn by the stopping rule of ``key``.
+
+    The rule and the largest numbers of samples may differ from those in the store. Rows as in
+    ``AuditWriter.plan_rounds``; nothing is written.
+    """
+    rule = {name: getattr(key, name) for name in ("n", "n_base", "first_round", "enough")}
+    return store.frame(
+        f"""
+        SELECT * EXCLUDE (settings_id)
+        FROM ({script("rounds.sql").rstrip()})
+        WHERE settings_id = $settings_id
+        ORDER BY checkpoint_id, problem_id
+        """,
+        audit_id=key.audit_id,
+        settings_id=key.settings_id,
+        checkpoint_ids=None,
+        rule=rule,
+    )

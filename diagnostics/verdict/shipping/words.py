@@ -169,12 +169,12 @@ def base_text(out_by: Sequence[OutBy | None], allowed_loss: float) -> str:
     """Return why the base is recommended. ``out_by`` has the reason why each checkpoint is out, or None.
 
     >>> base_text(["band", "verdict"], 0.0), base_text(["estimate"], 0.0)
-    ('each checkpoint is out: some pass@k fell significantly', 'the only checkpoint is out: some pass@k is estimated or
-    expected to be more than 2 points lower')
+    ('each checkpoint is out: some pass@k fell significantly', 'the only compared checkpoint is out: some pass@k is
+    estimated or expected to be more than 2 points lower')
     """
     if None in out_by:
         return "no eligible checkpoint has a higher pass@1"
-    each = "the only checkpoint" if len(out_by) == 1 else "each checkpoint"
+    each = "the only compared checkpoint" if len(out_by) == 1 else "each checkpoint"
     how = "" if allowed_loss == 0.0 else f" by more than {100 * allowed_loss:g} points"
     reasons = [f"fell significantly{how}"] if {"band", "verdict"} & set(out_by) else []
     if set(out_by) - {"band", "verdict"}:
