@@ -60,8 +60,7 @@ def code_reached(start: Callable[..., Any], *, root: Path) -> frozenset[tuple[st
         if place in seen or not _is_below(root, module):
             continue
         seen.add(place)
-        statements = _Names.of(module).statements.get(name, [])
-        told.update((name, _bare(one)) for one in statements)
+        told.update((name, bare) for bare in _Names.of(module).bare(name))
         waiting += _Names.of(module).leads(name)
     return frozenset(told)
 
@@ -106,6 +105,8 @@ class _Names:
         self.module = module
         self.statements: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, Place] = {}
+        self._bare: dict[str, tuple[str, ...]] = {}
+        self._leads: dict[str, tuple[Place, ...]] = {}
         for one in ast.parse(source).body:
             self.imports |= dict(_imported([one]))
             for name in _bound(one):
@@ -116,8 +117,19 @@ class _Names:
     def of(cls, module: str) -> _Names:
         return cls(module, inspect.getsource(sys.modules[module]))
 
-    def leads(self, name: str) -> Iterator[Place]:
-        """Yield the places that a name, or the statements that bind it, refer to."""
+    def bare(self, name: str) -> tuple[str, ...]:
+        """Return the statements that bind a name, as text."""
+        if name not in self._bare:
+            self._bare[name] = tuple(bare_statement(one) for one in self.statements.get(name, ()))
+        return self._bare[name]
+
+    def leads(self, name: str) -> tuple[Place, ...]:
+        """Return the places that a name, or the statements that bind it, refer to."""
+        if name not in self._leads:
+            self._leads[name] = tuple(self._follow(name))
+        return self._leads[name]
+
+    def _follow(self, name: str) -> Iterator[Place]:
         if name in self.imports:
             yield self.imports[name]
         nodes = [node for one in self.statements.get(name, ()) for node in ast.walk(one)]
@@ -145,7 +157,7 @@ def _imported(nodes: list[Any]) -> Iterator[tuple[str, Place]]:
             yield from ((alias.asname or alias.name, ("", alias.name)) for alias in node.names)
 
 
-def _bare(statement: ast.stmt) -> str:
+def bare_statement(statement: ast.stmt) -> str:
     """Return a statement as text without comments, layout and docstrings."""
     copy = ast.parse(ast.unparse(statement))
     for node in ast.walk(copy):

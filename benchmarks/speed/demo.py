@@ -7,18 +7,16 @@ a single process. Takes several minutes.
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import resource
 import subprocess
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.speed.results import circumstances, write
+
 ROOT = Path(__file__).parents[2]
-RESULT = ROOT / "benchmarks" / "results" / "demo_cost.json"
 
 
 def timed(command: list[str], folder: Path, home: Path) -> float:
@@ -52,11 +50,9 @@ def main() -> int:
         "store_mb": round(store_mb, 1),
         "report_mb": round(report_mb, 2),
         "goal_report_mb": 1.0,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {name: version(name) for name in ("oversharp", "torch", "transformers", "duckdb")},
+        **circumstances(("oversharp", "torch", "transformers", "duckdb")),
     }
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
+    write("demo_cost", result)
     return 0
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,11 @@ def timed(command: Sequence[str], environment: Mapping[str, str] | None = None) 
 
 
 def circumstances(packages: Iterable[str]) -> dict[str, Any]:
-    """Return machine and versions of the installed packages."""
+    """Return machine, its load, and versions of the installed packages.
+
+    The CPU pressure is the share of the last minute in which a process waited for a core. Above some 10 %, wall times
+    are too long, and a ratio needs interleaved turns.
+    """
     versions = {"python": platform.python_version()}
     for name in packages:
         try:
@@ -51,13 +57,28 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
             continue
     load = os.getloadavg()[0]
     return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} at the end",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {load:.1f} at the end{_pressure_text()}",
         "versions": versions,
     }
 
 
+def _pressure_text() -> str:
+    """Return the CPU pressure of the last minute; empty where the system does not report it."""
+    try:
+        found = re.search(r"some .*avg60=([\d.]+)", Path("/proc/pressure/cpu").read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    return "" if found is None else f", CPU pressure {float(found[1]):.0f} %"
+
+
 def write(name: str, result: dict[str, Any]) -> None:
-    """Write ``benchmarks/results/NAME.json`` and print it."""
+    """Write ``benchmarks/results/NAME.json`` and print it.
+
+    If documentation claims its numbers, the hash of the code that they depend on is added (``claims.py``).
+    """
+    claims = import_module("benchmarks.speed.claims")  # by name: it is no part of the code that is measured
+    if name in claims.CLAIMS:
+        result = {**result, "code": claims.code_hash(name)}
     text = json.dumps(result, indent=2)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(text + "\n")

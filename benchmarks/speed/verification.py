@@ -7,20 +7,14 @@ that are all different, with and without the lenient reader.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import platform
 import random
 import time
-from importlib.metadata import version
-from pathlib import Path
 
+from benchmarks.speed.results import circumstances, write
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.verifiers import choice, exact
 from oversharp.diagnostics.verifiers.math import MathVerifier
-
-RESULT = Path(__file__).parents[1] / "results" / "verification.json"
 
 SEED = 0
 N_PROBLEMS = 100
@@ -129,11 +123,6 @@ def main() -> None:
     samples_per_s, peer_samples_per_s = N_SAMPLES / cold_s, N_PEER_SAMPLES / peer_s
     result = {
         "benchmark": "verification",
-        "machine": {"cpus": os.cpu_count(), "processor": platform.machine(), "system": platform.platform()},
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("math-verify", "sympy", "pebble")},
-        },
         "seed": SEED,
         "samples": N_SAMPLES,
         "distinct_pairs": len({(problem.gold, text) for problem, text in items}),
@@ -150,10 +139,9 @@ def main() -> None:
             "with_the_same_poison_twice_s": round(poisoned_s, 2),
             "states": {state: states.count(state) for state in sorted(set(states))},
         },
+        **circumstances(("oversharp", "math-verify", "sympy", "pebble")),
     }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result, indent=2))
+    write("verification", result)
 
 
 if __name__ == "__main__":
