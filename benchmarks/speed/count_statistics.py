@@ -129,7 +129,11 @@ def counted_evidence(plan: Plan) -> tuple[Evidence, SeriesCounts]:
 
 def measure_statistics(plan: Plan) -> dict[str, Any]:
     """Return the seconds of each measure of counts, and of the verdict."""
-    evidence, counts = counted_evidence(plan)
+    return measure_counts(*counted_evidence(plan))
+
+
+def measure_counts(evidence: Evidence, counts: SeriesCounts) -> dict[str, Any]:
+    """Compute everything on these counts, and return the seconds."""
     took = {}
     n_findings = 0
     for one in all_measures().values():

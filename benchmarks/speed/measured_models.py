@@ -79,6 +79,12 @@ def _train_base(folder: Path) -> None:
     _save(model, countdown_base.build_tokenizer(), folder)
 
 
+def make_untrained_model(folder: Path) -> Path:
+    """Write the model of the series with random weights."""
+    _save(_countdown_model(), countdown_base.build_tokenizer(), folder)
+    return folder
+
+
 def make_wide_model(folder: Path) -> Path:
     """Write a checkpoint with random weights: 12 million parameters, 8 million in the tied embedding.
 

@@ -39,11 +39,14 @@ def choose_sampler(
 ) -> tuple[str, str]:
     """Return the name of the sampler to use, and the reason.
 
-    ``auto`` selects vLLM if vLLM can run every checkpoint of the series on this machine, else transformers. ``stored``
-    is the sampler that generated the series' samples in the store, if there are any. If it is transformers, ``auto``
-    keeps it, because samples of another sampler cannot be combined with them. Raises ``SamplerError`` for an unknown
-    name and for vLLM if it cannot run here, ``ConfigError`` for a plugin whose name is already in use.
+    ``auto`` selects vLLM if vLLM can run every checkpoint of the series on this machine, else transformers. On a CPU it
+    selects transformers for small models (``vllm_support.SMALL_PARAMETERS``). ``stored`` is the sampler that generated
+    the series' samples in the store, if there are any. ``auto`` keeps it if it can run, because samples of another
+    sampler cannot be combined with them. Raises ``SamplerError`` for an unknown name and for vLLM if it cannot run
+    here, ``ConfigError`` for a plugin whose name is already in use.
     """
+    from oversharp.diagnostics.samplers.vllm_support import SMALL_PARAMETERS, is_faster_without
+
     known = (*_BUILT_IN, *sorted(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)))
     if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
@@ -53,6 +56,10 @@ def choose_sampler(
         obstacle = _obstacle(checkpoints, device)
         if obstacle:
             return "transformers", f"auto: vLLM cannot run here ({obstacle.removesuffix(_HINT)})"
+        if stored == "vllm":
+            return stored, "auto: it generated the samples in the store"
+        if is_faster_without(checkpoints[0], device=device):
+            return "transformers", f"auto: on a CPU it is faster below {SMALL_PARAMETERS / 1e6:.0f} million parameters"
         return "vllm", "auto: it supports this model on this machine"
     if name not in known:
         raise SamplerError(f"--sampler {name}: unknown; choose from {', '.join(known)}")

@@ -6,6 +6,7 @@ Does not import vLLM.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from contextlib import suppress
@@ -30,6 +31,9 @@ _IGNORED_ENTRIES = frozenset(
         "transformers_version", "use_cache",
     )
 )  # fmt: skip
+#: On a CPU, transformers samples models with fewer parameters as fast as vLLM or faster, and starts at once. Measured by
+#: ``benchmarks/speed/sampler_choice.py``.
+SMALL_PARAMETERS = 20_000_000
 _ATTENTION = frozenset({"attention", "full_attention", "sliding_attention", "chunked_attention"})
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 #: LoRA ranks that vLLM can reserve.
@@ -58,6 +62,17 @@ def _on_cpu(device: str | None) -> bool:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     has_driver = any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/dxg"))
     return hidden or not has_driver or version("torch").endswith("+cpu")
+
+
+def is_faster_without(base: Checkpoint, *, device: str | None) -> bool:
+    """Return whether transformers samples this model faster: it is small, and the audit computes on a CPU."""
+    if not _on_cpu(device):
+        return False
+    try:
+        tensors = stored_tensors(weight_files(base.base_path or base.path))
+    except (OSError, IncompleteCheckpointError, SafetensorError):
+        return False  # loading the checkpoint raises the error
+    return 0 < sum(math.prod(tensor.shape) for tensor in tensors) < SMALL_PARAMETERS
 
 
 def _wrong_build(*, on_cpu: bool) -> str | None:

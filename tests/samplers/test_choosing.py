@@ -8,7 +8,7 @@ import pytest
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.samplers import SamplerContext, choose_sampler, make_sampler
-from oversharp.diagnostics.samplers.vllm_support import why_not
+from oversharp.diagnostics.samplers.vllm_support import is_faster_without, why_not
 from tests.samplers.tiny_models import checkpoint_at, write_adapter, write_checkpoint
 
 
@@ -20,10 +20,19 @@ def test_auto_is_transformers_with_a_reason_for_head_sizes_that_vllm_lacks(tiny_
     assert "use --sampler" not in why
 
 
-def test_auto_is_vllm_where_it_runs(tmp_path: Path) -> None:
+def test_auto_is_vllm_where_it_runs_unless_the_model_is_small_and_on_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = checkpoint_at(write_checkpoint(tmp_path / "checkpoint-0", seed=0, head_dim=32))
-    expected = "vllm" if why_not(base, device="cpu") is None else "transformers"
-    assert choose_sampler("auto", [base], device="cpu")[0] == expected
+    if why_not(base, device="cpu") is not None:
+        assert choose_sampler("auto", [base], device="cpu")[0] == "transformers"
+        return
+    name, why = choose_sampler("auto", [base], device="cpu")
+    assert (name, why) == ("transformers", "auto: on a CPU it is faster below 20 million parameters")
+    assert choose_sampler("auto", [base], device="cpu", stored="vllm")[0] == "vllm"
+    assert not is_faster_without(base, device="cuda")
+    monkeypatch.setattr("oversharp.diagnostics.samplers.vllm_support.SMALL_PARAMETERS", 1000)
+    assert choose_sampler("auto", [base], device="cpu")[0] == "vllm"
 
 
 def test_auto_keeps_the_sampler_of_the_store(tmp_path: Path) -> None:
