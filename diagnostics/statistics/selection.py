@@ -21,7 +21,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.stopping import as_rule, draw_codes, most_samples
+from oversharp.diagnostics.statistics.stopping import StoppingRule, as_rule, draw_codes, most_samples
 
 #: Bounds of pass rates that filters often use, in addition to "solved" and "not always solved". They are tried for sets
 #: of at least ``_LEAST_PROBLEMS``, because a few problems are within any bounds.
@@ -74,17 +74,13 @@ def find_selection(
     if not counts.n_problems or n < 2 or base_P.min() < 1:  # with a single sample a filter leaves no variation
         return None
     is_mixed = bool(base_P.max() < n)
-    if counts.is_stopped:
-        first_correct_P = None  # the order of samples is not uniform given the end point
     n_first, n_first_mixed = _chosen_by_first(n, first_correct_P, first_wrong_P)
-    correct_C = np.arange(n + 1)
-    solved_C = 1.0 - _chance_of_none(n, correct_C, n_first)
-    always_C = is_mixed * _chance_of_none(n, n - correct_C, n_first_mixed)
+    rule = as_rule(counts.n_base)
+    solved_C = 1.0 - rule.first_alike(n_first, correct=False)
+    always_C = is_mixed * rule.first_alike(n_first_mixed, correct=True)
     p_of_order = min(_chance_of_all(solved_C[base_P]), _chance_of_all(1.0 - always_C[base_P]))
     weight_C = np.maximum(0.0, solved_C - always_C)
-    if counts.n_problems >= _LEAST_PROBLEMS:
-        share_C = pass_at_k_table(counts.n_base, [1])[:, 0]
-        share_C = np.round(share_C, 9)  # a share of exactly a bound is within it
+    for share_C in _shares(rule) if counts.n_problems >= _LEAST_PROBLEMS else ():
         least = max((rate for rate in _RATES if share_C[base_P].min() >= rate), default=0.0)
         most = min((1 - rate for rate in _RATES if share_C[base_P].max() <= 1 - rate), default=1.0)
         solved_C = solved_C * (share_C >= least)
@@ -92,11 +88,18 @@ def find_selection(
     # do not test "no problem is always solved" against late samples: training makes problems easier
     if counts.is_stopped:
         n_P, hits_P = counts.all_hits
-        passed_P = as_rule(counts.n_base).chances(hits_P / n_P) @ solved_C
+        passed_P = rule.chances(hits_P / n_P) @ solved_C
     else:
         passed_P = _Draws.of(counts, solved_C).passed_P
     p_of_hits = _chance_of_all(passed_P)
     return ProblemFilter(weight_C=weight_C, p=min(p_of_hits, p_of_order))
+
+
+def _shares(rule: StoppingRule) -> list[Float[np.ndarray, " code"]]:
+    """Return pass rates that a filter may use: the share of correct samples, and the estimate of pass@1."""
+    n_C, correct_C = rule.hits(np.arange(rule.cap + 1))
+    # rounded, because a rate of exactly a bound is within it
+    return [np.round(rate_C, 9) for rate_C in (correct_C / n_C, rule.pass_at_k_table([1])[:, 0])]
 
 
 def _chance_of_all(passed_P: np.ndarray) -> float:
@@ -226,14 +229,6 @@ def _draw_rows(
             np.searchsorted(cumulative_C, uniform_DP, side="right"), len(cumulative_C) - 1
         )
     return base_DP
-
-
-def _chance_of_none(n: int, correct_C: Int[np.ndarray, " count"], first: int) -> Float[np.ndarray, " count"]:
-    """Return the chance that none of ``correct_C`` hits among ``n`` samples is one of the first ``first``."""
-    first = min(first, n)
-    rest_C = n - correct_C
-    chance_C = np.exp(_log_choose(np.maximum(rest_C, first), first) - _log_choose(n, np.asarray(first)))
-    return np.where(rest_C >= first, chance_C, 0.0)
 
 
 def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, ...]:

@@ -202,6 +202,18 @@ class StoppingRule:
         """
         return _first_wrong_of_ends(self)
 
+    def first_alike(self, j: int, *, correct: bool) -> Float[np.ndarray, " end"]:
+        """Return the probability that the first ``j`` samples are all correct, or all wrong, given the end point.
+
+        If fewer were drawn, these are the first ``j``.
+
+        >>> rule = StoppingRule(rounds=(2, 4), enough=1)
+        >>> rule.first_alike(1, correct=True).tolist(), rule.first_alike(1, correct=False).tolist()
+        ([0.0, 0.0, 0.0, 0.5, 1.0], [1.0, 1.0, 1.0, 0.5, 0.0])
+        """
+        alike_E, all_E = _at_ends(self, j, correct=correct), _at_ends(self, 0)
+        return np.array([alike / paths for alike, paths in zip(alike_E, all_E, strict=True)])
+
     def _require(self, ks: Sequence[int], *, most: int) -> None:
         if any(not 1 <= k <= most for k in ks):
             raise ValueError(f"needs 1 <= k <= {most} with at most {self.cap} samples; got k = {list(ks)}")
@@ -231,15 +243,20 @@ def draw_codes(
 
 
 @lru_cache(maxsize=1024)
-def _paths(rule: StoppingRule, n_wrong: int) -> tuple[dict[int, int], ...]:
-    """Return, for each round, the number of paths to each end point whose first ``n_wrong`` samples are wrong."""
+def _paths(rule: StoppingRule, n_alike: int, correct_first: bool = False) -> tuple[dict[int, int], ...]:
+    """Return, for each round, the number of paths to each end point whose first ``n_alike`` samples are wrong.
+
+    With ``correct_first`` they are correct.
+    """
     going, before, ended = {0: 1}, 0, []
     for number, n in enumerate(rule.rounds):
-        n_free = n - max(before, min(n_wrong, n))
+        n_free = n - max(before, min(n_alike, n))
+        n_correct = n - before - n_free if correct_first else 0
         after: dict[int, int] = {}
         for correct, paths in going.items():
             for more, ways in enumerate(_binomials(n_free)):
-                after[correct + more] = after.get(correct + more, 0) + paths * ways
+                hits = correct + n_correct + more
+                after[hits] = after.get(hits, 0) + paths * ways
         is_last = number == len(rule.rounds) - 1
         ended.append({correct: paths for correct, paths in after.items() if is_last or correct >= rule.enough})
         going = {correct: paths for correct, paths in after.items() if correct < rule.enough}
@@ -267,10 +284,10 @@ def _log_paths_of(rule: StoppingRule) -> Float[np.ndarray, " end"]:
     return np.array([log(paths) for paths in _at_ends(rule, 0)])
 
 
-def _at_ends(rule: StoppingRule, n_wrong: int) -> list[int]:
-    """Return the number of paths to every end point whose first ``n_wrong`` samples are wrong."""
-    by_round = dict(zip(rule.rounds, _paths(rule, n_wrong), strict=True))
-    return [by_round[n].get(correct, 0) for n, correct in rule.ends]
+def _at_ends(rule: StoppingRule, n_alike: int, *, correct: bool = False) -> list[int]:
+    """Return the number of paths to every end point whose first ``n_alike`` samples are wrong, or correct."""
+    by_round = dict(zip(rule.rounds, _paths(rule, n_alike, correct), strict=True))
+    return [by_round[n].get(hits, 0) for n, hits in rule.ends]
 
 
 def _read_only(make: Callable[[StoppingRule, tuple[int, ...]], np.ndarray]) -> Callable[..., np.ndarray]:

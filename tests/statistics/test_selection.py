@@ -7,6 +7,7 @@ import pytest
 
 from oversharp.diagnostics.statistics.keys import PairedCounts, exact_key
 from oversharp.diagnostics.statistics.selection import find_selection, selected_fall_p
+from oversharp.diagnostics.statistics.stopping import StoppingRule
 
 N = 16
 KS = [1, 2, 4, 8]
@@ -104,3 +105,33 @@ def test_false_alarms_on_chosen_problems_keep_the_level() -> None:
         assert selection is not None
         wrong += selected_fall_p(counts, selection, ks=KS, rng=np.random.default_rng(seed), draws=199) <= 0.03
     assert wrong <= 6  # 1.8 expected; P(more than 6) < 0.003
+
+
+def test_with_a_stopping_rule_the_order_of_samples_shows_a_choice_by_the_first_ones() -> None:
+    rule = StoppingRule(rounds=(4, 8), enough=2)
+    # 2 of 4 correct: 6 orders, in one the first two are wrong, in another correct. 2 of 8: one correct sample in each
+    # round (16 orders), or both in the second (6); the first two are wrong in 8 + 6 of 22 orders, and correct in none
+    codes_P = rule.codes(np.array([4, 8]), np.array([2, 2]))
+    counts = PairedCounts(base_P=codes_P, late_P=codes_P, n_base=rule, n_late=rule)
+    selection = find_selection(counts, np.array([1, 0]), np.array([0, 1]))
+    assert selection is not None
+    assert selection.weight_C[codes_P].tolist() == pytest.approx([5 / 6 - 1 / 6, 8 / 22])
+    assert selection.p <= 5 / 6 * 8 / 22
+
+
+@pytest.mark.parametrize("is_filtered", [True, False])
+def test_with_a_stopping_rule_a_choice_by_the_share_of_correct_samples_is_found(is_filtered: bool) -> None:
+    rng, rule = np.random.default_rng(5), StoppingRule(rounds=(16, 32, 64), enough=4)
+    rate_P = rng.beta(0.25, 1.5, 2_000)
+    codes_P = rule.draw(rate_P, rng=rng, draws=1)[0]
+    n_P, correct_P = rule.hits(codes_P)
+    chosen = np.flatnonzero((correct_P >= 0.1 * n_P) & (correct_P <= 0.9 * n_P))[:60]
+    if not is_filtered:  # other base samples of the chosen problems
+        codes_P = rule.draw(rate_P, rng=rng, draws=1)[0]
+        chosen = chosen[codes_P[chosen] > 0]
+    late_P = rule.draw(rate_P, rng=rng, draws=1)[0]
+    counts = PairedCounts(base_P=codes_P[chosen], late_P=late_P[chosen], n_base=rule, n_late=rule)
+    selection = find_selection(counts)
+    assert selection is not None
+    assert (selection.weight_C[rule.codes(np.array([64]), np.array([6]))] == 0).all() == is_filtered  # 6/64 < .1
+    assert (selection.p <= 0.001) == is_filtered
