@@ -25,8 +25,9 @@ import numpy as np
 
 from benchmarks.calibration.held_out_cells import CELLS, Cell
 from benchmarks.calibration.held_out_series import Judged, changes_of_law, drawn, judged, said_of
+from benchmarks.calibration.in_rounds import add_until_solved, result_name
 from benchmarks.calibration.reached_code import code_reached, rows_that_stand
-from benchmarks.calibration.series import BAR, interval
+from benchmarks.calibration.series import BAR, ENOUGH, exceeds, interval
 from benchmarks.speed.results import RESULTS, circumstances
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.statistics.keys import inference_ks
@@ -37,8 +38,6 @@ SEED = 77
 SERIES_AT_ONCE = 50
 #: Series per cell with a loss and without one. Those with a loss take four times as long, because causes are tested.
 OF_LOSSES = 0.3
-#: Number of series that distinguishes a rate of 3 % from 5 %.
-ENOUGH = 300
 #: Kinds of wrong verdicts, with their names in rows and table.
 WRONG = {"loss": "a loss that is none", "no_loss": "no loss", "kept": "kept"}
 
@@ -81,14 +80,11 @@ def joined(first: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str
 def broken(row: Mapping[str, Any]) -> list[str]:
     """Return the kinds of wrong verdicts that occur in more than 5 % of a cell's series.
 
-    Empty for a cell that is known to fail. With fewer series than ``ENOUGH`` the lower end of the 95 % interval must be
-    above 5 %.
+    Empty for a cell that is known to fail.
     """
     if row["expected"] is not None:
         return []
-    series, wrong = row["series"], row["wrong"]
-    over = [name for name in WRONG if wrong[name] > BAR * series]
-    return [name for name in over if series >= ENOUGH or interval(wrong[name], series)[0] > BAR]
+    return [name for name in WRONG if exceeds(row["wrong"][name], row["series"])]
 
 
 @cache
@@ -175,11 +171,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int, default=ENOUGH, help="of every cell without a loss; less of others")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), help="what to simulate")
-    parser.add_argument("--until-solved", type=int, metavar="ENOUGH", help="draw in rounds until so many are correct")
+    add_until_solved(parser)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     enough = given.until_solved
-    given.out = given.out or RESULTS / ("held_out.json" if enough is None else "held_out_until_solved.json")
+    given.out = given.out or RESULTS / f"{result_name('held_out', enough)}.json"
     held = rows_that_stand(given.out, CELLS, partial(fingerprint, enough=enough))
     for wanted in range(SERIES_AT_ONCE, given.series + SERIES_AT_ONCE, SERIES_AT_ONCE):
         for name in given.cells:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -11,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from oversharp.diagnostics.audit.config import DEFAULT_FIRST
 from oversharp.diagnostics.audit.settings import FIRST_WITH_MODES
 from oversharp.diagnostics.statistics.stopping import StoppingRule
-from oversharp.diagnostics.verdict.counts import RoundCounts
+from oversharp.diagnostics.verdict.counts import CheckpointCounts, RoundCounts, SeriesCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +75,58 @@ def draw_in_rounds(
         shows_modes_P=chosen_PM.any(axis=1),
         is_minority_PM=is_minority_PM,
     )
+
+
+def series_in_rounds(
+    n_S: Sequence[int],
+    enough: int,
+    rate_SP: Float[np.ndarray, "step problem"],
+    rng: np.random.Generator,
+    *,
+    unread_SP: Float[np.ndarray, "step problem"] | None = None,
+    **known: Any,
+) -> SeriesCounts:
+    """Draw the base and checkpoints S in rounds, by the default rule of an audit without modes.
+
+    ``known`` are further fields of ``SeriesCounts``.
+    """
+    rules = [stopping_rule(n, enough, of=n_S[-1], has_modes=False) for n in n_S]
+    return series_of(draw_in_rounds(rules, rate_SP[:, :, None], unread_SP, rng).rounds, **known)
+
+
+def series_of(rounds: Sequence[RoundCounts], **known: Any) -> SeriesCounts:
+    """Return the counts of an audit without modes: of the base, then of the checkpoints."""
+    none_P = np.zeros(rounds[0].correct_RP.shape[1], dtype=np.int64)
+    base, *trained = (
+        CheckpointCounts(
+            step=step, checkpoint=f"checkpoint-{step}", n=one.rule.cap, correct_P=one.codes, minority_P=none_P,
+            rates=None, unread_P=None if one.unread_RP is None else one.unread_RP[-1], rounds=one,
+        )
+        for step, one in enumerate(rounds)
+    )  # fmt: skip
+    return SeriesCounts(
+        series="run", base=base, trained=tuple(trained), shows_modes_P=none_P.astype(bool), tasks=("planted",),
+        graders=("exact",), tokens_per_sample=None, **known,
+    )  # fmt: skip
+
+
+def add_until_solved(parser: ArgumentParser) -> None:
+    """Add the option ``--until-solved``."""
+    text = "draw the samples of each problem in rounds until ENOUGH are correct"
+    parser.add_argument("--until-solved", type=int, metavar="ENOUGH", help=text)
+
+
+def result_name(name: str, enough: int | None) -> str:
+    """Return the name of a result file."""
+    return name if enough is None else f"{name}_until_solved"
+
+
+def in_rounds_lines(enough: int | None) -> list[str]:
+    """Return lines of a page, as Markdown, that describe the stopping rule; empty without one."""
+    if enough is None:
+        return []
+    return [
+        f"Each problem is drawn in rounds until {enough} samples are correct (`--until-solved {enough}`): a quarter of",
+        "n samples, at most 32, then twice as many, and so on, at most n.",
+        "",
+    ]

@@ -8,6 +8,9 @@ label.
 
 Results go into ``benchmarks/results/real_life.json`` after every case, and the table into ``real_life.md``. A stopped
 command continues. Exit code 1 if a bound is exceeded.
+
+With ``--until-solved ENOUGH`` the samples of a problem are drawn in rounds until ENOUGH are correct, in the cases whose
+samples can be drawn in rounds. Results go into ``real_life_until_solved.json`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -20,18 +23,20 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.calibration.in_rounds import add_until_solved, in_rounds_lines, result_name
 from benchmarks.calibration.label_rates import label_table, worst_rates
 from benchmarks.calibration.reached_code import code_reached, rows_that_stand
 from benchmarks.calibration.real_life_cases import CASES, FIRST_VERSION, Case
 from benchmarks.calibration.real_life_dumps import DetectionOutcome
 from benchmarks.calibration.real_life_plans import PlanOutcome
 from benchmarks.calibration.real_life_series import Outcome
-from benchmarks.calibration.series import BAR, interval
+from benchmarks.calibration.series import BAR, ENOUGH, exceeds, interval
 from benchmarks.speed.results import RESULTS, circumstances
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.verdict.rule import MARGIN
@@ -43,15 +48,16 @@ SERIES_AT_ONCE = 25
 PROMISED_TOO_MUCH = 0.05
 
 
-def _part(arguments: tuple[str, int]) -> tuple[list[Outcome], float]:
-    name, first = arguments
+def _part(arguments: tuple[str, int, int | None]) -> tuple[list[Outcome], float]:
+    name, first, enough = arguments
     start = time.process_time()
     case = CASES[name]
+    draw = case.draw if enough is None else partial(case.draw, enough=enough)
     rng = np.random.default_rng([SEED, list(CASES).index(name), first])
-    return [case.draw(rng) for _ in range(SERIES_AT_ONCE)], time.process_time() - start
+    return [draw(rng) for _ in range(SERIES_AT_ONCE)], time.process_time() - start
 
 
-def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float) -> dict[str, Any]:
+def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float, enough: int | None = None) -> dict[str, Any]:
     """Return the row of one case: numbers of wrong and right labels, and sums of sizes in points.
 
     ``n_detected`` is None if nothing was to be detected, ``sum_promised`` without a plan.
@@ -61,7 +67,7 @@ def row_of(case: Case, outcomes: Sequence[Outcome], cpu_s: float) -> dict[str, A
     promised = [one.promised for one in outcomes if isinstance(one, PlanOutcome)]
     return {
         "name": case.name,
-        "fingerprint": fingerprint(case),
+        "fingerprint": fingerprint(case, enough),
         **_described(case),
         "series": len(outcomes),
         "count": sum(case.counts(one) for one in outcomes),
@@ -100,31 +106,37 @@ def broken(row: Mapping[str, Any]) -> bool:
     """Return whether a null exceeds its bound, or the observed power is significantly below the planned one."""
     if row["sum_promised"] is not None:
         return row["sum_promised"] / row["series"] > interval(row["count"], row["series"])[1] + PROMISED_TOO_MUCH
-    return bool(row["null"]) and row["count"] > row["most"] * row["series"]
+    return bool(row["null"]) and exceeds(row["count"], row["series"], row["most"])
 
 
-def fingerprint(case: Case) -> str:
+def fingerprint(case: Case, enough: int | None = None) -> str:
     """Return a hash of the code and the generator that a case's result depends on.
 
     The index of a case seeds its generator, so new cases must be appended.
     """
     root = Path(__file__).parents[2]
     code = code_reached(case.draw, root=root) | code_reached(case.counts, root=root)
-    return content_hash(sorted(code), list(CASES).index(case.name), SEED, SERIES_AT_ONCE)
+    return content_hash(sorted(code), list(CASES).index(case.name), enough, SEED, SERIES_AT_ONCE)
 
 
-def table(rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]] = ()) -> str:
+def table(
+    rows: Sequence[Mapping[str, Any]], calibrated: Sequence[Mapping[str, Any]] = (), enough: int | None = None
+) -> str:
     """Return the page as Markdown.
 
     ``calibrated`` are the rows of ``rule``, for the rates of labels over all cases.
     """
+    name = result_name("real_life", enough)
     missed = [row["name"] for row in rows if broken(row)]
     held = "held in every case" if not missed else f"broken in: {', '.join(missed)}"
     parts = [
         "# The verdict under the conditions of real life",
-        f"Made by `make calibration` (seed {SEED}); machine, versions and counts are in `real_life.json`. The bound of "
+        f"Made by `make calibration` (seed {SEED}); machine, versions and counts are in `{name}.json`. The bound of "
         f"{100 * BAR:.0f} % on wrong labels, and those named below, are {held}. {_FIRST_VERSION}",
     ]
+    if enough is not None:
+        few = f"With fewer than {ENOUGH} series, a bound is broken if the 95 % interval is above it."
+        parts.append("\n".join([*in_rounds_lines(enough)[:-1], few]))
     if calibrated:
         parts += [
             "## How often each label is wrong",
@@ -196,29 +208,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--series", type=int, default=2000, help="per null; less of the other cases")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what to simulate")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--out", type=Path, default=RESULTS / "real_life.json")
+    add_until_solved(parser)
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
-    held = rows_that_stand(given.out, CASES, fingerprint)
+    enough = given.until_solved
+    given.out = given.out or RESULTS / f"{result_name('real_life', enough)}.json"
+    held = rows_that_stand(given.out, CASES, partial(fingerprint, enough=enough))
     with ProcessPoolExecutor(max_workers=given.workers) as pool:
         for name in given.cases:
             case = CASES[name]
+            if enough is not None and not case.is_in_rounds:
+                continue
             wanted = max(SERIES_AT_ONCE, round(given.series * case.share_drawn))
             starts = range(held[name]["series"] if name in held else 0, wanted, SERIES_AT_ONCE)
             if not starts:
                 continue
-            parts = list(pool.map(_part, [(name, first) for first in starts]))
+            parts = list(pool.map(_part, [(name, first, enough) for first in starts]))
             outcomes = [one for part, _ in parts for one in part]
-            held[name] = joined(held.get(name), row_of(case, outcomes, sum(cpu_s for _, cpu_s in parts)))
+            held[name] = joined(held.get(name), row_of(case, outcomes, sum(cpu_s for _, cpu_s in parts), enough))
             print(json.dumps(held[name]), flush=True)
-            _write(given.out, held)
-    _write(given.out, held)
+            _write(given.out, held, enough)
+    _write(given.out, held, enough)
     missed = [row["name"] for row in held.values() if broken(row)]
     for name in missed:
         print(f"{name}: more than {100 * BAR:.0f} % of its series were labelled wrongly", file=sys.stderr)
     return 1 if missed else 0
 
 
-def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:
+def _write(path: Path, held: Mapping[str, Mapping[str, Any]], enough: int | None) -> None:
     rows = [{**held[name], **_described(CASES[name])} for name in CASES if name in held]
     result = {
         "what": "labels that the verdict's rule gives where real runs lead astray; see real_life.md",
@@ -231,8 +248,8 @@ def _write(path: Path, held: Mapping[str, Mapping[str, Any]]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     partial.replace(path)
-    calibrated = json.loads((RESULTS / "calibration.json").read_text())["rows"]
-    path.with_suffix(".md").write_text(table(rows, calibrated))
+    calibrated = json.loads((RESULTS / f"{result_name('calibration', enough)}.json").read_text())["rows"]
+    path.with_suffix(".md").write_text(table(rows, calibrated, enough))
 
 
 if __name__ == "__main__":

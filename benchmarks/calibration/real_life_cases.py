@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Case:
     what: str
     counted: str
     null: bool
-    draw: Callable[[np.random.Generator], Outcome] = field(repr=False)
+    draw: Callable[..., Outcome] = field(repr=False)
     counts: Callable[[Outcome], bool] = field(repr=False)
     most: float = BAR
     part: float | None = None
@@ -60,6 +61,11 @@ class Case:
     def share_drawn(self) -> float:
         """Return the share of the requested series: all for a null, a tenth otherwise, or ``part``."""
         return self.part or (1.0 if self.null else 0.1)
+
+    @property
+    def is_in_rounds(self) -> bool:
+        """Return whether its samples can be drawn in rounds."""
+        return "enough" in signature(self.draw).parameters
 
 
 def called(*labels: str) -> Callable[[Outcome], bool]:

@@ -23,6 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.calibration.in_rounds import add_until_solved, result_name
 from benchmarks.calibration.planted import Kind
 from benchmarks.calibration.reached_code import code_reached
 from benchmarks.calibration.series import (
@@ -126,11 +127,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", choices=SIMULATED, default=SIMULATED, help="what to simulate")
     parser.add_argument("--quick", action="store_true", help="30 problems, n = 64 only")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--until-solved", type=int, metavar="ENOUGH", help="draw in rounds until so many are correct")
+    add_until_solved(parser)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     enough = given.until_solved
-    given.out = given.out or RESULTS / ("calibration.json" if enough is None else "calibration_until_solved.json")
+    given.out = given.out or RESULTS / f"{result_name('calibration', enough)}.json"
     of = fingerprint()
     held = _held(given.out, of)
     wanted = planned(series=given.series, quick=given.quick, kinds=given.cells, enough=enough)

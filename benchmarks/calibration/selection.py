@@ -3,6 +3,9 @@
 ``python -m benchmarks.calibration.selection [--series N]`` writes ``benchmarks/results/selection.json`` and
 ``selection.md``. Every series has six checkpoints; the verdict pools the last two. *Before* is the same rule without
 the test of the choice. Nothing is lost in the first table, so that every loss is a false alarm.
+
+With ``--until-solved ENOUGH`` the samples of a problem are drawn in rounds until ENOUGH are correct, and the filters
+see only these. Results go into ``selection_until_solved.json`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -11,20 +14,29 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit, logit
 
+from benchmarks.calibration.in_rounds import (
+    add_until_solved,
+    draw_in_rounds,
+    in_rounds_lines,
+    result_name,
+    series_in_rounds,
+    series_of,
+    stopping_rule,
+)
 from benchmarks.calibration.series import interval, rule
-from benchmarks.speed.results import circumstances, write
+from benchmarks.speed.results import RESULTS, circumstances, write
+from oversharp.diagnostics.audit.config import LEAST_IN_ROUNDS
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.statistics.selection import find_selection
+from oversharp.diagnostics.verdict.counts import ASSUMED_GUESS_RATE, RoundCounts
 from oversharp.diagnostics.verdict.headings import HEADINGS
-from oversharp.diagnostics.verdict.seen import SeenCounts
+from oversharp.diagnostics.verdict.seen import SeenCounts, seen_counts
 
-PAGE = Path(__file__).parents[1] / "results" / "selection.md"
 SEED, N_STEPS, N_WINDOW, LARGEST_POOL = 11, 6, 2, 400_000
 Rates = Float[np.ndarray, " problem"]
 #: Distributions of success rates.
@@ -50,6 +62,8 @@ FILTERS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "mixed in half of the samples": lambda right_PN, pilot_P: _is_mixed(right_PN[:, : right_PN.shape[1] // 2]),
 }
 SIZES = ((16, 60), (64, 60))
+#: With a stopping rule: no n at which an audit has none by default.
+STOPPED_SIZES = (*(size for size in SIZES if size[0] >= LEAST_IN_ROUNDS), (256, 60))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,32 +89,46 @@ def _is_mixed(right_PN: np.ndarray) -> np.ndarray:
 
 
 def draw_series(
-    world: str, kept: str, change: str, n: int, n_problems: int, rng: np.random.Generator
+    world: str, kept: str, change: str, n: int, n_problems: int, rng: np.random.Generator, enough: int | None = None
 ) -> tuple[SeenCounts, Int[np.ndarray, " problem"], Int[np.ndarray, " problem"]]:
     """Counts of a series, and the indices of the first correct and the first wrong base sample of each problem."""
     pool_P = WORLDS[world](rng, 30 * n_problems)
     right_PN = rng.random((len(pool_P), n)) < pool_P[:, None]
+    if enough is not None:
+        stopping = stopping_rule(n, enough, of=n, has_modes=False)
+        correct_RP = right_PN.cumsum(axis=1)[:, np.array(stopping.rounds) - 1].T
+        n_P = stopping.hits(stopping.stop(correct_RP))[0]
+        right_PN = np.ma.array(right_PN, mask=np.arange(n) >= n_P[:, None])
     chosen = np.flatnonzero(FILTERS[kept](right_PN, rng.binomial(8, pool_P)))[:n_problems]
     right_PN, rate_P = right_PN[chosen], pool_P[chosen]
-    base_P = right_PN.sum(axis=1)
+    first_correct_P = np.where(right_PN.any(axis=1), right_PN.argmax(axis=1), n)
+    first_wrong_P = np.where((~right_PN).any(axis=1), (~right_PN).argmax(axis=1), n)
     late_P = CHANGES[change](rate_P, rng)
+    if enough is not None:
+        base = RoundCounts(rule=stopping, correct_RP=correct_RP[:, chosen])
+        late = draw_in_rounds([stopping] * N_STEPS, np.stack([late_P] * N_STEPS)[:, :, None], None, rng).rounds
+        return seen_counts(series_of([base, *late], selected_by="none")), first_correct_P, first_wrong_P
+    return _seen(right_PN.sum(axis=1), late_P, n, rng), first_correct_P, first_wrong_P
+
+
+def _seen(base_P: Int[np.ndarray, " problem"], late_P: Rates, n: int, rng: np.random.Generator) -> SeenCounts:
+    """Return the counts of a series whose checkpoints have the success rates ``late_P``."""
     steps = [PairedCounts(base_P=base_P, late_P=rng.binomial(n, late_P), n_base=n, n_late=n) for _ in range(N_STEPS)]
     ks = inference_ks(n)
     window = steps[-N_WINDOW:]
     total = PairedCounts(
         base_P=base_P, late_P=np.sum([step.late_P for step in window], axis=0), n_base=n, n_late=N_WINDOW * n
     )
-    seen = SeenCounts(total=total, window=window, steps=steps, ks=ks, step_ks=ks, guess_share=0.005)
-    first_correct_P = np.where(right_PN.any(axis=1), right_PN.argmax(axis=1), n)
-    first_wrong_P = np.where((~right_PN).any(axis=1), (~right_PN).argmax(axis=1), n)
-    return seen, first_correct_P, first_wrong_P
+    return SeenCounts(total=total, window=window, steps=steps, ks=ks, step_ks=ks, guess_share=ASSUMED_GUESS_RATE)
 
 
-def measure(world: str, kept: str, change: str, n: int, n_problems: int, series: int, seed: int) -> Row:
+def measure(
+    world: str, kept: str, change: str, n: int, n_problems: int, series: int, seed: int, enough: int | None = None
+) -> Row:
     """Judge ``series`` series of one cell, with and without the test of the choice."""
     before, after = Counter[str](), Counter[str]()
     for rng in np.random.default_rng([SEED, seed]).spawn(series):
-        seen, first_correct_P, first_wrong_P = draw_series(world, kept, change, n, n_problems, rng)
+        seen, first_correct_P, first_wrong_P = draw_series(world, kept, change, n, n_problems, rng, enough)
         before[rule(seen, rng=np.random.default_rng(0))[0]] += 1
         tested = replace(seen, selection=find_selection(seen.total, first_correct_P, first_wrong_P))
         after[rule(tested, rng=np.random.default_rng(0))[0]] += 1
@@ -132,7 +160,7 @@ class GuessRow:
     lost: dict[str, int]
 
 
-def guess_rows(series: int) -> Iterator[GuessRow]:
+def guess_rows(series: int, enough: int | None = None) -> Iterator[GuessRow]:
     """Measure real losses of rarely solved problems, and vanishing false accepts, by the allowed rate."""
     for name, accepted, quartered in (
         ("rarely solved problems (p < .1) quartered", 0.0, True),
@@ -143,19 +171,14 @@ def guess_rows(series: int) -> Iterator[GuessRow]:
         for rng in np.random.default_rng([SEED, len(name)]).spawn(series):
             rate_P = rng.beta(0.4, 0.8, 100)
             late_P = np.where((rate_P < 0.1) & quartered, rate_P / 4, rate_P)
-            base_P = rng.binomial(128, rate_P + accepted * (1 - rate_P))
-            steps = [
-                PairedCounts(base_P=base_P, late_P=rng.binomial(128, late_P), n_base=128, n_late=128)
-                for _ in range(N_STEPS)
-            ]
-            window = steps[-N_WINDOW:]
-            total = PairedCounts(
-                base_P=base_P, late_P=np.sum([step.late_P for step in window], axis=0), n_base=128, n_late=256
-            )
-            ks = inference_ks(128)
+            base_P = rate_P + accepted * (1 - rate_P)
+            if enough is None:
+                seen = _seen(rng.binomial(128, base_P), late_P, 128, rng)
+            else:
+                rate_SP = np.stack([base_P, *[late_P] * N_STEPS])
+                seen = seen_counts(series_in_rounds([128] * len(rate_SP), enough, rate_SP, rng, selected_by="none"))
             for allowed, share in (("0.5 %", 0.005), ("0.11 %", 0.0011), ("0 %", 0.0)):
-                seen = SeenCounts(total=total, window=window, steps=steps, ks=ks, step_ks=ks, guess_share=share)
-                label = rule(seen, rng=np.random.default_rng(0))[0]
+                label = rule(replace(seen, guess_share=share), rng=np.random.default_rng(0))[0]
                 lost[allowed] += HEADINGS[label] == "coverage_lost"
         yield GuessRow(name=name, series=series, lost=lost)
 
@@ -165,18 +188,20 @@ def _share(count: int, series: int) -> str:
     return f"{100 * count / series:.1f} ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def page(rows: Sequence[Row], guesses: Sequence[GuessRow]) -> str:
+def page(rows: Sequence[Row], guesses: Sequence[GuessRow], enough: int | None = None) -> str:
     """The tables as Markdown."""
+    name = result_name("selection", enough)
     heads = ("rates", "problems kept", "change", "n", "series", "lost, before", "lost", "no verdict")
     heads = (*heads, "false accepts, before", "false accepts")
     lines = [
         "# Problems that the base's own samples chose",
         "",
-        "Made by `python -m benchmarks.calibration.selection`; machine and versions are in `selection.json`. Per cent",
+        f"Made by `python -m benchmarks.calibration.selection`; machine and versions are in `{name}.json`. Per cent",
         "of the series of a cell, with 95 % intervals (Clopper–Pearson). *Lost*: the heading is Coverage lost.",
         "*Before*: the same rule without the test of the choice. *False accepts*: not shown, because false accepts may",
         "explain a fall. Nothing is lost where the change is none or rises.",
         "",
+        *in_rounds_lines(enough),
         f"| {' | '.join(heads)} |",
         f"|---|---|---|{'---:|' * (len(heads) - 3)}",
     ]
@@ -208,21 +233,24 @@ def main() -> None:
     """Run all cells and write the result files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--series", type=int, default=300, help="series of each cell")
-    series = parser.parse_args().series
+    add_until_solved(parser)
+    given = parser.parse_args()
+    series, enough = given.series, given.until_solved
     rows = []
     cells = [(world, kept, "none") for world in WORLDS for kept in FILTERS]
     cells += [(world, "honest", change) for world in WORLDS for change in CHANGES if change != "none"]
     cells += [("mixed", kept, "10 % of problems killed") for kept in ("solved, not always", "pass rate .1 to .9")]
     for number, (world, kept, change) in enumerate(cells):
-        for n, n_problems in SIZES:
-            rows.append(measure(world, kept, change, n, n_problems, series, 100 * number + n))
+        for n, n_problems in SIZES if enough is None else STOPPED_SIZES:
+            rows.append(measure(world, kept, change, n, n_problems, series, 100 * number + n, enough))
             print(rows[-1], flush=True)
-    guesses = list(guess_rows(series))
+    guesses = list(guess_rows(series, enough))
 
+    name = result_name("selection", enough)
     result = {"series": series, "seed": SEED, **circumstances(["numpy", "scipy"])}
     result |= {"rows": [vars(row) for row in rows], "guesses": [vars(row) for row in guesses]}
-    write("selection", result)
-    PAGE.write_text(page(rows, guesses))
+    write(name, result)
+    (RESULTS / f"{name}.md").write_text(page(rows, guesses, enough))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ ALTERNATIVES: tuple[Kind, ...] = ("over_mild", "over_medium", "over_severe", "co
 SIMULATED: tuple[Kind, ...] = (*STRICT_NULLS, "churn", *ALTERNATIVES)
 #: Largest allowed rate of false alarms under a strict null.
 BAR = 0.05
+#: Number of series that distinguishes a rate of 3 % from 5 %.
+ENOUGH = 300
 N_CHECKPOINTS, WINDOW = 9, 3
 
 Judge = Callable[..., tuple[Label, LossTable]]
@@ -240,6 +242,14 @@ def interval(count: int, of: int) -> tuple[float, float]:
     """
     bounds = binomtest(count, of).proportion_ci(0.95, method="exact")
     return float(bounds.low), float(bounds.high)
+
+
+def exceeds(count: int, of: int, bound: float = BAR) -> bool:
+    """Return whether a rate exceeds a bound.
+
+    With fewer series than ``ENOUGH`` the lower end of the 95 % interval must be above it.
+    """
+    return count > bound * of and (of >= ENOUGH or interval(count, of)[0] > bound)
 
 
 def reach_here(variance: np.ndarray | float, n_problems: int) -> Float[np.ndarray, "*shape"]:

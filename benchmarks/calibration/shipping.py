@@ -18,6 +18,9 @@ gain. Writes ``shipping_choices.json`` and ``.md``.
 ``--controls`` adds the base at three lower temperatures and the last checkpoint at two higher ones to every audit, with
 half the samples, as further options. Fewer series; writes ``shipping_controls.json`` and ``.md``.
 
+``--until-solved ENOUGH`` draws the samples of a problem in rounds until ENOUGH are correct. The names of the result
+files then end in ``_until_solved``.
+
 ``--series`` sets the number of series per cell, prints the result and writes nothing.
 """
 
@@ -35,11 +38,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, logit
 
+from benchmarks.calibration.in_rounds import add_until_solved, in_rounds_lines, result_name, series_in_rounds
 from benchmarks.speed.results import RESULTS, circumstances, write
-from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
+from oversharp.diagnostics.statistics.keys import inference_ks
 from oversharp.diagnostics.verdict.counts import CheckpointCounts, ControlCounts, SeriesCounts
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep, TossUp
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
+from oversharp.diagnostics.verdict.seen import seen_counts
 from oversharp.diagnostics.verdict.shipping.choice import NEEDED, certifying, recommend
 from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 from oversharp.diagnostics.verdict.steps import StepRuling, rule_steps
@@ -48,7 +53,7 @@ PROBLEMS, SEED = 100, 20_261_122
 #: Number of problems for the true values.
 POPULATION = 20_000
 SAMPLES, CHECKPOINTS = (64, 256), (6, 10)
-SERIES, CONTROLLED_SERIES = 100, 50
+SERIES, CONTROLLED_SERIES, STOPPED_SERIES = 100, 50, 60
 #: Temperature of each control → ``strength`` of ``_apart`` that simulates it, around ``CONTROL_PIVOT``. The base at 0.6
 #: loses about 2 points of pass@128, so it may be the right choice.
 COLDER: Mapping[float, float] = {0.6: 0.2, 0.3: 0.7, 0.15: 1.3}
@@ -114,13 +119,15 @@ PRICED = ("problems go up and down", "a little sharpened", "1 problem in 6 dies,
 class Cell:
     """One trajectory with its numbers of samples and checkpoints.
 
-    ``controls``: samples at other temperatures are options too.
+    ``controls``: samples at other temperatures are options too. ``enough``: correct samples after which a problem
+    stops; None if each has n samples.
     """
 
     course: str
     n: int
     checkpoints: int
     controls: bool = False
+    enough: int | None = None
 
     def row(self, one: ShippingStep | TossUp) -> int:
         """Return the row of ``Truth`` of an option: the base, the checkpoints, then the controls."""
@@ -189,6 +196,9 @@ def truth_of(cell: Cell) -> Truth:
 def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
     """Draw the counts of an audit of new problems, and the checkpoints that its verdict calls lost."""
     rate_TP = courses(cell, *problems(PROBLEMS, rng))
+    if cell.enough is not None:
+        n_T = [cell.n] * (cell.checkpoints + 1)
+        return JudgedSeries(counts=series_in_rounds(n_T, cell.enough, rate_TP[: cell.checkpoints + 1], rng))
     correct_TP = rng.binomial(cell.n, rate_TP[: cell.checkpoints + 1])
     drawn_TP = rng.binomial(cell.n // 2, rate_TP[cell.checkpoints + 1 :])
     controls = [
@@ -215,12 +225,8 @@ def draw(cell: Cell, rng: np.random.Generator) -> JudgedSeries:
 
 def ruled(series: JudgedSeries, rng: np.random.Generator) -> Sequence[StepRuling]:
     """Return the verdict on every checkpoint."""
-    base = series.counts.base
-    pairs = [
-        PairedCounts(base_P=base.correct_P, late_P=one.correct_P, n_base=base.n, n_late=one.n)
-        for one in series.counts.trained
-    ]
-    return rule_steps(pairs, ks=inference_ks(base.n), level=STEP_LEVEL, exact_level=KEY_LEVEL, margin=MARGIN, rng=rng)
+    ks, pairs = inference_ks(series.counts.base.n), seen_counts(series.counts).steps
+    return rule_steps(pairs, ks=ks, level=STEP_LEVEL, exact_level=KEY_LEVEL, margin=MARGIN, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,6 +385,10 @@ def choice_cells() -> Iterator[Cell]:
         yield Cell(course=course, n=CHOICES_SAMPLES, checkpoints=CHECKPOINTS[-1])
 
 
+def _stopped(cells: Iterable[Cell], enough: int | None) -> Iterator[Cell]:
+    return (replace(cell, enough=enough) for cell in cells)
+
+
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Return the regret of every rule in points: worst cell, mean over cells, and maximum over series."""
     return {
@@ -416,10 +426,11 @@ def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
         "# Which checkpoint to ship: is it true, and what does it cost?",
         "",
         f"{n_series:,} simulated series of {' or '.join(map(str, CHECKPOINTS))} checkpoints, {PROBLEMS} problems, n = "
-        f"{' or '.join(map(str, SAMPLES))}, {SERIES} for each course of",
+        f"{' or '.join(map(str, SAMPLES))}, {rows[0].series} for each course of",
         "training, n and number of checkpoints. The truth is that over all problems of the kind. Written by",
         "`python -m benchmarks.calibration.shipping`.",
         "",
+        *in_rounds_lines(rows[0].cell.enough),
         "## What is sure",
         "",
         "*pass@1 rose by at least x, and pass@k fell at no k from 1 to n / 2 by more than y*: 95 % of what is said.",
@@ -457,7 +468,7 @@ def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
         "",
         "## What held-out problems are worth",
         "",
-        f"Means of x, y and regret in points, n = 64; {MANY} checkpoints: {MANY_SERIES} series a row.",
+        f"Means of x, y and regret in points, n = 64; {MANY} checkpoints: {many[0].series} series a row.",
         "",
         "| course | checkpoints | x | y | regret | x, held out | y, held out | regret, held out |",
         "|---|---|---|---|---|---|---|---|",
@@ -547,6 +558,7 @@ def choices_text(rows: Sequence[Row]) -> str:
         f"{len(PRICED)} rows are the price of the rule. Written by",
         "`python -m benchmarks.calibration.shipping --choices`.",
         "",
+        *in_rounds_lines(rows[0].cell.enough),
         "| course | checkpoints | toss-ups | a checkpoint, before | now | by expectation | wrong, before | now | "
         "by expectation | regret, before | now | by expectation |",
         "|---" * 12 + "|",
@@ -586,10 +598,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--controls", action="store_true", help="draw at other temperatures too")
     parser.add_argument("--choices", action="store_true", help="only the cells that test the choice itself")
     parser.add_argument("--series", type=int, help="series a cell; print the result and write nothing")
+    add_until_solved(parser)
     asked = parser.parse_args(arguments)
-    start, by_cell = time.process_time(), enumerate(cells(controls=asked.controls))
+    if asked.controls and asked.until_solved is not None:
+        parser.error("--until-solved is not simulated with --controls")
+    enough, stopped = asked.until_solved, None if asked.until_solved is None else STOPPED_SERIES
+    start, by_cell = time.process_time(), enumerate(_stopped(cells(controls=asked.controls), enough))
     if asked.choices:
-        each, by_cell = asked.series or CHOICES_SERIES, enumerate(choice_cells())
+        each, by_cell = asked.series or stopped or CHOICES_SERIES, enumerate(_stopped(choice_cells(), enough))
         rows = [simulate(cell, series=each, seed=[SEED, 3000 + number]) for number, cell in by_cell]
         name, page, more = "shipping_choices", choices_text(rows), {}
     elif asked.controls:
@@ -597,10 +613,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = [simulate(cell, series=each, seed=[SEED, 2000 + number]) for number, cell in by_cell]
         name, page, more = "shipping_controls", controlled_text(rows), {}
     else:
-        rows = [simulate(cell, series=asked.series or SERIES, seed=[SEED, number]) for number, cell in by_cell]
-        each = asked.series or MANY_SERIES
-        many = [simulate(cell, series=each, seed=[SEED, 1000 + number]) for number, cell in enumerate(many_cells())]
+        each = asked.series or stopped or SERIES
+        rows = [simulate(cell, series=each, seed=[SEED, number]) for number, cell in by_cell]
+        each, by_cell = asked.series or MANY_SERIES, enumerate(_stopped(many_cells(), enough))
+        many = [simulate(cell, series=each, seed=[SEED, 1000 + number]) for number, cell in by_cell]
         name, page, more = "shipping", text(rows, many), {"many_checkpoints": [asdict(row) for row in many]}
+    name = result_name(name, enough)
     if asked.series is None:
         write(name, _published(name, WHAT, rows, start, **more))
         (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")

@@ -3,6 +3,9 @@
 ``python -m benchmarks.calibration.transient [--series N]`` writes ``benchmarks/results/transient.json`` and
 ``transient.md``. Every series has sixteen checkpoints; four of them, numbers 5 to 8, lost something. Two tests of
 single checkpoints are compared: on these problems, and in the population that these problems were sampled from.
+
+With ``--until-solved ENOUGH`` the samples of a problem are drawn in rounds until ENOUGH are correct. Results go into
+``transient_until_solved.json`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -10,20 +13,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, logit
 
+from benchmarks.calibration.in_rounds import add_until_solved, in_rounds_lines, result_name, series_in_rounds
 from benchmarks.calibration.selection import WORLDS
 from benchmarks.calibration.series import interval
-from benchmarks.speed.results import circumstances, write
+from benchmarks.speed.results import RESULTS, circumstances, write
+from oversharp.diagnostics.audit.config import LEAST_IN_ROUNDS
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks
 from oversharp.diagnostics.verdict.rule import KEY_LEVEL, MARGIN, STEP_LEVEL
+from oversharp.diagnostics.verdict.seen import seen_counts
 from oversharp.diagnostics.verdict.steps import rule_steps
 
-PAGE = Path(__file__).parents[1] / "results" / "transient.md"
 SEED, N_STEPS, LOST = 23, 16, range(4, 8)
 Rates = Float[np.ndarray, " problem"]
 
@@ -93,7 +97,7 @@ class Row:
     wrong: int
 
 
-def measure(world: str, change: str, n_problems: int, n: int, series: int, seed: int) -> Row:
+def measure(world: str, change: str, n_problems: int, n: int, series: int, seed: int, enough: int | None = None) -> Row:
     """Test the checkpoints of ``series`` series of one cell."""
     is_null = change in NULLS
     changed = (NULLS | LOSSES)[change]
@@ -101,12 +105,8 @@ def measure(world: str, change: str, n_problems: int, n: int, series: int, seed:
     for rng in np.random.default_rng([SEED, seed]).spawn(series):
         rate_P = WORLDS[world](rng, n_problems)
         late_P = changed(rate_P, rng)
-        base_P = rng.binomial(n, rate_P)
-        is_changed = [is_null or t in LOST for t in range(N_STEPS)]
-        steps = [
-            PairedCounts(base_P=base_P, late_P=rng.binomial(n, late_P if other else rate_P), n_base=n, n_late=n)
-            for other in is_changed
-        ]
+        late = [late_P if is_null or t in LOST else rate_P for t in range(N_STEPS)]
+        steps = _drawn(np.stack([rate_P, *late]), n, enough, rng)
         rulings = rule_steps(steps, ks=inference_ks(n), level=STEP_LEVEL, exact_level=KEY_LEVEL, margin=MARGIN, rng=rng)
         lost_here = [ruling.lost_here for ruling in rulings]
         # without the demand that these problems show it too
@@ -128,20 +128,32 @@ def measure(world: str, change: str, n_problems: int, n: int, series: int, seed:
     )
 
 
+def _drawn(
+    rate_SP: Float[np.ndarray, "step problem"], n: int, enough: int | None, rng: np.random.Generator
+) -> Sequence[PairedCounts]:
+    """Return the counts of every checkpoint, paired with the base."""
+    if enough is not None:
+        return seen_counts(series_in_rounds([n] * len(rate_SP), enough, rate_SP, rng)).steps
+    base_P, *late = (rng.binomial(n, rate_P) for rate_P in rate_SP)
+    return [PairedCounts(base_P=base_P, late_P=late_P, n_base=n, n_late=n) for late_P in late]
+
+
 def _share(count: int, series: int) -> str:
     low, high = interval(count, series)
     return f"{100 * count / series:.1f} ({100 * low:.1f}–{100 * high:.1f})"
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], enough: int | None = None) -> str:
     """The tables as Markdown."""
+    name = result_name("transient", enough)
     lines = [
         "# Losses at a few checkpoints",
         "",
-        "Made by `python -m benchmarks.calibration.transient`; machine and versions are in `transient.json`. Each",
+        f"Made by `python -m benchmarks.calibration.transient`; machine and versions are in `{name}.json`. Each",
         f"series has {N_STEPS} checkpoints. Per cent of series, with 95 % intervals (Clopper–Pearson), at level",
         f"{STEP_LEVEL}.",
         "",
+        *in_rounds_lines(enough),
         "## Called a loss though no mean pass@k fell",
         "",
         "| rates | change | P | n | series | population | these problems |",
@@ -175,16 +187,19 @@ def main() -> None:
     """Run all cells and write the result files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--series", type=int, default=300, help="series of each null; losses a third")
-    series = parser.parse_args().series
-    rows = []
+    add_until_solved(parser)
+    given = parser.parse_args()
+    enough, rows = given.until_solved, []
+    sizes = [size for size in SIZES if enough is None or size[1] >= LEAST_IN_ROUNDS]
     for seed, (world, change, (n_problems, n)) in enumerate(
-        (world, change, size) for world in WORLDS for change in NULLS | LOSSES for size in SIZES
+        (world, change, size) for world in WORLDS for change in NULLS | LOSSES for size in sizes
     ):
-        size = series if change in NULLS else max(1, series // 3)
-        rows.append(measure(world, change, n_problems, n, size, seed))
+        size = given.series if change in NULLS else max(1, given.series // 3)
+        rows.append(measure(world, change, n_problems, n, size, seed, enough))
         print(rows[-1], flush=True)
-    write("transient", {"seed": SEED, **circumstances(["numpy", "scipy"]), "rows": [vars(row) for row in rows]})
-    PAGE.write_text(page(rows))
+    name = result_name("transient", enough)
+    write(name, {"seed": SEED, **circumstances(["numpy", "scipy"]), "rows": [vars(row) for row in rows]})
+    (RESULTS / f"{name}.md").write_text(page(rows, enough))
 
 
 if __name__ == "__main__":
