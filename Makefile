@@ -128,12 +128,16 @@ calibration: $(VENV)/.runtime  ## false alarms and misses of verdict, diff and s
 	$(BIN)/python -m benchmarks.calibration.rule
 	$(BIN)/python -m benchmarks.calibration.rule --until-solved 4 --series 1000
 	$(BIN)/python -m benchmarks.calibration.real_life
+	$(BIN)/python -m benchmarks.calibration.real_life --until-solved 4 --series 100
 	$(BIN)/python -m benchmarks.calibration.held_out
 	$(BIN)/python -m benchmarks.calibration.held_out --until-solved 4
 	$(BIN)/python -m benchmarks.calibration.selection
+	$(BIN)/python -m benchmarks.calibration.selection --until-solved 4 --series 100
 	$(BIN)/python -m benchmarks.calibration.transient
+	$(BIN)/python -m benchmarks.calibration.transient --until-solved 4 --series 90
 	$(BIN)/python -m benchmarks.calibration.differences
 	$(BIN)/python -m benchmarks.calibration.shipping
+	$(BIN)/python -m benchmarks.calibration.shipping --until-solved 4
 
 frontier: $(VENV)/.tests demo  ## the demo compared with its base at lower temperatures: benchmarks/results/frontier.md
 	$(BIN)/python -m benchmarks.frontier.demo_frontier

@@ -53,7 +53,7 @@ PROBLEMS, SEED = 100, 20_261_122
 #: Number of problems for the true values.
 POPULATION = 20_000
 SAMPLES, CHECKPOINTS = (64, 256), (6, 10)
-SERIES, CONTROLLED_SERIES, STOPPED_SERIES = 100, 50, 60
+SERIES, CONTROLLED_SERIES, STOPPED_SERIES = 100, 50, 40
 #: Temperature of each control → ``strength`` of ``_apart`` that simulates it, around ``CONTROL_PIVOT``. The base at 0.6
 #: loses about 2 points of pass@128, so it may be the right choice.
 COLDER: Mapping[float, float] = {0.6: 0.2, 0.3: 0.7, 0.15: 1.3}
