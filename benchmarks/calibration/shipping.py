@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -401,20 +402,18 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     }
 
 
-def guarantees(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Return how often a guarantee is given and is true: over all series, and in the worst cell."""
-    return {
-        name: {
-            "given": sum(row.given[name] for row in rows),
-            "true": sum(row.true[name] for row in rows),
-            "share": round(sum(row.true[name] for row in rows) / sum(row.given[name] for row in rows), 4),
-            "least": round(
-                min((row.true[name] / row.given[name] for row in rows if row.given[name] >= LEAST_GIVEN), default=1.0),
-                3,
-            ),
-        }
-        for name in CERTIFIED
-    }
+def guarantees(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Return how often a guarantee is given and is true: over all series, and in the worst cell.
+
+    The share in the worst cell is None if no cell has ``LEAST_GIVEN`` guarantees.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in CERTIFIED:
+        given, true = sum(row.given[name] for row in rows), sum(row.true[name] for row in rows)
+        shares = [row.true[name] / row.given[name] for row in rows if row.given[name] >= LEAST_GIVEN]
+        least = round(min(shares), 3) if shares else None
+        found[name] = {"given": given, "true": true, "share": round(true / given, 4), "least": least}
+    return found
 
 
 def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
@@ -438,7 +437,7 @@ def text(rows: Sequence[Row], many: Sequence[Row]) -> str:
         "| | said | true | share | least in a cell |",
         "|---|---|---|---|---|",
         *(
-            f"| `{name}` | {one['given']:.0f} | {one['true']:.0f} | {one['share']:.2%} | {one['least']:.1%} |"
+            f"| `{name}` | {one['given']:.0f} | {one['true']:.0f} | {one['share']:.2%} | {_share(one['least'])} |"
             for name, one in told.items()
         ),
         "",
@@ -492,6 +491,10 @@ def _by_number(rows: Sequence[Row], many: Sequence[Row]) -> Iterator[tuple[str, 
         alike = [row for row in rows if (row.cell.course, row.cell.n) == (last.cell.course, last.cell.n)]
         for row in (*alike, last):
             yield row.cell.course, row.cell.checkpoints, [row]
+
+
+def _share(least: float | None) -> str:
+    return "–" if least is None else f"{least:.1%}"
 
 
 def _mean(numbers: Iterable[float | None], places: int = 1) -> str:

@@ -29,14 +29,16 @@ def published(name="shipping"):
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
-@pytest.mark.parametrize(("name", "least"), [("shipping", 2000), ("shipping_controls", 200)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("shipping", 2000), ("shipping_controls", 200), ("shipping_until_solved", 800)]
+)
 def test_what_is_said_to_be_sure_is_true_as_often_as_it_says(name, least):
     told = published(name)["guarantee"]
     assert set(told) == set(CERTIFIED)
     for one in told.values():
         assert one["given"] > least
         assert one["true"] / one["given"] >= BOUND
-        assert one["least"] >= BOUND
+        assert one["least"] is None or one["least"] >= BOUND  # None: few series in each cell
 
 
 def test_regret_is_below_that_of_common_habits_and_near_that_of_the_best_rule():
