@@ -126,7 +126,7 @@ def table(
 
     ``calibrated`` are the rows of ``rule``, for the rates of labels over all cases.
     """
-    name = result_name("real_life", enough)
+    name, calibration = result_name("real_life", enough), f"{result_name('calibration', enough)}.md"
     missed = [row["name"] for row in rows if broken(row)]
     held = "held in every case" if not missed else f"broken in: {', '.join(missed)}"
     parts = [
@@ -140,7 +140,7 @@ def table(
     if calibrated:
         parts += [
             "## How often each label is wrong",
-            "The highest rate over all cases here and in [calibration.md](calibration.md): of labels of a loss where "
+            f"The highest rate over all cases here and in [{calibration}]({calibration}): of labels of a loss where "
             "there was none, and of the others where problems were lost, or pass@k fell by more than "
             f"{100 * MARGIN:.0f} points.",
             label_table(worst_rates(rows, calibrated)),
