@@ -222,6 +222,7 @@ def audit_command(place: Place, run: Run) -> list[str]:
         *("audit", str(place.out / "series" / run.name), "--name", run.name, "--out", str(place.store.parent)),
         *("--task", "word_problems", "--limit", str(size.problems), "--max-tokens", str(MAX_TOKENS)),
         *("--n", str(size.n), "--n-base", str(size.n_base), "--k", ",".join(map(str, size.ks))),
+        *("--until-solved", "0"),  # as for the rows of earlier runs, and as ``audits_told`` assumes
         *("--sampler", "vllm", "--dtype", PRECISION, "--controls", "--control-n", str(size.control_n)),
         *("--hot-temperatures", "1.2", "--kernel-problems", str(size.kernel_problems)),
         *("--kernel-responses", str(size.kernel_responses)),
