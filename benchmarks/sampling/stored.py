@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -84,6 +85,11 @@ class StoredRow:
     share_of_tokens: float | None
     tokens_per_sample: float | None
     by_k: tuple[StoredAtK, ...]
+
+
+def row_from(row: Mapping[str, Any]) -> StoredRow:
+    """Return the row of a result file."""
+    return StoredRow(**{**row, "by_k": tuple(StoredAtK(**found) for found in row["by_k"])})
 
 
 def load(path: Path) -> list[StoredSamples]:

@@ -1,12 +1,13 @@
 """How many samples a comparison needs if each problem is drawn until it is solved, and what that costs.
 
-``python -m benchmarks.sampling.until_solved [--audits N] [--draws N] [--store FILE]`` (about four minutes on one core)
-writes ``benchmarks/results/early_stopping.json`` and ``early_stopping.md``:
+``python -m benchmarks.sampling.until_solved [--audits N] [--draws N] [--store FILE …]`` (about four minutes on one
+core) writes ``benchmarks/results/early_stopping.json`` and ``early_stopping.md``:
 
 - exact expectations of the estimates, by enumeration (``enumeration.py``);
 - the expected number of samples, exact in the success rates (``rates.py``);
 - errors and coverage of the change of pass@k, compared with equally many samples of every problem (``errors.py``);
-- real samples, shuffled and drawn again (``stored.py``). Without a store this part is left out.
+- real samples, shuffled and drawn again (``stored.py``). Without a store this part is left out. ``--only-stored``
+  computes this part alone. It keeps all other results, and those of other series.
 
 False alarms and power of the verdict's tests are in ``calibration/until_solved.py``.
 """
@@ -38,6 +39,7 @@ RELATED = ("topics that move alike",)
 LEAST_RMS = 0.05
 #: Fewest stored samples of every problem that are drawn again. An audit until solved has only its first round of each.
 LEAST_STORED = 64
+STORED_TITLE = "## Stored samples, drawn again"
 DESIGNS = (FULL, EQUAL, *(design_title(*stop) for stop in STOPPED))
 
 
@@ -71,14 +73,16 @@ def simulate(groups: Mapping[str, Mapping[str, Pair]], audits: int) -> Iterator[
 def redraw_all(checkpoints: Sequence[stored.StoredSamples], draws: int) -> list[stored.StoredRow]:
     """Return every series of a store under each stopping rule."""
     rows = []
-    for number, series in enumerate(stored.by_series(checkpoints)):
+    long_enough = [one for one in checkpoints if one.n >= LEAST_STORED]
+    for number, series in enumerate(stored.by_series(long_enough)):
+        n = min(one.n for one in series)
         for first, enough in STOPPED:
             rows.append(
                 stored.redraw_series(
                     series,
                     design_title(first, enough),
                     _rule_of(first, enough),
-                    ks=(*KS, min(one.n for one in series)),
+                    ks=sorted({*KS, n // 2, n}),
                     draws=draws,
                     rng=np.random.default_rng([SEED, 99, number]),
                 )
@@ -238,29 +242,39 @@ def _detail(row: Row, k: int) -> str:
 
 
 def _stored_table(redrawn: Sequence[stored.StoredRow]) -> str:
-    first = redrawn[0]
     lines = [
-        "## Stored samples, drawn again",
+        STORED_TITLE,
         "",
-        f"The samples of each checkpoint of the demo ({first.problems} problems), shuffled without replacement and "
-        f"drawn by the rule: {first.draws} orders, all late checkpoints. The cap is the number of stored samples. "
-        "*RMS, all samples*: from the change by all stored samples. *RMS, exact*: from the change of the exact success "
-        "rates, in brackets that of all stored samples. *Here*: 95 % intervals for these problems that contain the "
-        f"exact change. The responses of the demo have {first.tokens_per_sample or 0:.1f} tokens, so the shares of "
-        "samples and tokens do not differ. Where unsolved problems have longer responses, fewer tokens are saved.",
+        f"The samples of each checkpoint of finished audits, shuffled without replacement and drawn by the rule: "
+        f"{redrawn[0].draws} orders, all late checkpoints. The cap is the number of stored samples. Errors are in "
+        "points. *RMS, all samples*: from the change by all stored samples; *bias* is the mean difference. *Here, all "
+        "samples*: 95 % intervals for these problems that contain that change, in per cent. *RMS, exact*: from the "
+        "change of the exact success rates, in brackets that of all stored samples; *here, exact* likewise. Only the "
+        "demo has exact rates. Its series are *grpo* and *iac*. The other series are of SmolLM2-135M "
+        "([a real model](../../docs/real_models.md)). Where unsolved problems have longer responses, a larger share "
+        "of tokens is drawn than of samples.",
         "",
-        "| series | design | samples, base; late | share of samples | of tokens | k | RMS, all samples "
-        "| RMS, exact | here, % |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| series | problems; checkpoints | tokens per sample |",
+        "|---|---:|---:|",
+        *(
+            f"| {row.series} | {row.problems}; {row.checkpoints} | {row.tokens_per_sample or 0:.1f} |"
+            for row in {row.series: row for row in redrawn}.values()
+        ),
+        "",
+        "| series | design | samples, base; late | share of samples | of tokens | k | RMS, all samples | bias "
+        "| here, all samples | RMS, exact | here, exact |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in redrawn:
         tokens = "–" if row.share_of_tokens is None else f"{100 * row.share_of_tokens:.1f} %"
         for found in row.by_k:
+            here_all = "–" if found.here is None else f"{100 * found.here:.1f}"
             exact = "–" if found.rms_exact is None else f"{found.rms_exact:.2f} ({found.rms_exact_all:.2f})"
             here = "–" if found.here_exact is None else f"{100 * found.here_exact:.1f}"
             lines.append(
                 f"| {row.series} | {row.design} | {row.samples_base:.0f}; {row.samples_late:.0f} "
-                f"| {100 * row.share_of_samples:.1f} % | {tokens} | {found.k} | {found.rms:.2f} | {exact} | {here} |"
+                f"| {100 * row.share_of_samples:.1f} % | {tokens} | {found.k} | {found.rms:.2f} | {found.bias:+.2f} "
+                f"| {here_all} | {exact} | {here} |"
             )
     return "\n".join(lines)
 
@@ -290,15 +304,32 @@ def _plain(value: Any) -> Any:
     return digits(value) if isinstance(value, float) else value
 
 
+def update_stored(checkpoints: Sequence[stored.StoredSamples], draws: int) -> None:
+    """Draw the samples of these series again, and replace their rows in both result files."""
+    redrawn = redraw_all(checkpoints, draws)
+    path, page_path = RESULTS / f"{NAME}.json", RESULTS / f"{NAME}.md"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    made = {row.series for row in redrawn}
+    kept = [stored.row_from(row) for row in result["stored"] if row["series"] not in made]
+    rows = sorted([*kept, *redrawn], key=lambda row: row.series)
+    path.write_text(as_text({**result, "stored": rows}), encoding="utf-8")
+    before, _, _ = page_path.read_text(encoding="utf-8").partition(f"{STORED_TITLE}\n")
+    page_path.write_text(before + _stored_table(rows) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Run all parts and write the result files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--audits", type=int, default=1_000, help="simulated audits per pair of rates")
     parser.add_argument("--draws", type=int, default=200, help="orders in which stored samples are drawn again")
-    parser.add_argument("--store", type=Path, default=Path("runs/demo/audit.duckdb"))
+    parser.add_argument("--store", type=Path, nargs="+", default=[Path("runs/demo/audit.duckdb")])
+    parser.add_argument("--only-stored", action="store_true", help="keep all other results")
     arguments = parser.parse_args()
     start = time.process_time()
-    checkpoints = stored.load(arguments.store) if arguments.store.is_file() else []
+    checkpoints = [one for path in arguments.store if path.is_file() for one in stored.load(path)]
+    if arguments.only_stored:
+        update_stored(checkpoints, arguments.draws)
+        return
     groups: dict[str, Mapping[str, Pair]] = {"Difficult shapes": PAIRS, "Held-out distributions": HELD_OUT}
     if real := stored.exact_pairs(checkpoints):
         groups["The demo's exact rates"] = real
@@ -308,7 +339,7 @@ def main() -> None:
     for group, row in simulate(groups, arguments.audits):
         rows.append((group, row))
         print(group, row.pair, row.cap, row.design, f"{row.samples:.0f}", flush=True)
-    redrawn = redraw_all([one for one in checkpoints if one.n >= LEAST_STORED], arguments.draws)
+    redrawn = redraw_all(checkpoints, arguments.draws)
     result = {
         "benchmark": NAME,
         "what": "samples drawn until solved: exact bias, expected samples, errors of the change of pass@k in points",

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.sampling import until_solved
 from benchmarks.sampling.enumeration import check_rule, end_probabilities
 from benchmarks.sampling.errors import EQUAL, FULL, N_PROBLEMS, ChangeAtK, change_here, designs, errors, measure
 from benchmarks.sampling.rates import HELD_OUT, PAIRS, UNCHANGED
-from benchmarks.sampling.stored import StoredSamples, exact_pairs, load, redraw, redraw_series
-from benchmarks.sampling.until_solved import as_text, page
+from benchmarks.sampling.stored import StoredSamples, exact_pairs, load, redraw, redraw_series, row_from
+from benchmarks.sampling.until_solved import STORED_TITLE, as_text, page, update_stored
 from benchmarks.speed.results import RESULTS
 from oversharp.diagnostics.statistics.pass_at_k import StoppingRule, pass_at_k_each
 from tests.cases import each_case
@@ -146,6 +147,34 @@ def test_stored_samples_drawn_again_agree_with_all_of_them() -> None:
     assert stopped.share_of_samples < 1.0
     assert [abs(found.bias) < 3.0 for found in stopped.by_k] == [True] * 3
     assert stopped.by_k[2].rms == 0.0  # pass@cap depends only on whether a sample is correct
+
+
+def test_new_stored_samples_keep_the_rows_of_other_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(until_solved, "RESULTS", tmp_path)
+    rng = np.random.default_rng(6)
+    wide = [
+        StoredSamples(
+            series=series,
+            step=step,
+            is_base=step == 0,
+            correct_PN=rng.random((2, 64)) < 0.3,
+            tokens_PN=None,
+            rate_P=None,
+        )
+        for series in ("first", "second")
+        for step in (0, 5)
+    ]
+    (tmp_path / "early_stopping.json").write_text(json.dumps({"seed": 1, "stored": []}))
+    (tmp_path / "early_stopping.md").write_text(f"# Before\n\n{STORED_TITLE}\n\nold\n")
+    update_stored(wide[2:], 3)
+    update_stored(wide[:2], 3)
+    rows = [row_from(row) for row in json.loads((tmp_path / "early_stopping.json").read_text())["stored"]]
+    assert [row.series for row in rows] == ["first"] * 3 + ["second"] * 3
+    assert [found.k for found in rows[0].by_k] == [1, 8, 32, 64]
+    text = (tmp_path / "early_stopping.md").read_text()
+    assert text.startswith(f"# Before\n\n{STORED_TITLE}\n")
+    assert text.count("| second | from 16, until 4 |") == 4
+    assert "old" not in text
 
 
 @pytest.mark.slow
