@@ -31,20 +31,30 @@ GIB = 2**20  # in KiB, the unit of the operating system
 
 
 class TimedSteps:
-    """Record the time of starts, swaps and probes."""
+    """Count starts, swaps and probes of an engine, or of a class of engines, and record their time.
 
-    def __init__(self, engines: Any) -> None:
-        self.wall_s: dict[str, float] = defaultdict(float)
+    ``clock`` returns seconds.
+    """
+
+    def __init__(self, engines: Any, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.took_s: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
         for step in STEPS:
-            setattr(engines, f"_{step}", self._timed(step, getattr(engines, f"_{step}")))
+            self.time(engines, f"_{step}", step)
+
+    def time(self, owner: Any, method: str, step: str) -> None:
+        """Also record the calls of a method of an object or class, as ``step``."""
+        setattr(owner, method, self._timed(step, getattr(owner, method)))
 
     def _timed(self, step: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **named: Any) -> Any:
-            start = time.perf_counter()
+            start = self._clock()
             try:
                 return act(*arguments, **named)
             finally:
-                self.wall_s[step] += time.perf_counter() - start
+                self.calls[step] += 1
+                self.took_s[step] += self._clock() - start
 
         return timed
 
@@ -101,7 +111,7 @@ class Stage:
     def draw(self, checkpoint: Checkpoint, problems: Sequence[Problem], n: int) -> None:
         """Sample and store the responses of one checkpoint."""
         start = time.perf_counter()
-        self._steps.wall_s.clear()
+        self._steps.took_s.clear()
         self._models.load(checkpoint)
         load_s = time.perf_counter() - start
         requests = [SampleRequest(problem=problem, sample_indices=tuple(range(n))) for problem in problems]
@@ -115,7 +125,7 @@ class Stage:
             tokens += sum(sample.n_tokens for sample in batch)
             self._note_memory(samples, n * len(problems))
         all_s = time.perf_counter() - start
-        steps = {f"{step}_s": self._steps.wall_s[step] for step in STEPS}
+        steps = {f"{step}_s": self._steps.took_s[step] for step in STEPS}
         self.times.append(
             CheckpointTimes(
                 label=checkpoint.label,
