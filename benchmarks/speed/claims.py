@@ -65,6 +65,7 @@ CLAIMS: Mapping[str, Claim] = MappingProxyType(
         "audit_speed": _audit("benchmarks.speed.audit"),
         "sampling": _audit("benchmarks.speed.sampling", needs="--peer-python PYTHON"),
         "real_model_speed": Claim(module="benchmarks.speed.real_model_speed", needs="MODEL"),
+        "sampling_rounds": _audit("benchmarks.speed.sampling_rounds", needs="RUN"),
         "verification": Claim(module="benchmarks.speed.verification"),
         "grading_memory": Claim(module="benchmarks.speed.grading_memory", folders=(_GRADERS, _SQL)),
         "scoring": Claim(module="benchmarks.speed.scoring"),
