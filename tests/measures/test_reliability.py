@@ -1,10 +1,11 @@
+from fractions import Fraction
 from math import comb
 
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
 from oversharp.diagnostics.measures.examples import tiny_evidence
-from oversharp.diagnostics.statistics.pass_at_k import at_least_table, pass_at_k_table
+from oversharp.diagnostics.statistics.pass_at_k import at_least_table, mean_above_half_table, pass_at_k_table
 
 COLUMNS = "checkpoint_id problem_id n n_correct"
 
@@ -24,6 +25,20 @@ def test_one_of_k_is_pass_at_k_and_all_of_k_its_mirror():
     table = pass_at_k_table(9, [4])[:, 0]
     assert at_least_table(9, 4, 1) == pytest.approx(table)
     assert at_least_table(9, 4, 4) == pytest.approx(1 - table[::-1])
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (7, 3), (12, 8), (12, 12), (300, 150)])
+def test_tables_are_sums_of_the_hypergeometric_distribution(n: int, k: int):
+    mass_CX = [[comb(c, x) * comb(n - c, k - x) for x in range(k + 1)] for c in range(n + 1)]
+    for least in {1, (k + 1) // 2, k}:
+        tails = [float(Fraction(sum(mass[least:]), comb(n, k))) for mass in mass_CX]
+        assert at_least_table(n, k, least) == pytest.approx(tails, rel=1e-13, abs=0.0)
+    half = -(-k // 2)
+    if k > 1:
+        means = [
+            Fraction(2 * sum((x - half) * mass[x] for x in range(half, k + 1)), k * comb(n, k)) for mass in mass_CX
+        ]
+        assert mean_above_half_table(n, k) == pytest.approx([float(mean) for mean in means], rel=1e-13, abs=0.0)
 
 
 def test_shares_are_met_in_whole_responses():

@@ -17,7 +17,7 @@ from oversharp.diagnostics.measures.counts import (
 )
 from oversharp.diagnostics.measures.declare import per_checkpoint
 from oversharp.diagnostics.statistics.intervals import share_interval
-from oversharp.diagnostics.statistics.pass_at_k import at_least_table
+from oversharp.diagnostics.statistics.pass_at_k import at_least_table, mean_above_half_table
 
 #: Scope of the mean over all shares above one half.
 MEAN = "mean"
@@ -86,7 +86,7 @@ def g_pass_at_k(counts: Counts, k: int) -> Results:
     }
     if k < 2 and counts.fewest >= k:
         return results | {MEAN: "the mean over shares above one half needs k of 2 or more"}
-    return results | {MEAN: _estimate(counts, k, partial(_mean_above_half, k=k))}
+    return results | {MEAN: _estimate(counts, k, partial(mean_above_half_table, k=k))}
 
 
 def _estimate(counts: Counts, k: int, table: Callable[[int], Float[np.ndarray, " correct"]]) -> Result:
@@ -94,8 +94,3 @@ def _estimate(counts: Counts, k: int, table: Callable[[int], Float[np.ndarray, "
         return why_not
     value_P = look_up_by_counts(counts.n_P, counts.correct_P, table)
     return keep_reliable_interval(share_interval(value_P, cluster_P=counts.cluster_P), k, counts.fewest)
-
-
-def _mean_above_half(n: int, *, k: int) -> Float[np.ndarray, " correct"]:
-    least = range(-(-k // 2) + 1, k + 1)
-    return np.asarray(2.0 / k * np.sum([at_least_table(n, k, number) for number in least], axis=0))
