@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
-from oversharp.diagnostics.measures.coverage.majority_at_k import majority_shares
+from oversharp.diagnostics.measures.coverage import majority_at_k
+from oversharp.diagnostics.measures.coverage.majority_at_k import Votes, majority_shares
 from oversharp.diagnostics.measures.examples import tiny_evidence
 
 COLUMNS = "checkpoint_id problem_id answer mode correct n n_planned"
@@ -18,23 +19,60 @@ def findings(rows, n, ks):
 
 
 def voted(samples: str, k: int) -> float:
-    """Over all subsets: ``a`` is correct, ``-`` gave no answer; of the leading answers one is taken at random."""
+    """Over all subsets: ``a`` and ``A`` are correct, ``-`` has no answer; of the leading answers one is random."""
     won = []
     for subset in combinations(samples, k):
         votes = {answer: subset.count(answer) for answer in set(subset) - {"-"}}
         leading = [answer for answer, n in votes.items() if n == max(votes.values())]
-        won.append(leading.count("a") / max(1, len(leading)))
+        won.append(sum(answer in "aA" for answer in leading) / max(1, len(leading)))
     return float(np.mean(won))
 
 
-@pytest.mark.parametrize(("samples", "k"), [("aaabbc", 3), ("aabbcc", 4), ("aa----", 2), ("abbbcd--", 5)])
-def test_a_vote_is_the_mean_over_all_subsets(samples: str, k: int):
-    answers = sorted(set(samples) - {"-"})
-    count_A = np.array([samples.count(answer) for answer in answers])
-    correct_A = np.array([answer == "a" for answer in answers])
-    rng = np.random.default_rng(0)
-    shares = majority_shares(count_A, correct_A, samples.count("-"), [1, 2, k], rng=rng, draws=40_000)
-    assert shares == pytest.approx([samples.count("a") / len(samples), voted(samples, 2), voted(samples, k)], abs=0.01)
+def votes_of(*cells: str) -> Votes:
+    answers = [sorted(set(samples) - {"-"}) for samples in cells]
+    pairs = [(samples, answer) for samples, own in zip(cells, answers, strict=True) for answer in own]
+    return Votes(
+        count_A=np.array([samples.count(answer) for samples, answer in pairs], dtype=np.int64),
+        correct_A=np.array([answer in "aA" for _, answer in pairs], dtype=bool),
+        cell_A=np.repeat(np.arange(len(cells)), [len(own) for own in answers]),
+        n_C=np.array([len(samples) for samples in cells]),
+        place_C=np.linspace(0.0, 0.9, len(cells)),
+    )
+
+
+CELLS = ("aAbbc-", "aabbcc", "aa----", "AAAbbc", "aabcde", "bcdef-", "------", "aaaaaa", "aAAbbbccd-", "bbbbaacd--")
+
+
+def test_up_to_four_samples_and_all_samples_are_exact():
+    shares = majority_shares(votes_of(*CELLS), [1, 2, 3, 4, 6], draws=1)
+    for samples, row in zip(CELLS, shares, strict=True):
+        assert row[:4] == pytest.approx([voted(samples, k) for k in (1, 2, 3, 4)], abs=1e-14)
+        assert len(samples) != 6 or row[4] == voted(samples, 6)
+    # by hand: of 3 of aabbcc, 12 of 20 have a pair, of which a has 4, and 8 have one of each: (4 + 8/3) / 20
+    assert shares[1, 2] == pytest.approx(1 / 3)
+
+
+def test_a_vote_of_two_is_the_accuracy_if_all_samples_have_an_answer():
+    rng = np.random.default_rng(1)
+    cells = ["".join(rng.choice(list("aAbcdefg"), size=40)) for _ in range(20)]
+    accuracy = [(samples.count("a") + samples.count("A")) / 40 for samples in cells]
+    assert majority_shares(votes_of(*cells), [2])[:, 0] == pytest.approx(accuracy, abs=1e-14)
+
+
+def test_more_samples_are_the_mean_over_subsets_by_random_orders():
+    shares = majority_shares(votes_of(*CELLS), [5, 6, 8], draws=20_000)
+    for samples, row in zip(CELLS, shares, strict=True):
+        exact = [voted(samples, k) for k in (5, 6, 8) if k <= len(samples)]
+        assert row[: len(exact)] == pytest.approx(exact, abs=0.015)
+
+
+def test_orders_differ_between_problems_and_parts_do_not_change_them(monkeypatch: pytest.MonkeyPatch):
+    votes = votes_of(*["a" * 30 + "b" * 30 + "-" * 4] * 200)
+    shares = majority_shares(votes, [16], draws=50)
+    # one problem has an error of .07; the mean of independent ones .005
+    assert abs(shares.mean() - 0.5) < 0.02 < shares.std()
+    monkeypatch.setattr(majority_at_k, "_VOTES_AT_ONCE", 1_000)
+    assert (majority_shares(votes, [16], draws=50) == shares).all()
 
 
 def test_at_one_response_it_is_the_accuracy_exactly():
