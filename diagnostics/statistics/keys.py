@@ -39,6 +39,8 @@ _STRETCHED_AT, _FAMILY_STRETCHED_AT = 0.95, 0.9995
 #: same numbers for normal draws, which are cheaper.
 _DRAWS_AT_ONCE, _ENOUGH = 60, 25
 _NORMALS_AT_ONCE, _ENOUGH_NORMALS = 2_000, 200
+#: Draws whose counts are counted at once, so that the numbers stay in the processor's cache.
+_COUNTED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,8 +392,12 @@ def sums_of_rows(
     n_draws, n_counts = len(count_DP), len(table_CK)
     if count_DP.shape[1] * table_CK.shape[1] < n_counts:
         return table_CK[count_DP].sum(axis=1)
-    of_draw_DP = count_DP + n_counts * np.arange(n_draws)[:, None]
-    times_DC = np.bincount(of_draw_DP.ravel(), minlength=n_draws * n_counts).reshape(n_draws, n_counts)
+    times_DC = np.empty((n_draws, n_counts))
+    for start in range(0, n_draws, _COUNTED_AT_ONCE):
+        part_DP = count_DP[start : start + _COUNTED_AT_ONCE]
+        of_draw_DP = part_DP + n_counts * np.arange(len(part_DP))[:, None]
+        times = np.bincount(of_draw_DP.ravel(), minlength=len(part_DP) * n_counts)
+        times_DC[start : start + len(part_DP)] = times.reshape(len(part_DP), n_counts)
     return times_DC @ table_CK
 
 

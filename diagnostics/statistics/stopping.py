@@ -151,13 +151,17 @@ class StoppingRule:
         self, rate_P: Float[np.ndarray, " problem"], *, rng: np.random.Generator, draws: int
     ) -> Int[np.ndarray, "draw problem"]:
         """Draw the codes of the end points of problems with these success rates."""
-        rate_U, of_P = np.unique(rate_P, return_inverse=True)
-        code_DP = np.empty((draws, len(rate_P)), dtype=np.int64)
-        for row, cumulative_E in enumerate(self.chances(rate_U).cumsum(axis=1)):
-            (problems,) = (of_P == row).nonzero()
-            drawn_DX = np.searchsorted(cumulative_E, rng.random((draws, len(problems))), side="right")
-            code_DP[:, problems] = np.minimum(drawn_DX, self.cap)  # rounding may leave the last sum below 1
-        return code_DP
+        rate_U, of_P = np.unique(np.asarray(rate_P, dtype=np.float64), return_inverse=True)
+        uniform_X = rng.random(draws * len(of_P))  # all draws of the problems with the lowest rate come first
+        code_DP = np.empty((draws, len(of_P)), dtype=np.int64)
+        problems = np.split(np.argsort(of_P, kind="stable"), np.cumsum(np.bincount(of_P))[:-1])
+        first = 0
+        for cumulative_E, problem_X in zip(_cumulative(self, rate_U.tobytes()), problems, strict=False):
+            end = first + draws * len(problem_X)
+            drawn_X = cumulative_E.searchsorted(uniform_X[first:end], side="right")
+            code_DP[:, problem_X] = drawn_X.reshape(draws, -1)
+            first = end
+        return np.minimum(code_DP, self.cap)  # rounding may leave the last sum below 1
 
     def chances(self, rate_R: Float[np.ndarray, " rate"]) -> Float[np.ndarray, "rate end"]:
         """Return the probability of every end point at these success rates.
@@ -277,6 +281,12 @@ def _binomials(n: int) -> tuple[int, ...]:
 def _ends_of(rule: StoppingRule) -> tuple[Int[np.ndarray, " end"], Int[np.ndarray, " end"]]:
     n_E, correct_E = np.array(rule.ends).T
     return n_E, correct_E
+
+
+@lru_cache(maxsize=2)
+def _cumulative(rule: StoppingRule, rates: bytes) -> Float[np.ndarray, "rate end"]:
+    """Return the cumulative chances at these rates, for the repeated draws of a test."""
+    return rule.chances(np.frombuffer(rates)).cumsum(axis=1)
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ from oversharp.diagnostics.statistics.keys import (
     exact_key,
     inference_ks,
     population_key,
+    sums_of_rows,
 )
 
 
@@ -224,3 +225,11 @@ def test_single_samples_have_the_largest_variance():
     lost, kept = p_checkpoints(base_P, np.zeros(40, dtype=int), base_P, ks=(1,), n_late=1)
     assert lost > 0.005
     assert kept == 1.0
+
+
+@pytest.mark.parametrize(("n_draws", "n_problems"), [(0, 40), (1, 40), (32, 40), (75, 40), (75, 2)])
+def test_rows_are_summed_for_any_number_of_draws(n_draws, n_problems):
+    rng = np.random.default_rng(3)
+    table_CK, count_DP = rng.random((33, 4)), rng.integers(0, 33, (n_draws, n_problems))
+    expected = [[sum(table_CK[count, k] for count in row) for k in range(4)] for row in count_DP.tolist()]
+    assert sums_of_rows(table_CK, count_DP) == pytest.approx(np.reshape(expected, (n_draws, 4)), rel=1e-13)

@@ -114,6 +114,21 @@ def test_a_single_round_has_the_tables_of_equally_many_samples() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("n_problems", [0, 1, 40])
+def test_draws_are_those_of_one_problem_rate_after_another(rule: StoppingRule, n_problems: int) -> None:
+    rate_P = np.random.default_rng(1).choice([0.0, 0.1, 0.25, 0.6, 1.0], size=n_problems)
+    rng, drawn_DP = np.random.default_rng(5), np.zeros((7, n_problems), dtype=np.int64)
+    for rate in np.unique(rate_P):
+        uniform_DX = rng.random((7, int((rate_P == rate).sum())))
+        cumulative_E = rule.chances(np.array([rate]))[0].cumsum()
+        drawn_DP[:, rate_P == rate] = np.minimum(np.searchsorted(cumulative_E, uniform_DX, side="right"), rule.cap)
+    for _ in range(2):  # the second time with cached probabilities
+        again_rng = np.random.default_rng(5)
+        assert (rule.draw(rate_P, rng=again_rng, draws=7) == drawn_DP).all()
+    assert again_rng.random() == rng.random()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
 def test_samples_drawn_by_next_n_end_where_draw_ends(rule: StoppingRule) -> None:
     rng, rate = np.random.default_rng(3), 0.05
     ended = []
