@@ -21,7 +21,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, sums_of_rows
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
-from oversharp.diagnostics.statistics.stopping import StoppingRule, as_rule, draw_codes, most_samples
+from oversharp.diagnostics.statistics.stopping import RowDraws, StoppingRule, as_rule, draw_codes, most_samples
 
 #: Bounds of pass rates that filters often use, in addition to "solved" and "not always solved". They are tried for sets
 #: of at least ``_LEAST_PROBLEMS``, because a few problems are within any bounds.
@@ -157,7 +157,7 @@ class _StoppedDraws:
     counts: PairedCounts
     rate_R: Float[np.ndarray, " rate"]
     row_P: Int[np.ndarray, " problem"]
-    cumulative_RC: Float[np.ndarray, "rate code"]
+    base: RowDraws
 
     @classmethod
     def of(cls, counts: PairedCounts, weight_C: Float[np.ndarray, " code"]) -> _StoppedDraws:
@@ -168,12 +168,14 @@ class _StoppedDraws:
         log_passed_R = np.log(np.maximum(mass_RC.sum(axis=1), 1e-300))
         log_PR = xlogy(hits_P[:, None], rate_R) + xlog1py((n_P - hits_P)[:, None], -rate_R) - log_passed_R
         cumulative_RC = mass_RC.cumsum(axis=1) / np.maximum(mass_RC.sum(axis=1), 1e-300)[:, None]
-        return cls(counts=counts, rate_R=rate_R, row_P=log_PR.argmax(axis=1), cumulative_RC=cumulative_RC)
+        return cls(
+            counts=counts, rate_R=rate_R, row_P=log_PR.argmax(axis=1), base=RowDraws.from_cumulative(cumulative_RC)
+        )
 
     def draw(self, rng: np.random.Generator, draws: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Draw the codes of base and late checkpoints."""
         rate_P, samples = self.rate_R[self.row_P], self.counts.n_late
-        base_DP = _draw_rows(self.cumulative_RC, self.row_P, rng, draws)
+        base_DP = self.base.draw(self.row_P, rng=rng, draws=draws)
         return base_DP, [draw_codes(samples, rate_P, rng=rng, draws=draws) for _ in self.counts.late_rows]
 
 
@@ -186,7 +188,7 @@ class _Draws:
 
     total_P: Int[np.ndarray, " problem"]
     row_P: Int[np.ndarray, " problem"]
-    cumulative_RC: Float[np.ndarray, "row correct"]
+    base: RowDraws
     #: Probability that a problem passes the filter.
     passed_P: Float[np.ndarray, " problem"]
 
@@ -205,30 +207,12 @@ class _Draws:
         mass_RC = np.where(is_possible_RC, np.exp(log_RC), 0.0) * weight_C
         passed_R = mass_RC.sum(axis=1)
         cumulative_RC = mass_RC.cumsum(axis=1) / np.maximum(passed_R, 1e-300)[:, None]
-        return cls(total_P=total_P, row_P=row_P, cumulative_RC=cumulative_RC, passed_P=passed_R[row_P])
+        return cls(total_P=total_P, row_P=row_P, base=RowDraws.from_cumulative(cumulative_RC), passed_P=passed_R[row_P])
 
     def draw(self, rng: np.random.Generator, draws: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Draw the hits of base and late samples."""
-        base_DP = _draw_rows(self.cumulative_RC, self.row_P, rng, draws)
+        base_DP = self.base.draw(self.row_P, rng=rng, draws=draws)
         return base_DP, [self.total_P - base_DP]
-
-
-def _draw_rows(
-    cumulative_RC: Float[np.ndarray, "row count"],
-    row_P: Int[np.ndarray, " problem"],
-    rng: np.random.Generator,
-    draws: int,
-) -> Int[np.ndarray, "draw problem"]:
-    base_DP = np.empty((draws, len(row_P)), dtype=np.int64)
-    for row in np.unique(row_P):
-        cumulative_C = cumulative_RC[row]
-        (problems,) = (row_P == row).nonzero()
-        uniform_DP = rng.random((draws, len(problems)))
-        # rounding may leave the last sum below 1
-        base_DP[:, problems] = np.minimum(
-            np.searchsorted(cumulative_C, uniform_DP, side="right"), len(cumulative_C) - 1
-        )
-    return base_DP
 
 
 def _log_choose(n: int | np.ndarray, k: int | np.ndarray) -> Float[np.ndarray, ...]:

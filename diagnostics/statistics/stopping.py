@@ -26,6 +26,9 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln, xlog1py, xlogy
 from scipy.stats import binom
 
+#: Buckets of the uniform numbers in ``RowDraws``.
+_BUCKETS = 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoppingRule:
@@ -151,17 +154,8 @@ class StoppingRule:
         self, rate_P: Float[np.ndarray, " problem"], *, rng: np.random.Generator, draws: int
     ) -> Int[np.ndarray, "draw problem"]:
         """Draw the codes of the end points of problems with these success rates."""
-        rate_U, of_P = np.unique(np.asarray(rate_P, dtype=np.float64), return_inverse=True)
-        uniform_X = rng.random(draws * len(of_P))  # all draws of the problems with the lowest rate come first
-        code_DP = np.empty((draws, len(of_P)), dtype=np.int64)
-        problems = np.split(np.argsort(of_P, kind="stable"), np.cumsum(np.bincount(of_P))[:-1])
-        first = 0
-        for cumulative_E, problem_X in zip(_cumulative(self, rate_U.tobytes()), problems, strict=False):
-            end = first + draws * len(problem_X)
-            drawn_X = cumulative_E.searchsorted(uniform_X[first:end], side="right")
-            code_DP[:, problem_X] = drawn_X.reshape(draws, -1)
-            first = end
-        return np.minimum(code_DP, self.cap)  # rounding may leave the last sum below 1
+        rate_U, row_P = np.unique(np.asarray(rate_P, dtype=np.float64), return_inverse=True)
+        return _end_draws(self, rate_U.tobytes()).draw(row_P, rng=rng, draws=draws)
 
     def chances(self, rate_R: Float[np.ndarray, " rate"]) -> Float[np.ndarray, "rate end"]:
         """Return the probability of every end point at these success rates.
@@ -221,6 +215,65 @@ class StoppingRule:
     def _require(self, ks: Sequence[int], *, most: int) -> None:
         if any(not 1 <= k <= most for k in ks):
             raise ValueError(f"needs 1 <= k <= {most} with at most {self.cap} samples; got k = {list(ks)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowDraws:
+    """Draws of columns from the rows of a table of cumulative probabilities, by inversion.
+
+    The interval from 0 to 1 is cut into ``_BUCKETS``. Uniform numbers in bucket b have between ``least_RB`` and
+    ``most_RB`` entries of the row at or below them. Where both are equal, no search is needed.
+    """
+
+    cumulative_RE: Float[np.ndarray, "row column"]
+    least_RB: Int[np.ndarray, "row bucket"]
+    most_RB: Int[np.ndarray, "row bucket"]
+
+    @classmethod
+    def from_cumulative(cls, cumulative_RE: Float[np.ndarray, "row column"]) -> RowDraws:
+        """Build the buckets of every row."""
+        edges = np.arange(_BUCKETS + 1) / _BUCKETS
+        least = [row.searchsorted(edges[:-1], side="right") for row in cumulative_RE]
+        most = [row.searchsorted(edges[1:], side="left") for row in cumulative_RE]
+        shape = (len(cumulative_RE), _BUCKETS)
+        least_RB, most_RB = (np.array(counts, dtype=np.int64).reshape(shape) for counts in (least, most))
+        return cls(cumulative_RE=cumulative_RE, least_RB=least_RB, most_RB=most_RB)
+
+    def draw(
+        self, row_P: Int[np.ndarray, " problem"], *, rng: np.random.Generator, draws: int
+    ) -> Int[np.ndarray, "draw problem"]:
+        """Draw a column from each problem's row.
+
+        The random numbers of all draws of the problems with the lowest row come first.
+
+        >>> coins = RowDraws.from_cumulative(np.array([[0.5, 1.0], [0.0, 1.0]]))
+        >>> coins.draw(np.array([1, 0]), rng=np.random.default_rng(0), draws=3).tolist()
+        [[1, 1], [1, 0], [1, 0]]
+        """
+        row_U, of_P, times_U = np.unique(row_P, return_inverse=True, return_counts=True)
+        uniform_X, row_X = rng.random(draws * len(of_P)), np.repeat(row_U, draws * times_U)
+        bucket_X = row_X * _BUCKETS + (uniform_X * _BUCKETS).astype(np.int64)
+        column_X = self.least_RB.ravel()[bucket_X]
+        (open_X,) = (column_X < self.most_RB.ravel()[bucket_X]).nonzero()
+        column_X[open_X] = self._search(uniform_X[open_X], row_X[open_X], bucket_X[open_X])
+        # rounding may leave the last sum below 1
+        np.minimum(column_X, self.cumulative_RE.shape[1] - 1, out=column_X)
+        before_U, rank_P = np.cumsum(times_U) - times_U, np.empty(len(of_P), dtype=np.int64)
+        rank_P[np.argsort(of_P, kind="stable")] = np.arange(len(of_P))
+        first_P = (draws - 1) * before_U[of_P] + rank_P
+        return column_X[first_P + np.arange(draws)[:, None] * times_U[of_P]]
+
+    def _search(
+        self, uniform_X: Float[np.ndarray, " x"], row_X: Int[np.ndarray, " x"], bucket_X: Int[np.ndarray, " x"]
+    ) -> Int[np.ndarray, " x"]:
+        """Return the number of entries of the row at or below each uniform number, by bisection."""
+        low_X, high_X = self.least_RB.ravel()[bucket_X], self.most_RB.ravel()[bucket_X]
+        while (is_open_X := low_X < high_X).any():
+            middle_X = np.where(is_open_X, (low_X + high_X) // 2, 0)
+            is_below_X = self.cumulative_RE[row_X, middle_X] <= uniform_X
+            low_X = np.where(is_open_X & is_below_X, middle_X + 1, low_X)
+            high_X = np.where(is_open_X & ~is_below_X, middle_X, high_X)
+        return low_X
 
 
 #: Samples of every problem: an equal number, or drawn by a stopping rule.
@@ -284,9 +337,9 @@ def _ends_of(rule: StoppingRule) -> tuple[Int[np.ndarray, " end"], Int[np.ndarra
 
 
 @lru_cache(maxsize=2)
-def _cumulative(rule: StoppingRule, rates: bytes) -> Float[np.ndarray, "rate end"]:
-    """Return the cumulative chances at these rates, for the repeated draws of a test."""
-    return rule.chances(np.frombuffer(rates)).cumsum(axis=1)
+def _end_draws(rule: StoppingRule, rates: bytes) -> RowDraws:
+    """Return the draws at these rates, which a test repeats."""
+    return RowDraws.from_cumulative(rule.chances(np.frombuffer(rates)).cumsum(axis=1))
 
 
 @lru_cache(maxsize=64)
