@@ -208,6 +208,33 @@ def test_a_heavy_library_is_imported_in_its_rooms_alone(library: str) -> None:
     assert not {name for name in abroad if not name.startswith(allowed)}
 
 
+#: Libraries that take half a second or more to import: imported in the functions that need them.
+SLOW = ("scipy.stats", "scipy.optimize", "scipy.interpolate", "scipy.linalg", "sklearn")
+
+
+def _imported_at_once(body: list[ast.stmt]) -> set[str]:
+    """Modules that a module imports when it is itself imported."""
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Try | ast.With | ast.ClassDef):
+            found |= _imported_at_once(node.body)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":
+            found |= _imported_at_once([*node.body, *node.orelse])
+    return found
+
+
+def test_slow_libraries_are_imported_in_functions_alone() -> None:
+    planted = "import numpy\nif True:\n    from scipy import stats\ndef f():\n    import sklearn\n"
+    assert _imported_at_once(ast.parse(planted).body) == {"numpy", "scipy", "scipy.stats"}
+    for name, path in _modules().items():
+        at_once = _imported_at_once(_tree(path).body)
+        assert not {one for one in at_once if f"{one}.".startswith(tuple(f"{slow}." for slow in SLOW))}, name
+
+
 TRAINING = """
 import oversharp.trainers.config, oversharp.trainers.run.trackers, oversharp.trainers.run.checkpointing
 oversharp.trainers.run.checkpointing.committed_step(oversharp.trainers.config.TrainConfig().output_dir)

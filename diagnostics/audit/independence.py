@@ -42,8 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, UInt64
-from scipy.special import gammaln
-from scipy.stats import chi2
+from scipy.special import chdtrc, gammaln
 
 from oversharp.diagnostics.store import Store
 
@@ -107,7 +106,7 @@ def describe_dependence(parts: Sequence[Correct]) -> str | None:
     significant = []
     for size, terms in scatter.items():
         total, freedom = sum(term[0] for term in terms), sum(term[1] for term in terms)
-        if chi2.sf(total, freedom) < _DEPENDENCE_LEVEL / len(scatter):
+        if chdtrc(freedom, total) < _DEPENDENCE_LEVEL / len(scatter):
             significant.append((total / freedom, size))
     if not significant:
         return None

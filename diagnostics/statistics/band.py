@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.special import ndtr, stdtrit
 
 #: Largest number of array elements in memory while the null distribution is sampled.
 _NUMBERS_AT_ONCE = 1 << 22
@@ -137,7 +136,17 @@ def stepped_down(
 
 def _critical(statistic_D: Float[np.ndarray, " draw"], confidence: float, freedom: float) -> float:
     """Return the quantile of the draws, converted from the normal distribution to Student's t."""
-    return float(student_t.isf(norm.sf(quantile_of_draws(statistic_D, confidence)), freedom))
+    return float(from_normal(quantile_of_draws(statistic_D, confidence), freedom))
+
+
+def from_normal(value: float, freedom: float | np.ndarray) -> Float[np.ndarray, ...]:
+    """Return the value that Student's t exceeds as rarely as the standard normal distribution exceeds ``value``.
+
+    >>> float(from_normal(1.959964, 1e9).round(5)), float(from_normal(50.0, 5.0))  # P(Z > 50) is 0 in floating point
+    (1.95996, inf)
+    """
+    freedoms, tail = np.asarray(freedom, dtype=np.float64), np.asarray(ndtr(-value))
+    return np.where(tail > 0.0, -stdtrit(freedoms, tail), np.inf)
 
 
 def quantile_of_draws(statistic_D: Float[np.ndarray, " draw"], confidence: float) -> float:

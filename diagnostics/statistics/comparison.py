@@ -18,10 +18,9 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.special import ndtri, stdtr
 
-from oversharp.diagnostics.statistics.band import draw_null, quantile_of_draws, stepped_down
+from oversharp.diagnostics.statistics.band import draw_null, from_normal, quantile_of_draws, stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.statistics.units import by_cluster, effective_clusters, few_clusters, named_clusters
@@ -215,16 +214,16 @@ def _test_together(changes: Sequence[_TaskChange], n_comparisons: int) -> list[_
     generators = np.random.default_rng(_SEED).spawn(len(changes))
     draws = [change.draw_null(rng) for change, rng in zip(changes, generators, strict=True)]
     null_DX = np.hstack([null_DK[: min(map(len, draws))] for null_DK in draws])
-    p_X = np.concatenate([2.0 * student_t.sf(np.abs(change.t_statistics), change.freedom) for change in changes])
-    adjusted_X = stepped_down(norm.isf(p_X / 2.0), null_DX)
+    p_X = np.concatenate([2.0 * stdtr(change.freedom, -np.abs(change.t_statistics)) for change in changes])
+    adjusted_X = stepped_down(-ndtri(p_X / 2.0), null_DX)
     adjusted_X = np.minimum(1.0, n_comparisons * np.maximum(adjusted_X, p_X))
     level = (1.0 - CONFIDENCE) / n_comparisons
-    critical = max(quantile_of_draws(null_DX.max(axis=1), 1.0 - level), float(norm.isf(level / 2.0)))
+    critical = max(quantile_of_draws(null_DX.max(axis=1), 1.0 - level), float(-ndtri(level / 2.0)))
     tests = []
     for change, p_K, adjusted_K in zip(
         changes, *(np.split(values_X, len(changes)) for values_X in (p_X, adjusted_X)), strict=True
     ):
-        margin_K = student_t.isf(norm.sf(critical), change.freedom) * change.errors
+        margin_K = from_normal(critical, change.freedom) * change.errors
         low_K, high_K = np.maximum(change.means - margin_K, -1.0), np.minimum(change.means + margin_K, 1.0)
         is_significant_K = adjusted_K <= 1.0 - CONFIDENCE
         low_K = np.where(is_significant_K & (change.means > 0), np.maximum(low_K, 0.0), low_K)

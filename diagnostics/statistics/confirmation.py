@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import hypergeom
+from scipy.special import gammaln
 
 Counts = Int[np.ndarray, " problem"] | int
 
 #: A complete loss with a larger p value in the audit is sorted like other falls in the shortlist.
 TOTAL_LEVEL = 0.05
+#: Terms below this share of the sum are omitted.
+_NEGLIGIBLE = 1e-17
 
 
 def fisher_fell(
@@ -31,9 +33,45 @@ def fisher_fell(
     for correct, n in ((correct_base, n_base), (correct_late, n_late)):
         if np.any(np.less(n, 1)) or np.any(np.less(correct, 0)) or np.any(np.greater(correct, n)):
             raise ValueError(f"Fisher's test needs 0 <= correct <= n and n >= 1; got {correct} of {n}")
-    total, n_total = np.add(correct_base, correct_late), np.add(n_base, n_late)
-    # Rounding may raise a sum of probabilities to 1 + 1e-14.
-    return np.clip(hypergeom.cdf(correct_late, n_total, total, n_late), 0.0, 1.0)
+    late_P, base_P, n_late_P, n_base_P = np.broadcast_arrays(*np.atleast_1d(correct_late, correct_base, n_late, n_base))
+    # above its mean the tail is long: use the other one, of one more base sample
+    is_low_P = late_P * n_base_P <= base_P * n_late_P
+    p_P = np.empty(len(late_P))
+    p_P[is_low_P] = _at_most(*(each_P[is_low_P] for each_P in (late_P, base_P, n_late_P, n_base_P)))
+    late_P, base_P, n_late_P, n_base_P = (each_P[~is_low_P] for each_P in (late_P, base_P, n_late_P, n_base_P))
+    has_more_P = (base_P > 0) & (late_P < n_late_P)
+    p_P[~is_low_P] = 1.0 - has_more_P * _at_most(
+        np.maximum(base_P - 1, 0), np.minimum(late_P + 1, n_late_P), n_base_P, n_late_P
+    )
+    return np.clip(p_P, 0.0, 1.0).reshape(np.broadcast(correct_base, n_base, correct_late, n_late).shape)
+
+
+def _at_most(
+    correct_P: Int[np.ndarray, " problem"],
+    other_P: Int[np.ndarray, " problem"],
+    n_P: Int[np.ndarray, " problem"],
+    n_other_P: Int[np.ndarray, " problem"],
+) -> Float[np.ndarray, " problem"]:
+    """Return the chance of ``correct_P`` or fewer among ``n_P``, given the correct ones of both sides together.
+
+    The hypergeometric distribution, summed from ``correct_P`` down. Relative error below 1e-11 up to n = 4096.
+    """
+    correct_P, other_P, n_P, n_other_P = (each_P.astype(np.float64) for each_P in (correct_P, other_P, n_P, n_other_P))
+    log_P = _log_choose(n_P, correct_P) + _log_choose(n_other_P, other_P)
+    log_P -= _log_choose(n_P + n_other_P, correct_P + other_P)
+    sum_P, term_P = np.ones(len(n_P)), np.ones(len(n_P))
+    while (term_P > _NEGLIGIBLE * sum_P).any():
+        # one correct sample less here, and one more on the other side
+        term_P = term_P * correct_P * (n_other_P - other_P) / ((n_P - correct_P + 1.0) * (other_P + 1.0))
+        sum_P += term_P
+        correct_P, other_P = np.maximum(correct_P - 1.0, 0.0), np.minimum(other_P + 1.0, n_other_P)
+    return np.asarray(np.exp(log_P) * sum_P)
+
+
+def _log_choose(
+    n_P: Float[np.ndarray, " problem"], k_P: Float[np.ndarray, " problem"]
+) -> Float[np.ndarray, " problem"]:
+    return np.asarray(gammaln(n_P + 1.0) - gammaln(k_P + 1.0) - gammaln(n_P - k_P + 1.0))
 
 
 def holm(p_P: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 
@@ -81,7 +81,7 @@ def crossings(
     if n_problems == 1:
         return [Crossing(value=_finite_or_none(value), low=float(ks[0]), high=None) for value in value_T]
     error_TK = np.sqrt((n_problems - 1) * change_TPK.var(axis=1, ddof=1) + 1.0) / n_problems  # as in share_interval
-    margin_TK = float(student_t.ppf(0.5 + confidence / 2.0, n_problems - 1)) * error_TK
+    margin_TK = float(stdtrit(n_problems - 1, 0.5 + confidence / 2.0)) * error_TK
     # The checkpoint is significantly ahead before the lower bound first reaches 0, and significantly behind after the
     # upper bound last reaches 0.
     low_T = _find_first_zero(mean_TK - margin_TK, log2_K)

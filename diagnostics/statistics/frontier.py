@@ -12,11 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.interpolate import PchipInterpolator
-from scipy.stats import norm
-from scipy.stats import t as student_t
-from sklearn import config_context
-from sklearn.isotonic import isotonic_regression
+from scipy.special import ndtri, stdtrit
 
 from oversharp.diagnostics.statistics.intervals import percentile_bounds, resampled_means
 from oversharp.diagnostics.statistics.units import by_cluster, few_clusters, named_clusters
@@ -224,6 +220,8 @@ def _curve(
     y_DS: Float[np.ndarray, "draw point"],
     limit_D: Float[np.ndarray, " draw"],
 ) -> _Curve:
+    from scipy.interpolate import PchipInterpolator  # slow to import
+
     sharpness_S = points.sharpness_S
     place_R = np.linspace(sharpness_S[0], sharpness_S[-1], _RESOLUTION)
     # if sharpening lowers pass@1, pooling would lower the base too: keep the base as lower bound
@@ -242,17 +240,30 @@ def _curve(
 
 
 def _interpolate(sharpness_S: np.ndarray, x_DS: np.ndarray, place_R: np.ndarray) -> Float[np.ndarray, "draw place"]:
+    from scipy.interpolate import PchipInterpolator  # slow to import
+
     inside_DS = np.clip(x_DS, _LEAST, 1.0 - _LEAST)
     logit_DR = PchipInterpolator(sharpness_S, np.log(inside_DS / (1.0 - inside_DS)), axis=1)(place_R)
     return np.asarray(1.0 / (1.0 + np.exp(-logit_DR)))
 
 
 def _sort_by_pooling(value_DS: Float[np.ndarray, "draw point"]) -> Float[np.ndarray, "draw point"]:
-    """Return rows that ascend, pooled where they fall (checking first is cheap, pooling is not)."""
-    ordered_DS = value_DS.copy()
-    with config_context(skip_parameter_validation=True, assume_finite=True):
-        for place in np.flatnonzero((np.diff(value_DS, axis=1) < 0.0).any(axis=1)):
-            ordered_DS[place] = isotonic_regression(value_DS[place])
+    """Return rows that ascend, by isotonic regression of the rows that fall.
+
+    The regression at a point is the largest, over its starts, of the smallest mean from a start to an end, where the
+    start is at most and the end at least the point.
+
+    Source: Robertson, Wright, Dykstra 1988 (Order Restricted Statistical Inference), theorem 1.4.4.
+    """
+    ordered_DS, n_points = value_DS.copy(), value_DS.shape[1]
+    falls_D = (np.diff(value_DS, axis=1) < 0.0).any(axis=1)
+    value_FS = value_DS[falls_D]
+    ordered_FS = np.full_like(value_FS, -np.inf)
+    for start in range(n_points):
+        mean_FE = np.cumsum(value_FS[:, start:], axis=1) / np.arange(1, n_points - start + 1)
+        least_FE = np.minimum.accumulate(mean_FE[:, ::-1], axis=1)[:, ::-1]
+        ordered_FS[:, start:] = np.maximum(ordered_FS[:, start:], least_FE)
+    ordered_DS[falls_D] = ordered_FS
     return ordered_DS
 
 
@@ -359,7 +370,7 @@ def _widening(n_problems: int, confidence: float) -> float:
     if n_problems < 2:
         return 1.0
     tail = 0.5 + confidence / 2.0
-    ratio = float(student_t.ppf(tail, n_problems - 1) / norm.ppf(tail))
+    ratio = float(stdtrit(n_problems - 1, tail) / ndtri(tail))
     return ratio * float(np.sqrt(n_problems / (n_problems - 1)))
 
 

@@ -26,8 +26,7 @@ from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import beta, binom
-from scipy.stats import t as student_t
+from scipy.special import betainccinv, betaincinv, stdtrit
 
 from oversharp.diagnostics.statistics.units import (
     NOT_RELATED,
@@ -128,8 +127,8 @@ def yes_no_interval(
         return Interval(mean=n_true / n, low=None, high=None, n=n, why=why)
     worth = float(n) if cluster_P is None else independent_problems(holds_P.astype(np.float64), cluster_P, confidence)
     true, outside = worth * n_true / n if worth < n else n_true, (1.0 - confidence) / 2.0
-    low = float(beta.ppf(outside, true, worth - true + 1)) if n_true else 0.0
-    high = float(beta.isf(outside, true + 1, worth - true)) if n_true < n else 1.0
+    low = float(betaincinv(true, worth - true + 1, outside)) if n_true else 0.0
+    high = float(betainccinv(true + 1, worth - true, outside)) if n_true < n else 1.0
     return Interval(mean=n_true / n, low=low, high=high, n=n, over="problems" if cluster_P is None else "clusters")
 
 
@@ -193,6 +192,8 @@ def median_interval(
     median = float(np.median(sorted_P))
     if named_clusters(cluster_P) is not None:
         return Interval(mean=median, low=None, high=None, n=n, why=NOT_RELATED)
+    from scipy.stats import binom  # takes a second to import
+
     # number of values outside on each side: P(Bin(n, ½) < outside) is at most half of the allowed miss rate
     outside = int(binom.ppf((1.0 - confidence) / 2.0, n, 0.5))
     if not outside:
@@ -290,7 +291,7 @@ def _t_interval(
 ) -> Interval:
     if se is None:
         return Interval(mean=mean, low=None, high=None, n=n)
-    half_width = float(student_t.ppf(0.5 + confidence / 2.0, freedom)) * se
+    half_width = float(stdtrit(freedom, 0.5 + confidence / 2.0)) * se
     low, high = bounds
     # Rounding may move the mean beyond the bounds; the interval must still contain it.
     return Interval(

@@ -13,8 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.special import ndtri, stdtrit
 
 from oversharp.diagnostics.statistics.band import stepped_down
 from oversharp.diagnostics.statistics.pass_at_k import (
@@ -329,7 +328,7 @@ def _root(covariance_KK: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
 def _stretch(counts: PairedCounts) -> float:
     """Return a quantile of Student's t divided by the normal's. Problems always or never solved do not count."""
     n_informative = int(counts.is_informative.sum())
-    return float(student_t.ppf(_FAMILY_STRETCHED_AT, max(1, n_informative - 1)) / norm.ppf(_FAMILY_STRETCHED_AT))
+    return float(stdtrit(max(1, n_informative - 1), _FAMILY_STRETCHED_AT) / ndtri(_FAMILY_STRETCHED_AT))
 
 
 def scale_of(variance_K: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -438,6 +437,6 @@ def population_p(
     least = float((mean_K * n_units / scale_K).min())
     sign_DG = rng.integers(0, 2, size=(draws, n_units)) * 2.0 - 1.0
     largest_D = (sign_DG @ (change_GK - mean_K) / scale_K).max(axis=1)
-    largest_D *= student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT)
+    largest_D *= stdtrit(n_units - 1, _STRETCHED_AT) / ndtri(_STRETCHED_AT)
     p = float((1 + (largest_D >= -least).sum()) / (draws + 1))
     return max(p, 2.0**-n_units)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from oversharp.diagnostics.statistics.comparison import MatchedValue, RunPath, value_at
 
@@ -92,7 +92,7 @@ def mean_over_seeds(
         why = f"{seeds} too few for an interval, which needs {LEAST_SEEDS}"
         return SeedMean(mean=mean, low=None, high=None, n=n, why=why)
     error = math.sqrt(known_S.var(ddof=1) / n + 0.5 * float(np.ptp(known_S)) ** 2 / n**2)
-    half_width = float(student_t.ppf(0.5 + confidence / 2.0, n - 1)) * error
+    half_width = float(stdtrit(n - 1, 0.5 + confidence / 2.0)) * error
     low, high = max(bounds[0], mean - half_width), min(bounds[1], mean + half_width)
     return SeedMean(mean=mean, low=min(mean, low), high=max(mean, high), n=n)
 

@@ -18,8 +18,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import expit, xlogy
-from scipy.stats import binom, hypergeom
+from scipy.special import expit, gammaln, xlogy
 
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
@@ -172,14 +171,15 @@ def fall_p_table(before: StoppingRule, after: StoppingRule) -> Float[np.ndarray,
     order_X = np.argsort(root_X, kind="stable")
     # rounding must not separate equal roots
     last_X = np.searchsorted(root_X[order_X], root_X[order_X] + 1e-9, side="right") - 1
-    p_X = np.zeros(len(root_X))
     most = np.log(16 * max(before.cap, after.cap))
     rate_R = expit(np.linspace(-most, most, _RATES))  # evenly spaced log-odds
+    chance_BA, below_X, most_X = np.empty(sign_BA.shape), np.empty(len(root_X)), np.zeros(len(root_X))
     for chance_B, chance_A in zip(before.chances(rate_R), after.chances(rate_R), strict=True):
-        below_X = np.cumsum(np.outer(chance_B, chance_A).ravel()[order_X])
-        np.maximum(p_X, below_X[last_X], out=p_X)
-    table_X = np.empty_like(p_X)
-    table_X[order_X] = np.minimum(p_X, 1.0)
+        np.multiply(chance_B[:, None], chance_A, out=chance_BA)
+        np.cumsum(np.take(chance_BA, order_X, out=below_X, mode="clip"), out=below_X)  # "clip" needs no copy
+        np.maximum(most_X, below_X, out=most_X)
+    table_X = np.empty(len(root_X))
+    table_X[order_X] = np.minimum(most_X[last_X], 1.0)
     table_BA = table_X.reshape(ratio_BA.shape)
     table_BA.setflags(write=False)
     return table_BA
@@ -236,8 +236,12 @@ def lost_by_chance(counts: ProblemCounts) -> float | None:
     if counts.stopped is not None:
         return _lost_by_chance_of_one(counts, counts.stopped)
     hits_P = counts.before_P + counts.after_P
-    none_P = np.asarray(hypergeom.pmf(0, counts.n_before_P + counts.n_after_P, hits_P, counts.n_after_P))
-    return float(none_P[hits_P > 0].sum())
+    n_before_P, n_P = counts.n_before_P, counts.n_before_P + counts.n_after_P
+    may_lose_P = (hits_P > 0) & (hits_P <= n_before_P)
+    # C(n before, hits) / C(n, hits)
+    log_none_P = gammaln(n_before_P + 1.0) - gammaln(np.maximum(n_before_P - hits_P, 0) + 1.0)
+    log_none_P -= gammaln(n_P + 1.0) - gammaln(n_P - hits_P + 1.0)
+    return float(np.exp(log_none_P[may_lose_P]).sum())
 
 
 def _lost_by_chance_of_one(counts: ProblemCounts, stopped: StoppedPair) -> float | None:
@@ -287,4 +291,6 @@ def mcnemar_p(n_lost: int, n_gained: int) -> float:
     """
     if min(n_lost, n_gained) < 0:
         raise ValueError(f"counts of problems are 0 or more; got {n_lost} lost, {n_gained} gained")
+    from scipy.stats import binom  # takes a second to import
+
     return min(1.0, 2.0 * float(binom.cdf(min(n_lost, n_gained), n_lost + n_gained, 0.5)))

@@ -24,7 +24,6 @@ from math import log
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln, xlog1py, xlogy
-from scipy.stats import binom
 
 #: Buckets of the uniform numbers in ``RowDraws``.
 _BUCKETS = 1024
@@ -180,6 +179,8 @@ class StoppingRule:
         >>> StoppingRule(rounds=(2, 4), enough=1).expected_samples(np.array([0.0, 0.5, 1.0])).tolist()
         [4.0, 2.5, 2.0]
         """
+        from scipy.stats import binom  # takes a second to import
+
         going_PC = np.zeros((len(rate_P), self.enough))
         going_PC[:, 0] = 1.0
         samples_P, before = np.zeros(len(rate_P)), 0

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from oversharp.diagnostics.records.amounts import plural
 
@@ -188,5 +188,5 @@ def independent_problems(
         return float(n_clusters)
     variance = float(np.var(value_G, ddof=1)) / n_clusters
     tail = 0.5 + confidence / 2.0
-    fewer = (float(student_t.ppf(tail, n - 1)) / float(student_t.ppf(tail, effective_clusters(cluster_P) - 1))) ** 2
+    fewer = (float(stdtrit(n - 1, tail)) / float(stdtrit(effective_clusters(cluster_P) - 1, tail))) ** 2
     return min(float(n), share * (1.0 - share) / variance * fewer) if variance > 0.0 else float(n)

@@ -80,7 +80,6 @@ _NUMBER = re.compile(r"\d+(?:[.,/]\d+)*")
 _NAME = re.compile(r"\b[^\W\d_]*[A-ZÀ-ÖØ-Þ][^\W\d_]*")
 # one token: a word, a number or a name, or one character of a script without spaces
 _WORD = re.compile(r"[#@]|[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+")
-_N_FEATURES = 1 << 22
 _ROWS_AT_ONCE = 1024
 
 
@@ -136,12 +135,14 @@ def _repeated(prompts: Sequence[str]) -> Bool[np.ndarray, " problem"]:
 
 def _runs(prompts: Sequence[str]) -> csr_matrix:
     """Return the n-grams of each prompt as a sparse matrix, one row per prompt."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # slow to import
+    from scipy.sparse import csr_matrix  # slow to import
 
-    vectorizer = HashingVectorizer(
-        analyzer=_runs_of, n_features=_N_FEATURES, binary=True, norm=None, alternate_sign=False, dtype=np.float32
-    )
-    return vectorizer.transform(prompts).tocsr()
+    column_of: dict[str, int] = {}
+    rows = [sorted({column_of.setdefault(run, len(column_of)) for run in _runs_of(prompt)}) for prompt in prompts]
+    columns = np.array([column for row in rows for column in row], dtype=np.int32)
+    starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    shape = (len(prompts), max(1, len(column_of)))
+    return csr_matrix((np.ones(len(columns), dtype=np.float32), columns, starts), shape=shape)
 
 
 def _runs_of(prompt: str) -> list[str]:

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 from jaxtyping import Float
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 Law = Literal["diffuse", "concentrated"]
@@ -105,6 +104,8 @@ def diffuse_loss(
     None if no such loss takes that much.
     """
     held_Q = weight_Q * pass_at_k(rate_Q, k)
+    from scipy.optimize import brentq  # slow to import
+
     order_Q = np.argsort(rate_Q, kind="stable")
     share_Q = np.cumsum(held_Q[order_Q]) / held_Q.sum()
     for share in _PIVOT_SHARES:

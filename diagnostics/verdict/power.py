@@ -13,9 +13,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import minimize
-from scipy.special import betaln
-from scipy.stats import beta as beta_distribution
+from scipy.special import betaincinv, betaln
 
 from oversharp.diagnostics.statistics.keys import EXACT_DRAWS, PairedCounts, exact_key, inference_ks, population_key
 from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule
@@ -62,6 +60,8 @@ class BaseRates:
         >>> (rates.a_P / (rates.a_P + rates.b_P)).round(3).tolist()
         [0.002, 0.002, 0.048, 0.313, 0.997]
         """
+        from scipy.optimize import minimize  # slow to import
+
         if not len(correct_P):
             raise ValueError("no problem to learn from")
         pair_U2, times_U = np.unique(np.stack([correct_P, n_P], axis=1), axis=0, return_counts=True)
@@ -156,7 +156,7 @@ class BaseRates:
         """Quantiles of each different posterior, and the row of each problem in them."""
         ab_U2, of_P = np.unique(np.stack([self.a_P, self.b_P], axis=1), axis=0, return_inverse=True)
         level_Q = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-        rate_UQ = np.asarray(beta_distribution.ppf(level_Q[None], ab_U2[:, :1], ab_U2[:, 1:]))
+        rate_UQ = np.asarray(betaincinv(ab_U2[:, :1], ab_U2[:, 1:], level_Q[None]))
         return rate_UQ, of_P.ravel()
 
 

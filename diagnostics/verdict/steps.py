@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Int
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.special import ndtri, stdtrit
 
 from oversharp.diagnostics.statistics.band import draw_null, stepped_down
 from oversharp.diagnostics.statistics.intervals import share_interval
@@ -84,7 +83,7 @@ def rule_steps(
     mean_TK = change_GTK.mean(axis=0)
     scale_TK = np.sqrt(((change_GTK - mean_TK) ** 2).sum(axis=0) + 1.0)
     studentised_GX, floor_X = ((change_GTK - mean_TK) / scale_TK).reshape(n_units, -1), 1.0 / scale_TK.reshape(-1)
-    stretch = student_t.ppf(_STRETCHED_AT, n_units - 1) / norm.ppf(_STRETCHED_AT)
+    stretch = stdtrit(n_units - 1, _STRETCHED_AT) / ndtri(_STRETCHED_AT)
     fall_TK, no_floor_X = -mean_TK * n_units / scale_TK, np.zeros_like(floor_X)
     for draws in sorted({_LEAST_DRAWS, min(_MOST_DRAWS, max(_LEAST_DRAWS, int(2 / level)))}):
         null_DX = stretch * np.concatenate(list(draw_null(studentised_GX, no_floor_X, rng=rng, draws=draws)))
@@ -96,10 +95,10 @@ def rule_steps(
     # bounds have a variance floor, so their draws need it too; the test is valid without it, and has more power
     wide_DX = null_DX + stretch * rng.standard_normal(len(null_DX))[:, None] * floor_X
     # if all problems change alike, the spread is 0: use at least the critical value of a single test
-    one_sided = max(float(np.quantile(wide_DX.max(axis=1), confidence)), float(student_t.ppf(confidence, n_units - 1)))
+    one_sided = max(float(np.quantile(wide_DX.max(axis=1), confidence)), float(stdtrit(n_units - 1, confidence)))
     two_sided = max(
         float(np.quantile(np.abs(wide_DX).max(axis=1), confidence)),
-        float(student_t.ppf((1 + confidence) / 2, n_units - 1)),
+        float(stdtrit(n_units - 1, (1 + confidence) / 2)),
     )
     kept_T = (mean_TK - one_sided * error_TK > -margin).all(axis=1)
     # the population test also detects falls of a few problems that all fall; it causes almost no more false alarms

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from oversharp.diagnostics.statistics.problem_changes import (
     ProblemCounts,
@@ -115,8 +115,8 @@ def success_interval(
         low_N, high_N = rate_interval(rule, np.maximum(code_N, 0))
         return np.where(code_N < 0, 0.0, low_N), np.where(code_N < 0, 1.0, high_N)
     missed_N = samples_N - correct_N
-    low_N = np.where(correct_N > 0, beta.ppf(0.025, np.maximum(correct_N, 1), missed_N + 1), 0.0)
-    high_N = np.where(missed_N > 0, beta.ppf(0.975, correct_N + 1, np.maximum(missed_N, 1)), 1.0)
+    low_N = np.where(correct_N > 0, betaincinv(np.maximum(correct_N, 1), missed_N + 1, 0.025), 0.0)
+    high_N = np.where(missed_N > 0, betaincinv(correct_N + 1, np.maximum(missed_N, 1), 0.975), 1.0)
     return low_N, high_N
 
 

@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +193,27 @@ def test_bad_input_is_one_line_with_the_mend(
     assert len(errors) == 1
     assert errors[0].startswith("error: ")
     assert not Path("out.csv").exists()
+
+
+QUERIES = """
+import json, sys
+from oversharp.diagnostics.app.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as ended:
+        assert not ended.code, command
+print("slow:", [name for name in ("scipy.stats", "sklearn", "matplotlib", "torch") if name in sys.modules])
+"""
+
+
+@pytest.mark.slow
+def test_commands_that_query_a_store_import_no_slow_library(imported_store):
+    store = str(imported_store)
+    commands = [["lost", store, "--series", "one"], ["diff", store, "--steps", "0", "100", "--series", "one"]]
+    run = [sys.executable, "-c", QUERIES, json.dumps([*commands, ["ship", store]])]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "slow: []", done.stderr
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+from fractions import Fraction
 from math import comb
 
 import numpy as np
@@ -15,6 +16,20 @@ def test_fisher_is_scipys_one_sided_test(n_base, n_late, data):
     base, late = data.draw(st.integers(0, n_base)), data.draw(st.integers(0, n_late))
     expected = fisher_exact([[base, n_base - base], [late, n_late - late]], alternative="greater").pvalue
     assert float(fisher_fell(base, n_base, late, n_late)) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n_base", "n_late"), [(1, 1), (5, 3), (3, 12), (60, 40), (700, 300)])
+def test_fisher_is_the_sum_of_the_chances(n_base: int, n_late: int):
+    base, late = (np.unique(np.linspace(0, n, 12).astype(int)) for n in (n_base, n_late))
+    base_P, late_P = (counts.ravel() for counts in np.meshgrid(base, late))
+    p_P = fisher_fell(base_P, n_base, late_P, n_late)
+    for p, before, after in zip(p_P.tolist(), base_P.tolist(), late_P.tolist(), strict=True):
+        total = before + after
+        ways = sum(comb(n_late, j) * comb(n_base, total - j) for j in range(after + 1) if j <= total)
+        exact = float(Fraction(ways, comb(n_base + n_late, total)))
+        assert p == pytest.approx(exact, abs=1e-11)
+        assert after * n_base > before * n_late or p == pytest.approx(exact, rel=1e-10)
+        assert ways != comb(n_base + n_late, total) or p == 1.0
 
 
 def test_samples_may_differ_from_problem_to_problem():

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 from scipy.special import expit, logit
+from sklearn.isotonic import isotonic_regression
 
-from oversharp.diagnostics.statistics.frontier import FrontierPoints, against_frontier, frontier_curve
+from oversharp.diagnostics.statistics.frontier import FrontierPoints, _sort_by_pooling, against_frontier, frontier_curve
 
 BASE, COLD = (0.3, 0.9), (0.5, 0.7)
 
@@ -91,6 +92,16 @@ def test_a_draw_out_of_order_is_pooled_with_its_neighbour():
     assert (np.diff(x) >= -1e-12).all()
     assert (np.diff(y) <= 1e-12).all()
     assert (x[-1], y[-1]) == pytest.approx((0.48, 0.72), abs=1e-6)
+
+
+@pytest.mark.parametrize("n_points", [1, 2, 4, 9])
+def test_rows_that_fall_are_pooled_as_by_isotonic_regression(n_points: int):
+    rng = np.random.default_rng(n_points)
+    value_DS = np.sort(rng.random((50, n_points)), axis=1) + rng.normal(0.0, 0.2, (50, n_points))
+    expected_DS = np.array([isotonic_regression(value_S) for value_S in value_DS])
+    assert _sort_by_pooling(value_DS) == pytest.approx(expected_DS, abs=1e-14)
+    assert _sort_by_pooling(np.array([[3.0, 1.0, 2.0, 5.0]])).tolist() == [[2.0, 2.0, 2.0, 5.0]]
+    assert _sort_by_pooling(expected_DS) == pytest.approx(expected_DS, abs=1e-14)
 
 
 def test_a_group_is_matched_one_by_one_and_then_meaned():

@@ -184,6 +184,9 @@ def test_chance_loses_as_many_stopped_problems_as_a_simulation_of_no_change():
     assert error < 0.5
     assert np.mean(expected, axis=0) == pytest.approx([np.mean(lost), np.mean(gained)], abs=3 * error)
     assert np.mean(lost) > 10
+    uneven = counts_of([3, 1, 4, 0, 4], [0, 1, 3, 0, 8], 4, 8)
+    exact = sum(comb(4, hits) / comb(12, hits) for hits in (3, 2))
+    assert lost_by_chance(uneven) == pytest.approx(exact, rel=1e-12)  # 7 or 12 hits do not fit into 4 samples
     assert lost_by_chance(stopped_counts([(8, 5)], [(64, 0)], before=AFTER)) is None  # no cap is twice the other
 
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import rankdata
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.declare import against_previous
@@ -90,5 +89,7 @@ def _correlation(x_M: Float[np.ndarray, " member"], y_M: Float[np.ndarray, " mem
     if len(x_M) < 3 or np.ptp(x_M) == 0.0 or np.ptp(y_M) == 0.0:
         return None
     if ranks:
+        from scipy.stats import rankdata  # takes a second to import
+
         x_M, y_M = rankdata(x_M), rankdata(y_M)
     return min(1.0, max(-1.0, float(np.corrcoef(x_M, y_M)[0, 1])))

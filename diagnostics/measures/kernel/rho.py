@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from oversharp.diagnostics.measures.contract import Plot, Result, Results
 from oversharp.diagnostics.measures.declare import per_checkpoint
@@ -183,7 +183,7 @@ def kernel_rho_null(coupling: Coupling) -> Results:
     results: dict[str, Result] = {"all": mean}
     if mean.low is None or mean.high is None:
         return results | {ERROR: "one problem has no standard error; run the audit with more --kernel-problems"}
-    standard_error = (mean.high - mean.low) / 2.0 / float(student_t.ppf(0.975, mean.n - 1))
+    standard_error = (mean.high - mean.low) / 2.0 / float(stdtrit(mean.n - 1, 0.975))
     return {"all": mean, ERROR: number(standard_error, mean.n)}
 
 

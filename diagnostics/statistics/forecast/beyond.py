@@ -25,7 +25,6 @@ from math import sqrt
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import cho_factor, cho_solve
 from scipy.special import xlog1py, xlogy
 
 from oversharp.diagnostics.records.amounts import plural
@@ -272,6 +271,8 @@ def _solve_positive(matrix_XX: Float[np.ndarray, "row row"], sides_XS: np.ndarra
     After scaling, small numbers are taken for 0: products of them are subnormal, which is slow. The diagonal is raised
     by a rounding error, because rounding may make the system indefinite.
     """
+    from scipy.linalg import cho_factor, cho_solve  # slow to import
+
     scale_X = 1.0 / np.sqrt(np.diag(matrix_XX))
     matrix_XX *= scale_X
     matrix_XX *= scale_X[:, None]

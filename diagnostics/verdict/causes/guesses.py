@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binom
 
 from oversharp.diagnostics.statistics.confirmation import holm
 from oversharp.diagnostics.statistics.keys import (
@@ -136,6 +135,8 @@ def p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int]) 
 
     Problems are added in the order of their p values, which are for "only false accepts made the base better".
     """
+    from scipy.stats import binom  # takes a second to import
+
     change_PK = counts.changes(ks)
     change_P = change_PK[:, change_PK.sum(axis=0).argmin()]
     (_, base_P), (_, late_P) = counts.base_hits, counts.late_hits

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import t as student_t
+from scipy.special import stdtr
 
 from oversharp.diagnostics.statistics.stopping import Samples, StoppingRule
 
@@ -57,7 +57,7 @@ class ChangePosterior:
     @property
     def better(self) -> Float[np.ndarray, " step"]:
         """Posterior probability that each change is above 0, with Student's t for the estimated covariance."""
-        return self.weight_J @ student_t.cdf(self.mean_JT / np.sqrt(self.variance_JT), self.n_units - 1)
+        return self.weight_J @ stdtr(self.n_units - 1, self.mean_JT / np.sqrt(self.variance_JT))
 
 
 def trajectory_correlations(

@@ -15,7 +15,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
-from scipy.stats import binom, hypergeom
 
 #: Causes that can be undone in the counts.
 Undoable = Literal["cut_off", "unread", "grader"]
@@ -164,6 +163,8 @@ def count_drawn_and_kept(counts: SampleCounts, present: frozenset[Undoable]) -> 
 
 def own_effect(counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int) -> Effect:
     """Return the effect on k of the checkpoint's own samples, drawn without replacement."""
+    from scipy.stats import hypergeom  # takes a second to import
+
     drawn_P, left_P = count_drawn_and_kept(counts, present)
     return Effect(
         parsed_PJ=np.asarray(hypergeom.pmf(np.arange(k + 1), drawn_P[:, None], left_P[:, None], k_P[:, None]))
@@ -174,6 +175,8 @@ def applied_effect(
     counts: SampleCounts, present: frozenset[Undoable], k_P: Int[np.ndarray, " problem"], k: int
 ) -> Effect:
     """Return the effect on k samples of another distribution, from the checkpoint's shares."""
+    from scipy.stats import binom  # takes a second to import
+
     drawn_P, left_P = count_drawn_and_kept(counts, present)
     if "grader" not in present:
         return own_effect(counts, present, k_P, k)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import binom
 
 from oversharp.diagnostics.measures.coverage.budget.distributions import Effect, PerProblem, SampleCounts, all_wrong
 
@@ -74,11 +73,11 @@ def false_accept_limit(n_P: Int[np.ndarray, " problem"], guess_rate: float) -> I
     >>> false_accept_limit(np.array([32, 128]), 0.005).tolist()
     [2, 3]
     """
-    return (
-        np.asarray(binom.ppf(_FALSE_ACCEPT_QUANTILE, n_P, guess_rate), dtype=np.int64)
-        if guess_rate > 0
-        else np.zeros_like(n_P)
-    )
+    from scipy.stats import binom  # takes a second to import
+
+    if guess_rate <= 0:
+        return np.zeros_like(n_P)
+    return np.asarray(binom.ppf(_FALSE_ACCEPT_QUANTILE, n_P, guess_rate), dtype=np.int64)
 
 
 def group_problems(

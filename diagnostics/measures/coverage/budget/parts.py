@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.special import ndtri, stdtrit
 
 from oversharp.diagnostics.measures.coverage.budget.distributions import (
     Effect,
@@ -347,8 +346,8 @@ def _simultaneous_intervals(
     deviation_XD = np.stack([own_D[1:] - own_D[0] for own_D in value_D.values()])
     scale_X = np.sqrt(deviation_XD.var(axis=1) * n_units / (n_units - 1) + 1.0 / n_units**2)
     largest_D = (np.abs(deviation_XD) / scale_X[:, None]).max(axis=0)
-    reach = max(float(np.quantile(largest_D, _CONFIDENCE)), float(norm.ppf(tail)))
-    half_X = reach * float(student_t.ppf(tail, freedom) / norm.ppf(tail)) * scale_X
+    reach = max(float(np.quantile(largest_D, _CONFIDENCE)), float(ndtri(tail)))
+    half_X = reach * float(stdtrit(freedom, tail) / ndtri(tail)) * scale_X
     return {
         name: Interval(
             mean=(mean := float(own_D[0])),

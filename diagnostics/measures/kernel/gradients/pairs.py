@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from oversharp.diagnostics.measures.kernel.gradients.coupling import Rows
 from oversharp.diagnostics.statistics.intervals import mean_interval
@@ -91,7 +91,7 @@ def jackknife(
     if any(len(values) < 2 or None in values for values in left_out):
         return Interval(mean=estimate, low=None, high=None, n=n)
     se = math.sqrt(sum(_jackknife_variance(np.array(values, dtype=np.float64)) for values in left_out))
-    half_width = float(student_t.ppf(0.975, min(map(len, left_out)) - 1)) * se
+    half_width = float(stdtrit(min(map(len, left_out)) - 1, 0.975)) * se
     low, high = bounds
     return Interval(
         mean=estimate,
@@ -123,7 +123,7 @@ def fieller(
         return Interval(mean=ratio, low=None, high=None, n=n)
     # divided by their means, so that R becomes a multiple of the estimate
     part_PX = np.stack([numerator_P / numerator_P.mean(), denominator_P / denominator_P.mean()], axis=1)
-    t2 = float(student_t.ppf(0.975, n - 1)) ** 2 / n
+    t2 = float(stdtrit(n - 1, 0.975)) ** 2 / n
     ((upper, both), (_, lower)) = (t2 * np.cov(part_PX, rowvar=False)).tolist()
     if lower >= 1.0:
         return None

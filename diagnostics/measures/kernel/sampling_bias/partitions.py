@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from oversharp.diagnostics.measures.contract import Evidence, cached_per_evidence
 from oversharp.diagnostics.measures.declare import Input, Loaded
@@ -111,5 +111,5 @@ def welch_difference(first: Sequence[float], second: Sequence[float]) -> Interva
     if total == 0.0:
         return Interval(mean=difference, low=difference, high=difference, n=n)
     parts = [(part / total) ** 2 / (len(values_P) - 1) for part, values_P in zip(square_errors, groups, strict=True)]
-    half_width = float(student_t.ppf(0.975, 1.0 / sum(parts))) * math.sqrt(total)
+    half_width = float(stdtrit(1.0 / sum(parts), 0.975)) * math.sqrt(total)
     return Interval(mean=difference, low=difference - half_width, high=difference + half_width, n=n)
