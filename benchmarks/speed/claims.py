@@ -64,6 +64,9 @@ CLAIMS: Mapping[str, Claim] = MappingProxyType(
         ),
         "audit_speed": _audit("benchmarks.speed.audit"),
         "sampling": _audit("benchmarks.speed.sampling", needs="--peer-python PYTHON"),
+        "sampler_choice": Claim(
+            module="benchmarks.speed.sampler_choice", reaches=("oversharp.diagnostics.samplers:make_sampler",)
+        ),
         "real_model_speed": Claim(module="benchmarks.speed.real_model_speed", needs="MODEL"),
         "sampling_rounds": _audit("benchmarks.speed.sampling_rounds", needs="RUN"),
         "verification": Claim(module="benchmarks.speed.verification"),

@@ -40,10 +40,10 @@ class Size:
 
 
 SIZES = (
-    Size(name="0.3 M", hidden=96, layers=3, heads=3, vocabulary=107, dtype="float32", samples=256, tokens=8),
+    Size(name="0.4 M", hidden=96, layers=3, heads=3, vocabulary=107, dtype="float32", samples=256, tokens=8),
     Size(name="6 M", hidden=256, layers=4, heads=4, vocabulary=8192, dtype="float32", samples=64, tokens=32),
-    Size(name="40 M", hidden=512, layers=8, heads=8, vocabulary=16384, dtype="float32", samples=16, tokens=32),
-    Size(name="134 M", hidden=576, layers=30, heads=9, vocabulary=49152, dtype="bfloat16", samples=8, tokens=32),
+    Size(name="36 M", hidden=512, layers=8, heads=8, vocabulary=16384, dtype="float32", samples=16, tokens=32),
+    Size(name="158 M", hidden=576, layers=30, heads=9, vocabulary=49152, dtype="bfloat16", samples=8, tokens=32),
 )
 
 

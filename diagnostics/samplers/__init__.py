@@ -59,7 +59,7 @@ def choose_sampler(
         if stored == "vllm":
             return stored, "auto: it generated the samples in the store"
         if is_faster_without(checkpoints[0], device=device):
-            return "transformers", f"auto: on a CPU it is faster below {SMALL_PARAMETERS / 1e6:.0f} million parameters"
+            return "transformers", f"auto: on a CPU it is faster below {SMALL_PARAMETERS / 1e6:g} million parameters"
         return "vllm", "auto: it supports this model on this machine"
     if name not in known:
         raise SamplerError(f"--sampler {name}: unknown; choose from {', '.join(known)}")

@@ -31,9 +31,9 @@ _IGNORED_ENTRIES = frozenset(
         "transformers_version", "use_cache",
     )
 )  # fmt: skip
-#: On a CPU, transformers samples models with fewer parameters as fast as vLLM or faster, and starts at once. Measured by
+#: On a CPU, transformers samples models with fewer parameters faster than vLLM. Measured by
 #: ``benchmarks/speed/sampler_choice.py``.
-SMALL_PARAMETERS = 20_000_000
+SMALL_PARAMETERS = 2_000_000
 _ATTENTION = frozenset({"attention", "full_attention", "sliding_attention", "chunked_attention"})
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 #: LoRA ranks that vLLM can reserve.

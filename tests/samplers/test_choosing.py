@@ -28,7 +28,7 @@ def test_auto_is_vllm_where_it_runs_unless_the_model_is_small_and_on_a_cpu(
         assert choose_sampler("auto", [base], device="cpu")[0] == "transformers"
         return
     name, why = choose_sampler("auto", [base], device="cpu")
-    assert (name, why) == ("transformers", "auto: on a CPU it is faster below 20 million parameters")
+    assert (name, why) == ("transformers", "auto: on a CPU it is faster below 2 million parameters")
     assert choose_sampler("auto", [base], device="cpu", stored="vllm")[0] == "vllm"
     assert not is_faster_without(base, device="cuda")
     monkeypatch.setattr("oversharp.diagnostics.samplers.vllm_support.SMALL_PARAMETERS", 1000)
