@@ -49,7 +49,8 @@ FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--device",
         ),
         "import": (
-            "--store", "--name", "--format", "--map", "--base", "--step", "--steps", "--verifier", "--k", "--dry-run",
+            "--store", "--name", "--format", "--map", "--base", "--steps", "--verifier", "--k", "--until-solved",
+            "--dry-run",
         ),
         "train": (
             "--algorithm", "--model", "--task", "--problems", "--output-dir", "--max-steps", "--learning-rate",
@@ -60,7 +61,7 @@ FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--save-every", "--seed", "--resume", "--device",
         ),
         "plan": (
-            "--drop", "--k", "--power", "--checkpoints", "--until-solved", "--cost", "--problems", "--n", "--tokens",
+            "--top-up", "--drop", "--k", "--power", "--until-solved", "--cost", "--problems", "--n", "--tokens",
             "--gpu",
         ),
         "confirm": (

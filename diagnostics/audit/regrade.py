@@ -24,6 +24,7 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import (
     choose_series,
     has_texts,
+    is_recorded,
     left_out_checkpoints,
     stored_clusters,
     stored_key,
@@ -121,7 +122,8 @@ def regrade(
             progress.note(f"left out problem {label}: {why}")
         key = _register(store, first, problems, verifier, guess_rate)
         n_graded, planned = grade_planned(store, problems, key, progress=progress)
-        _note_lacking(planned, verifier, progress, then=", then `oversharp regrade` again")
+        is_import = is_recorded(store, first.series)
+        _note_lacking(planned, verifier, progress, is_import=is_import, then=", then `oversharp regrade` again")
         failed, skipped = left_out_checkpoints(store, first.series)
         verdict = update_verdict(store, key, failed, skipped, progress)
         regraded = {"series": first.series, "verifier": verifier, "problems_left_out": left_out}
@@ -190,7 +192,7 @@ def _regrade_in_place(
         )
     before = store.verdict(key.series)
     n_graded, planned = grade_planned(store, problems, key, progress=progress)
-    _note_lacking(planned, verifier, progress)
+    _note_lacking(planned, verifier, progress, is_import=is_recorded(store, key.series))
     failed, skipped = left_out_checkpoints(store, key.series)
     return RegradeResult(
         series=key.series,
@@ -209,17 +211,20 @@ def _regrade_in_place(
     )
 
 
-def _note_lacking(planned: pd.DataFrame, verifier: str, progress: ProgressSink, *, then: str = "") -> None:
+def _note_lacking(
+    planned: pd.DataFrame, verifier: str, progress: ProgressSink, *, is_import: bool, then: str = ""
+) -> None:
     """Print how many problems need more samples by the new grades.
 
     ``planned`` has the rows of ``Store.plan_rounds``.
     """
     lacking = planned[planned["n_drawn"] < planned["n"]]
+    command = "import further samples into the first series" if is_import else "run the audit's command again"
     if len(lacking):
         progress.note(
             f"by the grades of {verifier}, {plural(lacking['problem_id'].nunique(), 'problem')} at "
-            f"{plural(lacking['checkpoint_id'].nunique(), 'checkpoint')} lack samples until they are solved: run the "
-            f"audit's command again{then}"
+            f"{plural(lacking['checkpoint_id'].nunique(), 'checkpoint')} lack samples until they are solved: {command}"
+            f"{then}"
         )
 
 

@@ -26,14 +26,14 @@ from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
 from oversharp.diagnostics.ingest.problems import KnownProblems
 from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, import_options, stored_steps
-from oversharp.diagnostics.ingest.rounds import continue_rule, keep_n, note_of_lacking
-from oversharp.diagnostics.ingest.selection import require_selecting_field, select_problems
+from oversharp.diagnostics.ingest.rounds import continue_rule, keep_n, note_of_lacking, note_of_unused
+from oversharp.diagnostics.ingest.selection import audit_key, require_selecting_field, select_problems
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.records.provenance import provenance
-from oversharp.diagnostics.records.types import AuditKey, RecordedSettings, VerdictTerms, content_hash
+from oversharp.diagnostics.records.types import RecordedSettings, VerdictTerms
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems
 from oversharp.diagnostics.tasks.clusters import find_clusters
@@ -143,8 +143,8 @@ def _preview_series(
     planned, copies = _without_copies(planned)
     files = tuple(_read_all(reader, planned, SilentProgress()))
     read = pd.DataFrame(reader.assigner.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
+    config = continue_rule(store, name, config)
     if store is not None and reader.settings is not None:
-        config = continue_rule(store, name, config)
         stored = store.frame(_STORED_COUNTS, series=name, settings_id=reader.settings.settings_id)
         combined = pd.concat([stored, read]) if len(stored) else read
         # a file of an earlier import adds no samples
@@ -159,7 +159,8 @@ def _preview_series(
         return SeriesPreview(name=name, files=files, notes=copies, why=str(error))
     left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
     scores = compare_scores(planned, config) if (reader.verifier or "").startswith(RECORDED) else ScoreNotes()
-    notes = (*copies, *_empty_notes(files), *chosen.notes, *scores.notes, *left_out)
+    rule = () if chosen.rounds is None else (chosen.rounds.note,)
+    notes = (*copies, *_empty_notes(files), *chosen.notes, *rule, *scores.notes, *left_out)
     return SeriesPreview(name=name, files=files, notes=notes, doubts=scores.doubts)
 
 
@@ -192,6 +193,7 @@ def import_samples(
             _require_left_out(store, name, planned, config)
         for name, planned in plan.by_series.items():
             terms = resolve_terms(store, name, config)
+            ruled = continue_rule(store, name, config)
             reader = SeriesReader(store, name, config, verifier=_stored_verifier(store, name, planned[0], config))
             planned, copies = _without_copies(planned)
             for note in copies:
@@ -213,7 +215,7 @@ def import_samples(
                 problems=reader.assigner.problems,
                 terms=terms,
             )
-            audited = _audit(store, samples, config, command, progress)
+            audited = _audit(store, samples, ruled, command, progress)
             series.append(replace(audited, notes=(*_empty_notes(results), *audited.notes)))
         # auditing the last series updated the recommendation in all verdicts
         series = [
@@ -359,10 +361,9 @@ def _audit(
 ) -> ImportedSeries:
     series, settings = imported.series, imported.settings
     counts = store.frame(_STORED_COUNTS, series=series, settings_id=settings.settings_id)
-    config = continue_rule(store, series, config)
     try:
         chosen = select_problems(counts, config, hint=lambda: imported.problems.hint)
-        config, kept = keep_n(store, series, config, chosen.problem_ids)
+        config, kept = keep_n(store, series, config, chosen.problem_ids, chosen.unequal)
         if kept is not None:
             chosen = select_problems(counts, config, hint=lambda: imported.problems.hint)
             progress.note(f"{series}: {kept}")
@@ -370,39 +371,32 @@ def _audit(
         return _without_audit(series, str(error), steps=tuple(sorted(set(counts["step"].tolist()))))
     for note in chosen.notes:
         progress.note(f"{series}: {note}")
-    ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
-    rounds = chosen.rounds
-    unequal = (chosen.unequal.to_csv(index=False),) if len(chosen.unequal) else ()
-    rule = (rounds.first, rounds.enough) if rounds else ()
-    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *unequal, *rule)
-    key = AuditKey(
-        audit_id=content_hash("recorded", *compared, config.strategy_regex),
-        series=series,
-        settings_id=settings.settings_id,
-        n=chosen.n,
-        n_base=chosen.n_base,
-        first_round=rounds.first if rounds else None,
-        enough=rounds.enough if rounds else None,
-        entropy_samples=rounds.first if rounds else chosen.n,
-        panel=0,
-        panel_settings_id=settings.settings_id,
-        kernel_problems=0,
-        kernel_responses=0,
-        ks=ks,
-        strategy_regex=config.strategy_regex,
-        terms=imported.terms,
-    )
     store.require_regex("--strategy-regex", config.strategy_regex)
-    clusters = find_clusters(stored_problems(store, chosen.problem_ids), None, note=progress.note)
-    store.begin_audit(key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters)
-    ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
-    store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
-    # rewards were committed together with their samples
-    if not imported.verifier.startswith(RECORDED):
-        grade_planned(store, stored_problems(store, sorted(chosen.problem_ids)), key, progress=progress)
-    lacking = note_of_lacking(store.plan_rounds(key), key.n)
-    notes = [*chosen.notes, *([] if kept is None else [kept]), *lacking]
-    for note in lacking:
+    problems = stored_problems(store, chosen.problem_ids)
+    clusters = find_clusters(problems, None, note=progress.note)
+    key = audit_key(series, settings, chosen, config, imported.terms)
+    while True:
+        store.begin_audit(
+            key, settings=settings, panel_settings=None, problem_ids=chosen.problem_ids, clusters=clusters
+        )
+        ids = [recorded_id(series, int(step)) for step in chosen.unequal["step"]]
+        store.plan_recorded(key, chosen.unequal.assign(checkpoint_id=ids))
+        # rewards were committed together with their samples
+        if not imported.verifier.startswith(RECORDED):
+            grade_planned(store, problems, key, progress=progress)
+        planned = store.plan_rounds(key)
+        if chosen.rounds is None or config.n is not None:
+            break
+        drawn = chosen.rounds.limit_to(planned, recorded_id(series, int(counts["step"].min())))
+        if drawn == chosen.rounds:
+            break
+        chosen = replace(chosen, rounds=drawn, n=drawn.n, n_base=drawn.n_base)
+        key = audit_key(series, settings, chosen, config, imported.terms)
+    rules = []
+    if chosen.rounds is not None:
+        rules = [chosen.rounds.note, *note_of_lacking(planned, key.n), *note_of_unused(store, key)]
+    notes = [*chosen.notes, *([] if kept is None else [kept]), *rules]
+    for note in rules:
         progress.note(f"{series}: {note}")
     failed = {recorded_id(series, int(label.removeprefix("step "))): why for label, why in chosen.left_out.items()}
     verdict = update_verdict(store, key, failed, {}, progress)

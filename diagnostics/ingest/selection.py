@@ -24,11 +24,11 @@ from oversharp.diagnostics.ingest.formats.opening import without_compression
 from oversharp.diagnostics.ingest.formats.paths import values_at
 from oversharp.diagnostics.ingest.formats.rows import first_record, has_records, records
 from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile
-from oversharp.diagnostics.ingest.rounds import ImportedRounds, resolve_rounds
+from oversharp.diagnostics.ingest.rounds import ImportedRounds, is_unequal_within, resolve_rounds
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
 from oversharp.diagnostics.records.names import nearest_names
-from oversharp.diagnostics.records.types import COUNTS_ALONE
+from oversharp.diagnostics.records.types import COUNTS_ALONE, AuditKey, RecordedSettings, VerdictTerms, content_hash
 
 #: Steps with fewer than this share of the median number of problems are excluded: their dumps are truncated.
 FEWEST_PROBLEMS = 0.5
@@ -107,7 +107,7 @@ def select_problems(
     chosen = kept.loc[problems.index]
     n_base = rounds.n_base if rounds else int(chosen[base].min())
     unequal = _unequal(chosen.iloc[:0] if rounds else chosen, base, n, n_base, config)
-    notes += [rounds.note] if rounds else _notes_of_unequal(chosen, base, n, config)
+    notes += [] if rounds else _notes_of_unequal(chosen, base, n, config)
     return ImportSelection(
         problem_ids=tuple(sorted(problems.index)),
         n=n,
@@ -117,6 +117,34 @@ def select_problems(
         unequal=unequal,
         greedy=is_greedy,
         rounds=rounds,
+    )
+
+
+def audit_key(
+    series: str, settings: RecordedSettings, chosen: ImportSelection, config: ImportConfig, terms: VerdictTerms
+) -> AuditKey:
+    """Return the identity in the store of an audit of the selected samples."""
+    rounds = chosen.rounds
+    ks = tuple(sorted(set(config.k))) or tuple(2**power for power in range(chosen.n.bit_length()))
+    unequal = (chosen.unequal.to_csv(index=False),) if len(chosen.unequal) else ()
+    rule = (rounds.first, rounds.enough) if rounds else ()
+    compared = (series, settings.settings_id, sorted(chosen.problem_ids), chosen.n, chosen.n_base, ks, *unequal, *rule)
+    return AuditKey(
+        audit_id=content_hash("recorded", *compared, config.strategy_regex),
+        series=series,
+        settings_id=settings.settings_id,
+        n=chosen.n,
+        n_base=chosen.n_base,
+        first_round=rounds.first if rounds else None,
+        enough=rounds.enough if rounds else None,
+        entropy_samples=rounds.first if rounds else chosen.n,
+        panel=0,
+        panel_settings_id=settings.settings_id,
+        kernel_problems=0,
+        kernel_responses=0,
+        ks=ks,
+        strategy_regex=config.strategy_regex,
+        terms=terms,
     )
 
 
@@ -169,9 +197,12 @@ def _notes_of_unequal(chosen: pd.DataFrame, base: int, n: int, config: ImportCon
         return []
     most = int(others[more[0]].max())
     also = f"; more than {n} also at {plural(len(more) - 1, 'other step')}" if len(more) > 1 else ""
+    chosen_by = ""
+    if is_unequal_within(_unequal(chosen, base, n, int(chosen[base].min()), config), len(chosen)):
+        chosen_by = "; if problems have more samples because they were rarely solved, pass --until-solved and --first"
     return [
         f"step {more[0]} has up to {plural(most, 'sample')} per problem, other steps have {n}{also}; "
-        f"pass@k up to k = {n} uses all, comparisons of answers use the first {n}"
+        f"pass@k up to k = {n} uses all, comparisons of answers use the first {n}{chosen_by}"
     ]
 
 

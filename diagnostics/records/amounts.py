@@ -12,6 +12,22 @@ def plural(count: int, singular: str, many: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
+def rounds_text(first: int, n: int) -> str:
+    """Return the rounds of a stopping rule that double from ``first`` up to ``n`` samples.
+
+    >>> rounds_text(16, 16), rounds_text(16, 48), rounds_text(16, 256)
+    ('one round of 16', 'rounds of 16, 32 and 48', 'rounds of 16, 32, … up to 256')
+    """
+    ends = [first]
+    while ends[-1] < n:
+        ends.append(min(2 * ends[-1], n))
+    if len(ends) == 1:
+        return f"one round of {first}"
+    if len(ends) > 3:
+        return f"rounds of {first}, {2 * first}, … up to {n}"
+    return f"rounds of {', '.join(map(str, ends[:-1]))} and {n}"
+
+
 def short_count(count: float) -> str:
     """Return a count to three digits with a unit prefix.
 

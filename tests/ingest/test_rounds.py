@@ -144,14 +144,35 @@ def test_missing_samples_are_named_and_only_complete_steps_are_compared(tmp_path
     top_up(tmp_path)
     listed = (tmp_path / "more.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "more.jsonl").write_text("\n".join(line for line in listed if json.loads(line)["step"] != 10))
-    result = import_samples(
-        [answers(tmp_path / "more.jsonl", tmp_path / "answers.jsonl")], settings(tmp_path, until_solved=2)
+    more = answers(tmp_path / "more.jsonl", tmp_path / "answers.jsonl")
+    result = import_samples([more], settings(tmp_path, until_solved=2))
+    assert [(one.n, one.why) for one in (counted(tmp_path).base, *counted(tmp_path).trained)] == [
+        (8, None), (4, None), (4, None),
+    ]  # fmt: skip
+    assert result.series[0].notes[-1] == (
+        "16 samples of 4 problems beyond n = 4 (8 of the base) are unused, because some unsolved problem has no more; "
+        "a larger --n uses them, and leaves out the steps that lack samples"
     )
+    result = import_samples([more], settings(tmp_path, until_solved=2, n=8))
     assert result.series[0].notes[-1] == (
         "20 samples of 5 problems are missing at 1 step, which cannot be compared up to n = 8; `oversharp plan STORE "
         "--top-up FILE` lists them, and a smaller --n needs fewer"
     )
     assert [one.why for one in counted(tmp_path).trained] == ["5 of 8 problems lack samples", None]
+
+
+def test_an_incomplete_round_counts_up_to_the_samples_of_every_unsolved_problem(tmp_path: Path) -> None:
+    import_samples([first_rounds(tmp_path / "first.jsonl")], settings(tmp_path))
+    top_up(tmp_path)
+    rows = list(map(json.loads, (tmp_path / "more.jsonl").read_text(encoding="utf-8").splitlines()))
+    # one sample less of each, and 9 more of a problem that is solved by then
+    fewer = [
+        (row["step"], int(row["problem"][1:]), range(4, 16 if row["problem"] == "p3" and not row["step"] else 7))
+        for row in rows
+    ]
+    import_samples([write(tmp_path / "answers.jsonl", fewer, reward=True)], settings(tmp_path, until_solved=2))
+    assert [one.n for one in (counted(tmp_path).base, *counted(tmp_path).trained)] == [7, 7, 7]
+    assert [one.why for one in counted(tmp_path).trained] == [None, None]
 
 
 def test_if_samples_of_the_base_are_missing_the_first_round_is_compared(tmp_path: Path) -> None:
@@ -185,7 +206,7 @@ def test_a_dry_run_counts_further_samples(tmp_path: Path) -> None:
     config = settings(tmp_path, until_solved=2)
     (series,) = preview(plan_import([more], config), config)
     assert series.notes == (
-        "samples in rounds of 4, 8, … up to 8; later samples of a problem with 2 correct ones are unused",
+        "each problem is sampled in rounds of 4 and 8, until 2 are correct; later samples are unused",
     )
 
 
@@ -197,9 +218,9 @@ def test_the_command_prints_what_is_left_and_how_to_continue(
     with pytest.raises(SystemExit):
         main(command)
     shown = " ".join(capsys.readouterr().out.split())
-    assert "in rounds of 4, 8, … up to 16, until 2 are correct" in shown
+    assert "in rounds of 4, 8 and 16, until 2 are correct" in shown
     assert "step 0 6 24" in shown
-    assert f"--store {tmp_path} --name run --until-solved 2; repeat this command" in shown
+    assert f"--store {tmp_path} --name run --until-solved 2; repeat until no problem is left" in shown
     with pytest.raises(SystemExit):
         main([*command, "--n", "4"])
     assert capsys.readouterr().err == "error: --n 4: every problem has 4 samples; pass a larger number, such as 8\n"
@@ -212,13 +233,37 @@ def test_rules_that_contradict_the_samples_are_refused(tmp_path: Path) -> None:
     path = first_rounds(tmp_path / "first.jsonl")
 
     def why(**more: Any) -> str | None:
-        return import_samples([path], settings(tmp_path, **more)).series[0].why
+        return import_samples([path], settings(tmp_path, first=4, **more)).series[0].why
 
     assert why(until_solved=5) == "--until-solved 5: no problem has more than 4 samples"
-    assert why(until_solved=2, first=6) == "--first 6: no problem has more than 4 samples at every step"
     assert why(until_solved=2, n=2) == "--n 2: must be at least the first round of 4 samples (--first)"
+    used = settings(tmp_path, until_solved=2, first=6)
+    assert import_samples([path], used).series[0].why == "--first 6: no problem has more than 4 samples at every step"
+    with pytest.raises(OversharpError, match="series 'run' has no earlier import to continue; pass its --name, or --f"):
+        import_samples([path], settings(tmp_path, until_solved=2))
+    with pytest.raises(OversharpError, match="--first 4: there are no rounds without --until-solved; add it or remove"):
+        import_samples([path], settings(tmp_path, first=4))
     with pytest.raises(OversharpError, match="counts do not show which samples came first"):
         ImportConfig(map={"problem": "id", "n": "n", "correct": "c"}, until_solved=2)
+
+
+def test_a_list_replaces_no_other_file(tmp_path: Path) -> None:
+    first = first_rounds(tmp_path / "first.jsonl")
+    import_samples([first], settings(tmp_path))
+    top_up(tmp_path)
+    top_up(tmp_path)  # the same list again
+    for name in ("first.jsonl", "audit.duckdb"):
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(OversharpError, match="this file exists and is not an earlier list of problems; pass a new"):
+            top_up(tmp_path, name)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_second_grading_is_not_topped_up(tmp_path: Path) -> None:
+    import_samples([first_rounds(tmp_path / "first.jsonl")], settings(tmp_path))
+    oversharp.regrade(tmp_path, verifier="exact")
+    with pytest.raises(OversharpError, match=r"series 'run \(exact\)' is a second grading; pass series= with the"):
+        top_up(tmp_path, series="run (exact)")
 
 
 def test_samples_that_are_stored_but_not_graded_are_not_forgotten(tmp_path: Path) -> None:
@@ -228,8 +273,8 @@ def test_samples_that_are_stored_but_not_graded_are_not_forgotten(tmp_path: Path
     more = answers(tmp_path / "more.jsonl", tmp_path / "answers.jsonl", reward=False)
     result = import_samples([more], used)  # without the flag: only the first four of each problem are graded
     assert result.series[0].notes[-1] == (
-        "n stays 4, because 4 problems of the last import would be left out; if only unsolved problems were sampled "
-        "further, pass --until-solved"
+        "n stays 4, because only some problems have further samples; if these problems were rarely solved, pass "
+        "--until-solved"
     )
     assert ends_of(tmp_path) == {
         step: [[FIRST, sum(number < FIRST for number in numbers)] for numbers in CORRECT[step]] for step in CORRECT

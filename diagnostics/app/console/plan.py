@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from oversharp.diagnostics.app.console.layout import (
     terminal,
     unbroken,
 )
-from oversharp.diagnostics.records.amounts import disk_size, plural, short_count, two_digits
+from oversharp.diagnostics.records.amounts import disk_size, plural, rounds_text, short_count, two_digits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -304,8 +305,7 @@ def show_top_up(plan: TopUp, store: Path, as_json: bool) -> int:
             OutputRow(label="series", value=f"{plan.series}: {plural(plan.n_problems, 'problem')}"),
             OutputRow(
                 label="sampling",
-                value=f"in rounds of {plan.first}, {2 * plan.first}, … up to {plan.n}{base}, until {plan.enough} are "
-                "correct",
+                value=f"in {rounds_text(plan.first, plan.n)}{base}, until {plan.enough} are correct",
             ),
         )
     )
@@ -333,22 +333,24 @@ def show_top_up(plan: TopUp, store: Path, as_json: bool) -> int:
 
 def _top_up_rows(plan: TopUp, store: Path) -> Iterator[OutputRow]:
     expected = sum(row.expected for row in plan.checkpoints)
+    times = plan.uniform / max(1, expected)
     yield OutputRow(
         label="instead of",
-        value=f"{plan.uniform:,} further samples, if every problem had {plan.n}: "
-        f"{two_digits(plan.uniform / max(1, expected))} times as many",
+        value=f"{plan.uniform:,} further samples, if every problem had {plan.n}"
+        f"{f': {two_digits(times)} times as many' if times >= 1.05 else ''}",
     )
     if plan.before is not None and plan.after is not None:
         yield OutputRow(
             label="power",
-            value=f"{_one_power(plan.after)}, now {_one_power(plan.before)}, within 10 points: to detect "
+            value=f"now {_one_power(plan.before)}, then {_one_power(plan.after)}, within 10 points: to detect "
             f"{_kinds(plan.after)} of {_points(plan.drop)} at pass@{plan.k}",
         )
     yield OutputRow(label="file", value=str(plan.path), is_whole=True)
     yield OutputRow(
         label="then",
         value="sample the prompt of each line n times at its step; import the responses as the first files were, with "
-        f"--store {store} --name {plan.series} --until-solved {plan.enough}; repeat this command",
+        f"--store {shlex.quote(str(store))} --name {shlex.quote(plan.series)} --until-solved {plan.enough}; repeat "
+        "until no problem is left",
     )
 
 

@@ -85,10 +85,10 @@ def plan(
         if cost_flags:
             raise ConfigError(f"{cost_flags[0]}: only applies to a cost estimate; add --cost MODEL, or remove the flag")
         if top_up is not None:
-            if first is not None:
-                raise ConfigError(
-                    f"--first {first}: the first round of --top-up is the n of the import; remove --first"
-                )
+            unused = (("--first", first), ("--checkpoints", checkpoints), ("--power", None if power == 0.8 else power))
+            for flag, value in unused:
+                if value is not None:
+                    raise ConfigError(f"{flag} {value}: has no effect with --top-up; remove it")
             further = plan_top_up(
                 store, top_up, series=series, n=n, until_solved=until_solved, drop_points=drop_points, k=k
             )

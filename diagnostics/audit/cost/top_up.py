@@ -25,6 +25,8 @@ from oversharp.diagnostics.store.plan.samples import rounds_of
 from oversharp.diagnostics.verdict.audit_sizes import AuditSizes, PlannedAudit, audit_design
 from oversharp.diagnostics.verdict.power import BaseRates
 
+#: Fields of a line that only such a list has.
+_LISTED = frozenset({"prompt", "n", "n_before", "n_correct"})
 #: Default of the largest number of samples of a problem, in first rounds.
 _TIMES_FIRST = 4
 
@@ -106,6 +108,8 @@ def top_up(
         StoreError: the series was sampled by oversharp, or has only counts or greedy responses.
     """
     require_at_least("--until-solved", until_solved, 1)
+    require_at_least("--n", n, 1)
+    _require_free(path, store_path)
     if not 0 < drop_points <= 100:
         raise ConfigError(f"--drop {drop_points:g}: must be above 0 and at most 100 points of pass@k")
     with Store.open(store_path, read_only=True) as store:
@@ -164,6 +168,19 @@ def top_up(
     )
 
 
+def _require_free(path: Path, store_path: Path) -> None:
+    """Raise ``ConfigError`` if ``path`` is an existing file that is not such a list."""
+    if not path.exists():
+        return
+    try:
+        with path.open(encoding="utf-8") as file:
+            line = json.loads(file.readline())
+    except (OSError, ValueError):
+        line = None
+    if not isinstance(line, dict) or not line.keys() >= _LISTED or path.resolve() == store_path.resolve():
+        raise ConfigError(f"--top-up {path}: this file exists and is not an earlier list of problems; pass a new name")
+
+
 def _imported_key(store: Store, series: str) -> AuditKey:
     """Return the identity of the audit of imported samples.
 
@@ -180,6 +197,11 @@ def _imported_key(store: Store, series: str) -> AuditKey:
             "import samples with texts"
         )
     key = stored_key(store, series)
+    if key.verifier is not None:
+        raise StoreError(
+            f"{store.path}: series {series!r} is a second grading; pass --series with the first one, import further "
+            "samples there, and run `oversharp regrade` again"
+        )
     if key.n < 2:
         raise StoreError(f"{store.path}: series {series!r} has one response to each problem; import several of each")
     return key
@@ -197,9 +219,11 @@ def _with_rule(stored: AuditKey, n: int | None, until_solved: int | None) -> Aud
         raise ConfigError(
             f"--n {n}: every problem has {plural(first, 'sample')}; pass a larger number, such as {2 * first}"
         )
-    if n < first or enough > n:
-        raise ConfigError(f"--n {n}: must be at least {max(first, enough)}, for --until-solved {enough}")
-    n_base = max(stored.n_base, n) if stored.enough is None else n * stored.n_base // stored.n
+    if n < first:
+        raise ConfigError(f"--n {n}: must be at least the first round of {plural(first, 'sample')}")
+    if enough > n:
+        raise ConfigError(f"--until-solved {enough}: a problem gets at most {plural(n, 'sample')}; pass a larger --n")
+    n_base = max(stored.n_base, n)
     return replace(stored, first_round=first, enough=enough, n=n, n_base=n_base)
 
 
