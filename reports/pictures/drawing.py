@@ -1,4 +1,4 @@
-"""Draw figure records with matplotlib and seaborn, one canvas per panel.
+"""Draw figure records with matplotlib, one canvas per panel.
 
 Pictures are as wide as a phone (400 units). Larger screens scale them up, so text is readable everywhere. Everything
 must be drawn inside the axes, because ``inline_svg`` does not clip.
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
-import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from oversharp.reports.numbers import MINUS
-from oversharp.reports.pictures.canvas import MARKERS, empty_canvas, label_axes, line_look, place_axes
+from oversharp.reports.pictures.canvas import MARKERS, empty_canvas, line_look, report_style
+from oversharp.reports.pictures.frame import TICK_PT, Frame, Scale
 from oversharp.reports.pictures.inline import inline_svg
 from oversharp.reports.pictures.maps import (
     SMALL_WIDTH_PT,
@@ -46,13 +44,14 @@ _MARK_ROW_PT = 14.0  # height of the row above the axes for the label of a mark
 
 def figure_svgs(figure: Figure) -> tuple[str, ...]:
     """Return one accessible SVG per panel of ``figure``, without styles, scripts or external links."""
-    made = []
-    for panel in figure.panels:
-        title = f"{figure.title}: {panel.title}" if panel.title else figure.title
-        with draw_panel(figure, panel) as canvas:
-            points = points_text(canvas.axes[0], panel, canvas.bbox.height)
-            made.append(inline_svg(canvas, title=title, description=panel.description, points=points))
-    return tuple(made)
+    with report_style():
+        return tuple(_panel_svg(figure, panel) for panel in figure.panels)
+
+
+def _panel_svg(figure: Figure, panel: Panel) -> str:
+    frame = draw_panel(figure, panel)
+    title = f"{figure.title}: {panel.title}" if panel.title else figure.title
+    return inline_svg(frame.canvas, title=title, description=panel.description, points=points_text(frame, panel))
 
 
 def swatch_svg(line: Line, *, kind: str) -> str:
@@ -63,109 +62,104 @@ def swatch_svg(line: Line, *, kind: str) -> str:
 @lru_cache(maxsize=256)
 def _swatch(colour: Colour, style: int, kind: str) -> str:
     """Draw a legend sample. Cached, because a report has about a hundred legends but few distinct samples."""
-    with empty_canvas(34, 14) as canvas:
-        axes = canvas.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        axes.set(xlim=(0, 1), ylim=(-1, 1))
+    with report_style():
+        canvas = empty_canvas(34, 14)
+        frame = Frame(canvas, place_pt=(0, 0, 34, 14), x=Scale(limits=(0, 1)), y=Scale(limits=(-1, 1)), spines=())
         look = line_look(colour, style) | ({} if kind == "line" else {"linestyle": "none"})
-        axes.plot((0.04, 0.5, 0.96), (0, 0, 0), markevery=(1, 2), **look)
+        frame.line((0.04, 0.5, 0.96), (0, 0, 0), markevery=(1, 2), **look)
         return inline_svg(canvas)
 
 
-@contextmanager
-def draw_panel(figure: Figure, panel: Panel) -> Iterator[Canvas]:
-    """Draw one panel of ``figure`` and yield its canvas. Save it inside the context: the style applies only there."""
+def draw_panel(figure: Figure, panel: Panel) -> Frame:
+    """Draw one panel of ``figure`` on a canvas and return its frame. Draw and save inside ``report_style``."""
+    labels = {"x_label": figure.x_label, "y_label": figure.y_label}
     match panel:
         case HeatMap():
-            with empty_canvas(WIDTH_PT, heat_map_height_pt()) as canvas:
-                draw_heat_map(canvas, panel)
-                yield canvas
+            return draw_heat_map(empty_canvas(WIDTH_PT, heat_map_height_pt()), panel)
         case ChangeMap():
             is_small = len(figure.panels) > _MOST_LARGE_MAPS
-            width_pt = SMALL_WIDTH_PT if is_small else WIDTH_PT
-            with empty_canvas(width_pt, change_map_height_pt(panel, is_small=is_small)) as canvas:
-                draw_change_map(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, is_small=is_small)
-                yield canvas
+            width_pt, height_pt = (
+                SMALL_WIDTH_PT if is_small else WIDTH_PT,
+                change_map_height_pt(panel, is_small=is_small),
+            )
+            return draw_change_map(empty_canvas(width_pt, height_pt), panel, is_small=is_small, **labels)
         case Plane():
-            with empty_canvas(WIDTH_PT, plane_height_pt()) as canvas:
-                others = [other for other in figure.panels if isinstance(other, Plane)]
-                draw_plane(canvas, panel, x_label=figure.x_label, y_label=figure.y_label, others=others)
-                yield canvas
+            others = [other for other in figure.panels if isinstance(other, Plane)]
+            return draw_plane(empty_canvas(WIDTH_PT, plane_height_pt()), panel, others=others, **labels)
         case Waterfall():
-            with empty_canvas(WIDTH_PT, waterfall_height_pt(panel)) as canvas:
-                draw_waterfall(canvas, panel, x_label=figure.x_label, y_label=figure.y_label)
-                yield canvas
+            return draw_waterfall(empty_canvas(WIDTH_PT, waterfall_height_pt(panel)), panel, **labels)
         case _:
-            with empty_canvas(WIDTH_PT, HEIGHT_PT) as canvas:
-                _draw_lines(canvas, figure, panel)
-                yield canvas
+            return _draw_lines(empty_canvas(WIDTH_PT, HEIGHT_PT), figure, panel)
 
 
-def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> None:
+def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> Frame:
     x_limits, y_limits = _limits(figure)
     linear = tick_texts(_y_locator().tick_values(*y_limits), y_limits)
     ticks = log_tick_texts(y_limits) if figure.log_y else linear
     left_pt = max(LEFT_PT, _TICK_GAP_PT + _DIGIT_PT * max(map(len, ticks.values()), default=0))
     head_pt = HEAD_PT + _MARK_ROW_PT * max(len(panel.marks) for panel in figure.panels)
-    size = (WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt)
-    axes = place_axes(canvas, left_pt, head_pt, *size)
-    label_axes(axes, figure.x_label, figure.y_label)  # must precede seaborn, which labels only unlabelled axes
-    axes.grid(axis="y", color=PLACEHOLDERS["grid"], linewidth=0.8)
-    axes.set_axisbelow(True)
+    frame = Frame(
+        canvas,
+        place_pt=(left_pt, head_pt, WIDTH_PT - left_pt - RIGHT_PT, HEIGHT_PT - FOOT_PT - head_pt),
+        x=Scale(
+            limits=x_limits,
+            ticks={tick: _tick(tick) for tick in _x_ticks(figure, x_limits)},
+            label=figure.x_label,
+            log_base=2 if figure.log_x else None,
+            tick_pt=TICK_PT,
+        ),
+        y=Scale(
+            limits=y_limits,
+            ticks=ticks,
+            label=figure.y_label,
+            log_base=10 if figure.log_y else None,
+            has_grid=True,
+        ),
+    )
     if figure.zero_line:
-        axes.axhline(0, color=PLACEHOLDERS["muted"], linewidth=1.0)
+        frame.line((0, 1), (0, 0), transform=frame.up, color=PLACEHOLDERS["muted"], linewidth=1.0)
     if figure.diagonal:
-        axes.plot(x_limits, x_limits, color=PLACEHOLDERS["muted"], linewidth=0.9, dashes=(2, 2))
+        frame.line(x_limits, x_limits, color=PLACEHOLDERS["muted"], linewidth=0.9, dashes=(2, 2))
     for line in panel.lines:
         if figure.kind == "scatter":
-            _scatter(axes, line)
+            _scatter(frame, line)
         else:
-            _band(axes, line)
-            _curve(axes, line)
-    if figure.log_y:
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_locator(NullLocator())
-    _axes(axes, figure, x_limits, y_limits)
+            _band(frame, line)
+            _curve(frame, line)
     for i, mark in enumerate(panel.marks):
-        _point_out(axes, mark, i, x_limits)
-    axes.yaxis.set_major_locator(FixedLocator(list(ticks)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: ticks[value]))
-    sns.despine(ax=axes, left=True)
+        _point_out(frame, mark, i)
+    return frame
 
 
-def _axes(axes: Axes, figure: Figure, x_limits: tuple[float, float], y_limits: tuple[float, float]) -> None:
+def _x_ticks(figure: Figure, limits: tuple[float, float]) -> list[float]:
     xs = list(figure.x_ticks) or sorted({x for panel in figure.panels for line in panel.lines for x in line.x})
     if figure.log_x:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(_few(xs, 8)))
-        axes.xaxis.set_minor_locator(NullLocator())
-    elif figure.x_ticks:
-        axes.xaxis.set_major_locator(FixedLocator(_few(xs, 6)))
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-    axes.set_xlim(x_limits)
-    axes.set_ylim(y_limits)
+        return _few(xs, 8)
+    if figure.x_ticks:
+        return _few(xs, 6)
+    return [float(tick) for tick in MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(*limits)]
 
 
-def _point_out(axes: Axes, mark: Mark, row: int, x_limits: tuple[float, float]) -> None:
+def _point_out(frame: Frame, mark: Mark, row: int) -> None:
     """Draw a mark: a dotted vertical line, its CI as a faint band, and its label in a row above the axes."""
-    left, right = x_limits
+    left, right = frame.x.limits
     if mark.low is not None and mark.high is not None:
-        axes.axvspan(max(mark.low, left), min(mark.high, right), color=PLACEHOLDERS["muted"], alpha=0.12, linewidth=0)
-    stroke = axes.axvline(mark.x, color=PLACEHOLDERS["ink"], linewidth=1.3)
-    stroke.set_dashes((1.2, 1.8) if row % 2 == 0 else (5, 2))
-    on_left = axes.get_xaxis_transform().transform((mark.x, 0))[0] < axes.transAxes.transform((0.5, 0))[0]
-    axes.annotate(
+        low, high = max(mark.low, left), min(mark.high, right)
+        frame.area([(low, 0), (high, 0), (high, 1), (low, 1)], "muted", transform=frame.across, alpha=0.12)
+    dashes = (1.2, 1.8) if row % 2 == 0 else (5, 2)
+    frame.line(
+        (mark.x, mark.x), (0, 1), transform=frame.across, color=PLACEHOLDERS["ink"], linewidth=1.3, dashes=dashes
+    )
+    is_left = frame.across.transform((mark.x, 0))[0] < frame.inside.transform((0.5, 0))[0]
+    frame.text(
+        mark.x,
+        1.0,
         mark.label,
-        xy=(mark.x, 1.0),
-        xycoords=axes.get_xaxis_transform(),
-        xytext=(3 if on_left else -3, 3 + _MARK_ROW_PT * row),
-        textcoords="offset points",
-        ha="left" if on_left else "right",
+        transform=frame.across,
+        offset_pt=(3 if is_left else -3, 3 + _MARK_ROW_PT * row),
+        ha="left" if is_left else "right",
         va="bottom",
         fontsize=10.5,
-        annotation_clip=False,
     )
 
 
@@ -227,13 +221,13 @@ def _power(value: float) -> str:
     return f"{digit}e{int(exponent)}".replace("-", MINUS)
 
 
-def _tick(value: float, _position: int | None = None) -> str:
+def _tick(value: float) -> str:
     """Format a tick with as few digits as possible."""
     return f"{value:.6g}".replace("-", MINUS)
 
 
-def _band(axes: Axes, line: Line) -> None:
-    """Draw the CI of a line as a band. Seaborn cannot: it only draws bands that it computes from samples."""
+def _band(frame: Frame, line: Line) -> None:
+    """Draw the CI of a line as a band."""
     if not line.low:
         return
     known = [
@@ -243,29 +237,27 @@ def _band(axes: Axes, line: Line) -> None:
     ]
     if len(known) == 1:
         x, low, high = known[0]
-        axes.vlines(x, low, high, color=PLACEHOLDERS[line.colour], linewidth=1.4)
+        frame.line((x, x), (low, high), color=PLACEHOLDERS[line.colour], linewidth=1.4)
     elif known:
-        xs, lows, highs = zip(*known, strict=True)
-        axes.fill_between(xs, lows, highs, color=PLACEHOLDERS[line.colour], alpha=0.14, linewidth=0)
+        lows, highs = [(x, low) for x, low, _ in known], [(x, high) for x, _, high in known]
+        frame.area([highs[0], *lows, highs[-1], *reversed(highs)], line.colour, alpha=0.14)
 
 
-def _curve(axes: Axes, line: Line) -> None:
+def _curve(frame: Frame, line: Line) -> None:
     """Draw a line with dashes and markers. A line with many points is thin and solid, with few markers."""
     look = line_look(line.colour, line.style)
     if len(line.x) > _MARKED_POINTS:
         look |= {"linewidth": 1.2, "linestyle": "-", "markevery": len(line.x) // _LONG_MARKERS}
     known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
-    # same output as sns.lineplot, which is slower because it builds a table for each line
-    axes.plot([x for x, _ in known], [y for _, y in known], **look)
+    frame.line([x for x, _ in known], [y for _, y in known], **look)
 
 
-def _scatter(axes: Axes, line: Line) -> None:
+def _scatter(frame: Frame, line: Line) -> None:
     """Draw bubbles whose area is proportional to the number of problems, large bubbles first."""
     order = np.argsort(-np.array(line.sizes), kind="stable")
     xs, ys, sizes = (np.array(values)[order] for values in (line.x, line.y, line.sizes))
-    look = {"marker": MARKERS[line.style % len(MARKERS)], "color": PLACEHOLDERS[line.colour], "linewidth": 0.6}
-    edge = PLACEHOLDERS["surface"]
-    sns.scatterplot(x=xs, y=ys, s=25.0 * sizes, ax=axes, alpha=0.75, edgecolor=edge, legend=False, **look)
+    look = {"facecolors": PLACEHOLDERS[line.colour], "edgecolors": PLACEHOLDERS["surface"], "linewidths": 0.6}
+    frame.markers(xs, ys, 25.0 * sizes, marker=MARKERS[line.style % len(MARKERS)], alpha=0.75, **look)
 
 
 def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from oversharp.diagnostics.records.types import PICTURE_FORMATS, PictureFormat
-from oversharp.reports.pictures.canvas import POINTS_PER_INCH, line_look
+from oversharp.reports.pictures.canvas import POINTS_PER_INCH, line_look, report_style
 from oversharp.reports.pictures.drawing import draw_panel
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Figure, Panel
@@ -37,7 +37,8 @@ class Picture:
 def figure_pictures(figure: Figure, formats: Sequence[PictureFormat] = PICTURE_FORMATS) -> Iterator[Picture]:
     """Yield a picture per panel of ``figure``, in each of ``formats``. Equal figures give equal bytes."""
     for panel in figure.panels:
-        with warnings.catch_warnings(), draw_panel(figure, panel) as canvas:
+        with warnings.catch_warnings(), report_style():
+            canvas = draw_panel(figure, panel).canvas
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font may lack letters of a name
             _add_title(canvas, figure, panel)
             _add_legend(canvas, figure, below=_add_finding(canvas, figure))

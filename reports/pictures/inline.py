@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -18,6 +19,7 @@ from jaxtyping import Float
 from matplotlib.backend_bases import GraphicsContextBase, RendererBase
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Canvas
+from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
 from matplotlib.transforms import Affine2D, Transform
 
@@ -62,7 +64,7 @@ def inline_svg(canvas: Canvas, *, title: str = "", description: str = "", points
     canvas.draw(renderer)
     if renderer.shared:
         SubElement(svg, "defs").extend(renderer.shared.values())
-    # texts after all shapes: matplotlib alternates tick marks and tick labels, which could not be grouped
+    # texts after all shapes: strokes between labels would prevent the labels from being grouped
     svg.extend([*_group_shapes(renderer.shapes), *_group_shapes(renderer.texts)])
     # safe, because escaped text and attributes contain no " />"
     return tostring(svg, encoding="unicode").replace(" />", "/>")
@@ -87,6 +89,10 @@ class _Renderer(RendererBase):
         """Return the size in points."""
         return self._size
 
+    def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> tuple[float, float, float]:
+        """Return the size of a text, and the part of its height below the baseline, in points."""
+        return _text_size(s, prop)
+
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:
         """Add a line, polygon or circle. Other curves are not supported."""
         look = _paint_attributes(gc, rgbFace)
@@ -103,9 +109,9 @@ class _Renderer(RendererBase):
         trans: Transform,
         rgbFace: Any = None,
     ) -> None:
-        """Add the markers of a line as a path that refers to a shared shape. Axis ticks become strokes."""
+        """Add the markers of a line as a path that refers to a shared shape."""
         shape = np.asarray(marker_path.vertices)
-        look = _paint_attributes(gc, rgbFace if len(shape) > 2 else None)  # a marker of two points has no area to fill
+        look = _paint_attributes(gc, rgbFace)
         places = trans.transform(np.asarray(path.vertices))
         places = places[np.isfinite(places).all(axis=1)]
         if look and len(places) > _MOST_ALONE:
@@ -198,6 +204,12 @@ class _Renderer(RendererBase):
         element = Element("text", {"x": f"{_TENTHS * anchored:.0f}", "y": f"{_TENTHS * y:.0f}"})
         element.text = s
         self.texts.append((_paints(fill=gc.get_rgb()) | aligned, element))
+
+
+@lru_cache(maxsize=4096)
+def _text_size(text: str, font: FontProperties) -> tuple[float, float, float]:
+    """Measure a text. Cached, because matplotlib's cache is per renderer, and pictures share most tick labels."""
+    return RendererBase().get_text_width_height_descent(text, font, False)
 
 
 def _is_symmetric(colour_RC4: Float[np.ndarray, "row column 4"]) -> bool:

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import seaborn as sns
 from jaxtyping import Float, Int
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, to_rgba
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as Canvas
 
 from oversharp.reports.numbers import decimal
-from oversharp.reports.pictures.canvas import label_axes, place_axes
+from oversharp.reports.pictures.frame import Frame, Scale
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import ChangeMap, Colour, HeatMap
 
@@ -84,100 +82,109 @@ def _has_key(panel: ChangeMap, *, is_small: bool) -> bool:
     return not (is_small and _has_numbers(panel, is_small=is_small))
 
 
-def draw_heat_map(canvas: Canvas, panel: HeatMap) -> None:
+def draw_heat_map(canvas: Canvas, panel: HeatMap) -> Frame:
     """Draw a heat map with lines between groups, group names at the left, and marks at marked rows and columns."""
-    axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _SIDE_PT)
-    key = place_axes(canvas, _LEFT_PT, _HEAD_PT + _SIDE_PT + 16.0, _SIDE_PT, _KEY_PT)
-    _shades(axes, key, levels(np.array(panel.cells), 1.0), COSINE_OPACITY, scale=1.0)
     n = len(panel.cells)
-    ends = np.cumsum([count for _, count in panel.groups])
-    lines: dict[str, Any] = {"color": PLACEHOLDERS["muted"], "linewidth": 0.8}
-    axes.hlines(ends[:-1], 0, n, **lines)
-    axes.vlines(ends[:-1], 0, n, **lines)
-    starts = np.flatnonzero(panel.marked)
-    strip = -(2.0 + _STRIP_PT / 2) * n / _SIDE_PT
-    strips: dict[str, Any] = {"color": PLACEHOLDERS["c3"], "linewidth": _STRIP_PT, "clip_on": False}
-    axes.vlines(np.full(len(starts), strip), starts, starts + 1, **strips)
-    axes.hlines(np.full(len(starts), strip), starts, starts + 1, **strips)
+    ends = [int(end) for end in np.cumsum([count for _, count in panel.groups])]
     every = -(-len(panel.groups) // _MOST_LABELS)
-    names = [name for name, _ in panel.groups][::every]
-    middles = [end - count / 2 for end, (_, count) in zip(ends, panel.groups, strict=True)][::every]
-    axes.set_yticks(middles, names, rotation=0)
-    axes.tick_params(axis="y", pad=_STRIP_PT + 7.0)
+    middles = {end - count / 2: name for end, (name, count) in list(zip(ends, panel.groups, strict=True))[::every]}
+    frame = Frame(
+        canvas,
+        place_pt=(_LEFT_PT, _HEAD_PT, _SIDE_PT, _SIDE_PT),
+        x=Scale(limits=(0, n)),
+        y=Scale(limits=(n, 0), ticks=middles, pad_pt=_STRIP_PT + 7.0),
+        spines=("left", "right", "bottom", "top"),
+    )
+    _draw_cells(frame, levels(np.array(panel.cells), 1.0), COSINE_OPACITY)
+    frame.strokes((((0, end), (n, end)) for end in ends[:-1]), "muted", 0.8)
+    frame.strokes((((end, 0), (end, n)) for end in ends[:-1]), "muted", 0.8)
+    starts = [start for start, is_marked in enumerate(panel.marked) if is_marked]
+    strip = -(2.0 + _STRIP_PT / 2) * n / _SIDE_PT
+    frame.strokes((((strip, start), (strip, start + 1)) for start in starts), "c3", _STRIP_PT)
+    frame.strokes((((start, strip), (start + 1, strip)) for start in starts), "c3", _STRIP_PT)
+    _draw_key(canvas, (_LEFT_PT, _HEAD_PT + _SIDE_PT + 16.0, _SIDE_PT, _KEY_PT), COSINE_OPACITY, scale=1.0)
+    return frame
 
 
-def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str, is_small: bool = False) -> None:
+def draw_change_map(canvas: Canvas, panel: ChangeMap, *, x_label: str, y_label: str, is_small: bool = False) -> Frame:
     """Draw a map of changes, with numbers if they fit.
 
     A mark in the top corner of a cell is a significant rise, a mark in the bottom corner a significant fall.
     """
     row_pt = _row_pt(panel, is_small=is_small)
     left, width = _places_pt(panel, is_small=is_small)
-    height, all_pt = row_pt * len(panel.rows), width * len(panel.columns)
-    axes = place_axes(canvas, left, _HEAD_PT, all_pt, height)
-    key = None
-    if _has_key(panel, is_small=is_small):
-        key = place_axes(canvas, left, _HEAD_PT + height + 44.0, all_pt, _KEY_PT)
-    texts = None
-    if _has_numbers(panel, is_small=is_small):
-        texts = [["–" if v is None else decimal(v, 0, signed=True) for v in row] for row in panel.cells]
+    n_rows, n_columns = len(panel.rows), len(panel.columns)
+    height, all_pt = row_pt * n_rows, width * n_columns
+    frame = Frame(
+        canvas,
+        place_pt=(left, _HEAD_PT, all_pt, height),
+        x=Scale(limits=(0, n_columns), ticks=_column_labels(panel, width), label=x_label),
+        y=Scale(limits=(n_rows, 0), ticks=_row_labels(panel, row_pt), label=y_label),
+        spines=("left", "right", "bottom", "top"),
+    )
     values = np.array([[0.0 if value is None else value for value in row] for row in panel.cells])
-    _shades(axes, key, levels(values, panel.scale), CHANGE_OPACITY, scale=panel.scale, texts=texts)
-    lines: dict[str, Any] = {"color": PLACEHOLDERS["surface"], "linewidth": 1.0}
-    axes.hlines(range(1, len(panel.rows)), 0, len(panel.columns), **lines)
-    axes.vlines(range(1, len(panel.columns)), 0, len(panel.rows), **lines)
+    _draw_cells(frame, levels(values, panel.scale), CHANGE_OPACITY)
+    frame.strokes((((0, row), (n_columns, row)) for row in range(1, n_rows)), "surface", 1.0)
+    frame.strokes((((column, 0), (column, n_rows)) for column in range(1, n_columns)), "surface", 1.0)
     side, up = _MARK_PT / width, min(_MARK_PT, row_pt / 2) / row_pt
     for row, column in np.argwhere(panel.sure):
         top, into = (row, up) if values[row, column] > 0 else (row + 1, -up)
-        corner = ((column + 1, top), (column + 1, top + into), (column + 1 - side, top))
-        axes.fill(*zip(*corner, strict=True), color=PLACEHOLDERS["ink"], linewidth=0)
-    every = math.ceil((_DIGIT_PT * max(map(len, panel.columns)) + _LABEL_GAP_PT) / width)
-    axes.set_xticks(np.arange(len(panel.columns))[::every] + 0.5, panel.columns[::every])
-    named = math.ceil(_LEAST_ROW_PT / row_pt)
-    places = [i for i in range(len(panel.rows)) if not i % named or i == panel.outlined]
+        frame.area(((column + 1, top), (column + 1, top + into), (column + 1 - side, top)), "ink")
     if panel.outlined is not None:
-        places = [i for i in places if i == panel.outlined or abs(i - panel.outlined) >= named]
-        corners = ((0, panel.outlined), (len(panel.columns), panel.outlined))
-        below = [(x, y + 1) for x, y in reversed(corners)]
-        frame: dict[str, Any] = {"color": PLACEHOLDERS["ink"], "linewidth": _OUTLINE_PT}
-        axes.plot(*zip(*corners, *below, corners[0], strict=True), **frame)
-    axes.set_yticks([i + 0.5 for i in places], [panel.rows[i] for i in places], rotation=0)
-    label_axes(axes, x_label, y_label)
+        top, bottom = panel.outlined, panel.outlined + 1
+        outline: dict[str, Any] = {"color": PLACEHOLDERS["ink"], "linewidth": _OUTLINE_PT}
+        frame.line((0, n_columns, n_columns, 0, 0), (top, top, bottom, bottom, top), **outline)
+    if _has_numbers(panel, is_small=is_small):
+        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 10.5}
+        for row, column in np.ndindex(values.shape):
+            value = panel.cells[row][column]
+            frame.text(column + 0.5, row + 0.5, "–" if value is None else decimal(value, 0, signed=True), **look)
+    if _has_key(panel, is_small=is_small):
+        _draw_key(canvas, (left, _HEAD_PT + height + 44.0, all_pt, _KEY_PT), CHANGE_OPACITY, scale=panel.scale)
+    return frame
 
 
-def _shades(
-    axes: Axes,
-    key: Axes | None,
-    cells: Int[np.ndarray, "row column"],
-    opacity: Sequence[float],
-    *,
-    scale: float,
-    texts: Any = None,
-) -> None:
-    """Draw the cells with a frame, and the colour key from −scale to scale on ``key`` if given."""
+def _column_labels(panel: ChangeMap, width_pt: float) -> dict[float, str]:
+    every = math.ceil((_DIGIT_PT * max(map(len, panel.columns)) + _LABEL_GAP_PT) / width_pt)
+    return {column + 0.5: str(panel.columns[column]) for column in range(0, len(panel.columns), every)}
+
+
+def _row_labels(panel: ChangeMap, row_pt: float) -> dict[float, str]:
+    """Return position → name of rows with enough distance. The outlined row always has its name."""
+    every = math.ceil(_LEAST_ROW_PT / row_pt)
+    places = [i for i in range(len(panel.rows)) if not i % every or i == panel.outlined]
+    if panel.outlined is not None:
+        places = [i for i in places if i == panel.outlined or abs(i - panel.outlined) >= every]
+    return {i + 0.5: panel.rows[i] for i in places}
+
+
+def _shades(opacity: Sequence[float]) -> Float[np.ndarray, "shade 4"]:
+    """Return the colours of the shades from −5 to 5."""
     below = [to_rgba(PLACEHOLDERS[BELOW], alpha) for alpha in reversed(opacity)]
     above = [to_rgba(PLACEHOLDERS[ABOVE], alpha) for alpha in opacity]
-    sns.heatmap(
-        cells,
-        ax=axes,
-        cmap=ListedColormap([*below, (0.0, 0.0, 0.0, 0.0), *above]),
-        vmin=-_LAST,
-        vmax=_LAST,
-        annot=texts,
-        fmt="",
-        annot_kws={"color": PLACEHOLDERS["ink"], "fontsize": 10.5},
-        xticklabels=False,
-        yticklabels=False,
-        cbar=key is not None,
-        cbar_ax=key,
-        cbar_kws={"orientation": "horizontal"},
+    return np.array([*below, (0.0, 0.0, 0.0, 0.0), *above])
+
+
+def _draw_cells(frame: Frame, cells: Int[np.ndarray, "row column"], opacity: Sequence[float]) -> None:
+    n_rows, n_columns = cells.shape
+    corners = np.stack(np.meshgrid(np.arange(n_columns + 1.0), np.arange(n_rows + 1.0)), axis=-1)
+    frame.cells(_shades(opacity)[cells + len(EDGES)], corners)
+
+
+def _draw_key(
+    canvas: Canvas, place_pt: tuple[float, float, float, float], opacity: Sequence[float], *, scale: float
+) -> None:
+    """Draw the colour key from −scale to scale."""
+    ends = {value: decimal(sign * scale, 0, signed=True) for value, sign in ((-_LAST, -1), (0.0, 0), (_LAST, 1))}
+    key = Frame(
+        canvas,
+        place_pt=place_pt,
+        x=Scale(limits=(-_LAST, _LAST), ticks=ends),
+        y=Scale(limits=(0, 1)),
+        spines=(),
+        layer=10,
     )
-    axes.spines[:].set_visible(True)
-    axes.tick_params(length=0)
-    if key is None:
-        return
-    bar = axes.collections[0].colorbar
-    assert bar is not None
-    bar.set_ticks((-_LAST, 0.0, _LAST), labels=[decimal(value, 0, signed=True) for value in (-scale, 0.0, scale)])
-    bar.outline.set(linewidth=0.8, edgecolor=PLACEHOLDERS["muted"])  # type: ignore[operator]
-    key.tick_params(length=0)
+    corners = np.stack(np.meshgrid(np.arange(-_LAST, _LAST + 1), (0.0, 1.0), indexing="ij"), axis=-1)
+    key.cells(_shades(opacity)[:, None], corners)
+    outline: dict[str, Any] = {"color": PLACEHOLDERS["muted"], "linewidth": 0.8, "transform": key.inside}
+    key.line((0, 0, 0, 1, 1, 1, 0), (0, 0.5, 1, 1, 0.5, 0, 0), **outline)

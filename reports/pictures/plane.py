@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
-from oversharp.reports.pictures.canvas import label_axes, line_look, place_axes
+from oversharp.reports.pictures.canvas import line_look
+from oversharp.reports.pictures.frame import TICK_PT, Frame, Scale
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Plane, Spot
 
@@ -42,34 +41,39 @@ def plane_height_pt() -> float:
     return _HEAD_PT + _HEIGHT_PT + _FOOT_PT
 
 
-def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, others: Sequence[Plane] = ()) -> None:
+def draw_plane(canvas: Canvas, panel: Plane, *, x_label: str, y_label: str, others: Sequence[Plane] = ()) -> Frame:
     """Draw, from back to front: band, curve with its greedy end, higher temperatures, paths, rings, labels.
 
     The axes span ranges as wide as the widest plane in ``others``, so that equal changes have equal lengths.
     """
-    axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT)
-    label_axes(axes, x_label, y_label)
-    axes.grid(color=PLACEHOLDERS["grid"], linewidth=0.8)
-    axes.set_axisbelow(True)
     limits = _widen_limits(_limits(panel), [_limits(plane) for plane in others])
-    axes.set(xlim=limits[0], ylim=limits[1])
-    for axis, (low, high) in ((axes.xaxis, limits[0]), (axes.yaxis, limits[1])):
-        ticks = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        least, most = max(low, -1e-9), min(high, 1.0 + 1e-9)
-        axis.set_major_locator(FixedLocator([tick for tick in ticks if least <= tick <= most]))
-        axis.set_major_formatter(FuncFormatter(lambda value, _position: f"{value:.4g}"))
-    greedy = _draw_frontier(axes, panel, limits)
+    look: dict[str, Any] = {"has_grid": True, "tick_pt": TICK_PT}
+    frame = Frame(
+        canvas,
+        place_pt=(_LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT),
+        x=Scale(limits=limits[0], ticks=_ticks(*limits[0]), label=x_label, **look),
+        y=Scale(limits=limits[1], ticks=_ticks(*limits[1]), label=y_label, **look),
+        spines=("left", "bottom"),
+    )
+    greedy = _draw_frontier(frame, panel)
     for start, end, colour in panel.higher_t:
         stroke: dict[str, Any] = {"color": PLACEHOLDERS[colour], "linewidth": 1.0, "linestyle": (0, (1.2, 1.8))}
-        axes.plot((start.x, end.x), (start.y, end.y), **stroke)
-        _draw_hollow(axes, end, PLACEHOLDERS[colour])
+        frame.line((start.x, end.x), (start.y, end.y), **stroke)
+        _draw_hollow(frame, end, PLACEHOLDERS[colour])
     for line in panel.lines[1:] if panel.curve else panel.lines:
-        axes.plot(line.x, line.y, **line_look(line.colour, line.style))
+        frame.line(line.x, line.y, **line_look(line.colour, line.style))  # type: ignore[arg-type]
     for spot in panel.ringed:
         ring: dict[str, Any] = {"markersize": _RING_PT, "markerfacecolor": "none", "markeredgewidth": 1.6}
-        axes.plot([spot.x], [spot.y], marker="o", markeredgecolor=PLACEHOLDERS["ink"], linestyle="none", **ring)
-    _write_names(axes, panel, greedy)
-    sns.despine(ax=axes)
+        frame.line([spot.x], [spot.y], marker="o", markeredgecolor=PLACEHOLDERS["ink"], linestyle="none", **ring)
+    _write_names(frame, panel, greedy)
+    return frame
+
+
+def _ticks(low: float, high: float) -> dict[float, str]:
+    """Return tick → label between the limits, without values that no probability can have."""
+    ticks = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    least, most = max(low, -1e-9), min(high, 1.0 + 1e-9)
+    return {float(tick): f"{tick:.4g}" for tick in ticks if least <= tick <= most}
 
 
 def _limits(panel: Plane) -> _Limits:
@@ -100,25 +104,25 @@ def _widen_limits(own: _Limits, others: Sequence[_Limits]) -> _Limits:
     return made[0], made[1]
 
 
-def _draw_frontier(axes: Axes, panel: Plane, limits: _Limits) -> Spot | None:
+def _draw_frontier(frame: Frame, panel: Plane) -> Spot | None:
     """Draw the base at lower temperatures: band, curve, points, line to greedy. Return the drawn greedy point."""
     if not panel.curve:
         return None
     if panel.band:
         # clip the band to the axes here, because inline_svg does not clip
-        (left, right), (low, high) = limits
-        xs, ys = np.array(panel.band).T
-        fill: dict[str, Any] = {"color": PLACEHOLDERS[panel.lines[0].colour], "alpha": 0.14, "linewidth": 0}
-        axes.fill(np.clip(xs, left, right), np.clip(ys, low, min(high, 1.0)), **fill)
+        (left, right), (low, high) = frame.x.limits, frame.y.limits
+        corners = np.clip(np.array(panel.band), (left, low), (right, min(high, 1.0)))
+        frame.area(corners, panel.lines[0].colour, alpha=0.14)
     look = line_look(panel.lines[0].colour, panel.lines[0].style)
-    axes.plot(*zip(*panel.curve, strict=True), **look | {"marker": "none"})
-    axes.plot(panel.lines[0].x, panel.lines[0].y, **look | {"linestyle": "none"})
+    xs, ys = zip(*panel.curve, strict=True)
+    frame.line(xs, ys, **look | {"marker": "none"})
+    frame.line(panel.lines[0].x, panel.lines[0].y, **look | {"linestyle": "none"})
     if panel.greedy is None:
         return None
-    end = _clip_greedy(panel.curve[-1], panel.greedy, limits[1][0])
+    end = _clip_greedy(panel.curve[-1], panel.greedy, frame.y.limits[0])
     colour = PLACEHOLDERS[panel.lines[0].colour]
-    axes.plot((panel.curve[-1][0], end.x), (panel.curve[-1][1], end.y), color=colour, linewidth=1.0, dashes=(1.2, 1.8))
-    _draw_hollow(axes, end, colour, marker="o" if end == panel.greedy else "v")
+    frame.line((panel.curve[-1][0], end.x), (panel.curve[-1][1], end.y), color=colour, linewidth=1.0, dashes=(1.2, 1.8))
+    _draw_hollow(frame, end, colour, marker="o" if end == panel.greedy else "v")
     return end
 
 
@@ -130,31 +134,31 @@ def _clip_greedy(start: tuple[float, float], greedy: Spot, low: float) -> Spot:
     return Spot(name=f"{greedy.name} ↓ {greedy.y:.2f}", x=start[0] + part * (greedy.x - start[0]), y=low)
 
 
-def _draw_hollow(axes: Axes, spot: Spot, colour: str, *, marker: str = "o") -> None:
+def _draw_hollow(frame: Frame, spot: Spot, colour: str, *, marker: str = "o") -> None:
     look: dict[str, Any] = {"markersize": _SMALL_PT, "markerfacecolor": PLACEHOLDERS["surface"], "markeredgewidth": 1.3}
-    axes.plot([spot.x], [spot.y], marker=marker, markeredgecolor=colour, linestyle="none", **look)
+    frame.line([spot.x], [spot.y], marker=marker, markeredgecolor=colour, linestyle="none", **look)
 
 
 # ---------------------------------------------------------------- names
 
 
-def _write_names(axes: Axes, panel: Plane, greedy: Spot | None) -> None:
-    to_page = axes.transData.transform
+def _write_names(frame: Frame, panel: Plane, greedy: Spot | None) -> None:
+    to_page = frame.to_page.transform
     points = [*_points(panel), *([greedy] if greedy else [])]
     placed = place_names(
-        _wanted_names(axes, panel, greedy),
-        frame=(axes.bbox.x0, axes.bbox.y0, axes.bbox.x1 + 10.0, axes.bbox.y1 + 4.0),
+        _wanted_names(frame, panel, greedy),
+        frame=(frame.box.x0, frame.box.y0, frame.box.x1 + 10.0, frame.box.y1 + 4.0),
         points=[tuple(to_page((spot.x, spot.y))) for spot in points],
-        strokes=_strokes(axes, panel, greedy),
+        strokes=_strokes(frame, panel, greedy),
     )
-    to_data = axes.transData.inverted().transform
+    to_data = frame.to_page.inverted().transform
     for name in placed:
-        look: dict[str, Any] = {"color": PLACEHOLDERS[name.wanted.colour], "fontsize": NAME_PT, "va": "center_baseline"}
         x, y = to_data((name.left, name.middle))
-        axes.text(x, y, name.wanted.text, **look)
+        look: dict[str, Any] = {"colour": name.wanted.colour, "fontsize": NAME_PT, "va": "center_baseline"}
+        frame.text(x, y, name.wanted.text, **look)
 
 
-def _wanted_names(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedName]:
+def _wanted_names(frame: Frame, panel: Plane, greedy: Spot | None) -> list[WantedName]:
     """Return the labels of all points, ends of lines first. Labels of inner points are optional."""
     must: list[tuple[Spot, Colour, bool]] = []
     between: list[tuple[Spot, Colour, bool]] = []
@@ -171,7 +175,7 @@ def _wanted_names(axes: Axes, panel: Plane, greedy: Spot | None) -> list[WantedN
     must += [(end, colour, True) for _, end, colour in panel.higher_t]
     made = []
     for spot, colour, is_needed in (*must, *between):
-        x, y = axes.transData.transform((spot.x, spot.y))
+        x, y = frame.to_page.transform((spot.x, spot.y))
         made.append(WantedName(text=spot.name, x=x, y=y, colour=colour, must=is_needed))
     return [wanted for wanted in made if wanted.text]
 
@@ -182,7 +186,7 @@ def _points(panel: Plane) -> Iterator[Spot]:
     yield from (end for _, end, _ in panel.higher_t)
 
 
-def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[float, float]]:
+def _strokes(frame: Frame, panel: Plane, greedy: Spot | None) -> Iterator[tuple[float, float]]:
     """Yield closely spaced points along all drawn lines, in page coordinates."""
     drawn = [((start.x, start.y), (end.x, end.y)) for start, end, _ in panel.higher_t]
     drawn += itertools.pairwise(panel.curve)
@@ -190,7 +194,7 @@ def _strokes(axes: Axes, panel: Plane, greedy: Spot | None) -> Iterator[tuple[fl
         drawn += itertools.pairwise(zip(line.x, line.y, strict=True))
     if greedy is not None:
         drawn.append((panel.curve[-1], (greedy.x, greedy.y)))
-    for start, end in axes.transData.transform(np.array(drawn).reshape(-1, 2)).reshape(-1, 2, 2):
+    for start, end in frame.to_page.transform(np.array(drawn).reshape(-1, 2)).reshape(-1, 2, 2):
         n_places = 2 + int(np.hypot(*(end - start)) / _STROKE_PT)
         yield from map(tuple, np.linspace(start, end, n_places).tolist())
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from matplotlib.axes import Axes
-
 from oversharp.reports.numbers import MINUS, decimal
+from oversharp.reports.pictures.frame import Frame
 from oversharp.reports.records import ChangeMap, HeatMap, Line, Panel, Plane
 
 _DIGITS = 4
@@ -15,7 +14,7 @@ _MOST = 300  # panels with more points have no tooltips
 _PARTS = re.compile(r"[,;|]+")
 
 
-def points_text(axes: Axes, panel: Panel, height_pt: float) -> str:
+def points_text(frame: Frame, panel: Panel) -> str:
     """Return the points of a picture as groups separated by "|"; "" if it has none or too many.
 
     For lines, the first group is the frame of the axes: left, top, right and bottom in points from the upper left
@@ -26,20 +25,20 @@ def points_text(axes: Axes, panel: Panel, height_pt: float) -> str:
     if isinstance(panel, HeatMap):
         return ""
     if isinstance(panel, ChangeMap):
-        return "|".join(_row(axes, panel, row, height_pt) for row in range(len(panel.rows)))
+        return "|".join(_row(frame, panel, row) for row in range(len(panel.rows)))
     lines = [line for line in panel.lines if line.x]
     if not 0 < sum(len(line.x) for line in lines) <= _MOST:
         return ""
     if isinstance(panel, Plane):
-        return "|".join(_path(axes, panel, i, height_pt) for i in range(len(panel.lines)))
-    return "|".join((_frame(axes, height_pt), *_lines(lines)))
+        return "|".join(_path(frame, panel, i) for i in range(len(panel.lines)))
+    return "|".join((_axes(frame), *_lines(lines)))
 
 
-def _frame(axes: Axes, height_pt: float) -> str:
-    box = axes.bbox
+def _axes(frame: Frame) -> str:
+    box, height_pt = frame.box, frame.canvas.bbox.height
     places = (box.x0, height_pt - box.y1, box.x1, height_pt - box.y0)
-    ends = (*axes.get_xlim(), *axes.get_ylim())
-    logs = (int(scale == "log") for scale in (axes.get_xscale(), axes.get_yscale()))
+    ends = (*frame.x.limits, *frame.y.limits)
+    logs = (int(scale.log_base is not None) for scale in (frame.x, frame.y))
     return " ".join((*(f"{place:.1f}" for place in places), *(f"{end:.7g}" for end in ends), *map(str, logs)))
 
 
@@ -51,18 +50,18 @@ def _lines(lines: list[Line]) -> Iterator[str]:
         yield f"{_name(line.label)};{xs};{' '.join(map(_short, line.y))}"
 
 
-def _row(axes: Axes, panel: ChangeMap, row: int, height_pt: float) -> str:
+def _row(frame: Frame, panel: ChangeMap, row: int) -> str:
     cells = []
     for column, (k, value) in enumerate(zip(panel.columns, panel.cells[row], strict=True)):
         text = "unknown" if value is None else f"{decimal(value, 1, signed=True)} points"
-        cells.append(f"{_place(axes, column + 0.5, row + 0.5, height_pt)},k = {k},{text}")
+        cells.append(f"{_place(frame, column + 0.5, row + 0.5)},k = {k},{text}")
     return f"{_name(panel.rows[row])};{';'.join(cells)}"
 
 
-def _path(axes: Axes, panel: Plane, i: int, height_pt: float) -> str:
+def _path(frame: Frame, panel: Plane, i: int) -> str:
     line = panel.lines[i]
     places = [
-        f"{_place(axes, x, y, height_pt)},{_name(name)},{_signed_text(x)} across and {_signed_text(y)} up"
+        f"{_place(frame, x, y)},{_name(name)},{_signed_text(x)} across and {_signed_text(y)} up"
         for x, y, name in zip(line.x, line.y, panel.names[i], strict=True)
     ]
     return f"{_name(line.label)};{';'.join(places)}"
@@ -90,6 +89,6 @@ def _signed_text(value: float) -> str:
     return _short(value).replace("-", MINUS)
 
 
-def _place(axes: Axes, x: float, y: float, height_pt: float) -> str:
-    across, up = axes.transData.transform((x, y))
-    return f"{across:.1f},{height_pt - up:.1f}"
+def _place(frame: Frame, x: float, y: float) -> str:
+    across, up = frame.to_page.transform((x, y))
+    return f"{across:.1f},{frame.canvas.bbox.height - up:.1f}"

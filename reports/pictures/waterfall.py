@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from oversharp.reports.numbers import decimal
-from oversharp.reports.pictures.canvas import label_axes, place_axes
+from oversharp.reports.pictures.frame import TICK_LABEL_PT, TICK_PT, Frame, Scale
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 from oversharp.reports.records import Colour, Panel
 
@@ -43,51 +45,53 @@ def waterfall_height_pt(panel: Waterfall) -> float:
     return _HEAD_PT + _ROW_PT * (len(panel.parts) + 1) + _FOOT_PT
 
 
-def draw_waterfall(canvas: Canvas, panel: Waterfall, *, x_label: str, y_label: str) -> None:
+def draw_waterfall(canvas: Canvas, panel: Waterfall, *, x_label: str, y_label: str) -> Frame:
     """Draw gains in blue, losses in orange, the whole in the text colour; pale if the CI (thin line) contains 0."""
-    n_rows = len(panel.parts) + 1
-    axes = place_axes(canvas, _LEFT_PT, _HEAD_PT, _WIDTH_PT - _LEFT_PT - _RIGHT_PT, _ROW_PT * n_rows)
-    label_axes(axes, x_label, y_label)
-    axes.grid(axis="x", color=PLACEHOLDERS["grid"], linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.axvline(0.0, color=PLACEHOLDERS["muted"], linewidth=1.0)
-    start, ends = 0.0, [0.0]
-    for row, part in enumerate((*panel.parts, panel.whole)):
-        is_whole = part is panel.whole
-        left = 0.0 if is_whole else start
-        _bar(axes, row, left, part, "ink" if is_whole else "c1" if part.value > 0 else "c2")
-        ends += [left + value for value in (part.value, part.low, part.high) if value is not None]
-        if not is_whole:
-            start += part.value
-            axes.plot((start, start), (row, row + 1), color=PLACEHOLDERS["muted"], linewidth=0.8)
-    margin = 0.04 * (max(ends) - min(ends) or 1.0)
-    axes.set(xlim=(min(ends) - margin, max(ends) + margin), ylim=(n_rows - 0.5, -0.5))
-    _names(axes, panel)
-
-
-def _bar(axes: Any, row: int, left: float, part: WaterfallPart, colour: Colour) -> None:
-    shade = 1.0 if part.sure else _PALE
-    axes.barh(row, part.value, left=left, height=_BAR, color=PLACEHOLDERS[colour], alpha=shade, linewidth=0)
-    if part.low is not None and part.high is not None:
-        axes.plot((left + part.low, left + part.high), (row, row), color=PLACEHOLDERS["muted"], linewidth=1.2)
-
-
-def _names(axes: Any, panel: Waterfall) -> None:
-    """Write the name of every bar at the left of the axes, and its value at the right."""
     rows = (*panel.parts, panel.whole)
-    axes.set_yticks(range(len(rows)), [part.name for part in rows])
-    axes.tick_params(axis="y", length=0, labelcolor=PLACEHOLDERS["ink"])
-    for row, part in enumerate(rows):
-        axes.annotate(
-            decimal(part.value, 1, signed=True),
-            xy=(1.0, row),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(_GAP_PT, 0),
-            textcoords="offset points",
-            va="center",
-            ha="left",
-            fontsize=11.5,
-            color=PLACEHOLDERS["ink"],
-            annotation_clip=False,
-        )
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    *starts, _ = itertools.accumulate((part.value for part in panel.parts), initial=0.0)
+    starts.append(0.0)  # of the whole
+    frame = Frame(
+        canvas,
+        place_pt=(_LEFT_PT, _HEAD_PT, _WIDTH_PT - _LEFT_PT - _RIGHT_PT, _ROW_PT * len(rows)),
+        x=_x_scale(panel, starts, x_label),
+        y=Scale(
+            limits=(len(rows) - 0.5, -0.5),
+            ticks={row: part.name for row, part in enumerate(rows)},
+            label=y_label,
+            label_colour="ink",
+        ),
+    )
+    frame.line((0.0, 0.0), (0, 1), transform=frame.across, color=PLACEHOLDERS["muted"], linewidth=1.0)
+    for row, (part, start) in enumerate(zip(rows, starts, strict=True)):
+        is_whole = part is panel.whole
+        _bar(frame, row, start, part, "ink" if is_whole else "c1" if part.value > 0 else "c2")
+        if not is_whole:
+            end = start + part.value
+            frame.line((end, end), (row, row + 1), color=PLACEHOLDERS["muted"], linewidth=0.8)
+        value = decimal(part.value, 1, signed=True)
+        frame.text(1.0, row, value, transform=frame.up, offset_pt=(_GAP_PT, 0), va="center", fontsize=TICK_LABEL_PT)
+    return frame
+
+
+def _x_scale(panel: Waterfall, starts: Sequence[float], label: str) -> Scale:
+    """Return an axis that includes 0, all bars and their CIs, with a margin."""
+    ends = [0.0]
+    for part, start in zip((*panel.parts, panel.whole), starts, strict=True):
+        ends += [start + value for value in (part.value, part.low, part.high) if value is not None]
+    margin = 0.04 * (max(ends) - min(ends) or 1.0)
+    low, high = min(ends) - margin, max(ends) + margin
+    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    formatter = ScalarFormatter()
+    formatter.create_dummy_axis()
+    formatter.axis.set_view_interval(low, high)  # type: ignore[union-attr]
+    texts = dict(zip(map(float, ticks), formatter.format_ticks(list(ticks)), strict=True))
+    return Scale(limits=(low, high), ticks=texts, label=label, has_grid=True, tick_pt=TICK_PT)
+
+
+def _bar(frame: Frame, row: int, left: float, part: WaterfallPart, colour: Colour) -> None:
+    right, top, bottom = left + part.value, row - _BAR / 2, row + _BAR / 2
+    corners = ((left, top), (right, top), (right, bottom), (left, bottom))
+    frame.area(corners, colour, alpha=1.0 if part.sure else _PALE)
+    if part.low is not None and part.high is not None:
+        ends = (left + part.low, left + part.high)
+        frame.line(ends, (row, row), color=PLACEHOLDERS["muted"], linewidth=1.2)

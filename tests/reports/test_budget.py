@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from oversharp.reports.budget import NAMES, budget_figure, budget_of, budget_sentence
@@ -67,6 +69,8 @@ def test_the_bars_add_up_to_the_whole_and_what_is_unknown_is_named(context: Cont
     (svg,) = figure_svgs(figure)
     assert "whole change" in svg
     assert "a sharper base" in svg
+    (alone,) = figure_svgs(replace(figure, panels=(replace(panel, parts=()),)))
+    assert alone.count('class="f-ink"/>') == 1, "without known parts, only the bar of the whole is drawn"
     assert figure.figure_id in {one.figure_id for one in decision(told).figures}
 
 

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from oversharp.reports.pictures.canvas import empty_canvas
+from oversharp.reports.pictures.canvas import empty_canvas, report_style
 from oversharp.reports.pictures.inline import inline_svg
 from oversharp.reports.pictures.palette import PLACEHOLDERS
 
@@ -29,8 +29,8 @@ INK, BLUE, MUTED = (PLACEHOLDERS[name] for name in ("ink", "c1", "muted"))
 @pytest.fixture
 def axes() -> Iterator[Axes]:
     """The whole of a canvas of 100 × 50 points, whose data are points from the lower left corner."""
-    with empty_canvas(100, 50) as canvas:
-        one = canvas.add_axes((0, 0, 1, 1))
+    with report_style():
+        one = empty_canvas(100, 50).add_axes((0, 0, 1, 1))
         one.set(xlim=(0, 100), ylim=(0, 50))
         one.set_axis_off()
         yield one
@@ -73,14 +73,6 @@ def test_a_line_carries_its_markers_and_one_marker_is_drawn_by_itself(axes: Axes
     axes.lines[0].remove()
     axes.plot(10, 40, **MARKED)
     assert drawn(axes) == '<path d="M70 100a30 30 0 1 1 0 1z" class="f-c1 s-surface" stroke-width="9"/>'
-
-
-def test_ticks_are_strokes_of_one_path(axes: Axes) -> None:
-    axes.set_axis_on()
-    axes.spines[:].set_visible(False)
-    axes.set(xticks=(10, 20), yticks=())
-    axes.tick_params(labelbottom=False, direction="in")
-    assert drawn(axes) == '<path d="M100 500l0-35M200 500l0-35" class="s-muted" stroke-width="8"/>'
 
 
 def test_bands_are_faint_fills_without_an_edge(axes: Axes) -> None:

@@ -51,9 +51,8 @@ def test_planes_beside_each_other_have_axes_of_one_length_and_of_probabilities(
     both, alone = figure(plane, small), figure(small)
     limits = []
     for whole, panel in ((both, plane), (both, small), (alone, small)):
-        with draw_panel(whole, panel) as canvas:
-            axes = canvas.axes[0]
-            limits.append((*axes.get_xlim(), *axes.get_ylim()))
+        frame = draw_panel(whole, panel)
+        limits.append((*frame.x.limits, *frame.y.limits))
     wide, beside, by_itself = limits
     for low, high in ((0, 1), (2, 3)):
         length = wide[high] - wide[low]
@@ -67,10 +66,9 @@ def test_no_tick_is_below_0_or_above_1_where_nothing_was_ever_solved_or_all_was(
     for at in (0.0, 1.0):
         still = Line(label="grpo", x=(at, at), y=(at, at), colour="c1", style=0)
         stays = Plane(title="", lines=(still,), names=(("base", "step 40"),), description="It stays.")
-        with draw_panel(figure(stays), stays) as canvas:
-            axes = canvas.axes[0]
-            assert axes.get_xlim()[0] < at < axes.get_xlim()[1]
-            ticks = [*axes.get_xticks(), *axes.get_yticks()]
+        frame = draw_panel(figure(stays), stays)
+        assert frame.x.limits[0] < at < frame.x.limits[1]
+        ticks = [*frame.x.ticks, *frame.y.ticks]
         assert at in ticks
         assert 0.0 <= min(ticks) <= max(ticks) <= 1.0
 
