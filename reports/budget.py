@@ -59,8 +59,8 @@ def budget_of(context: Context, series: SeriesSource, k: int | None = None) -> B
 
     ``k`` defaults to the largest k.
     """
-    findings = context.source.findings
-    at = (findings["measure"] == MEASURE) & (findings["series"] == series.name)
+    findings = context.source.findings_of(MEASURE)
+    at = findings["series"] == series.name
     step = _last_compared_step(series)
     rows = findings[at & (findings["step"] == step) & findings["k"].notna()]
     if rows.empty or step == series.base_step:

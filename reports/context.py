@@ -14,7 +14,7 @@ from oversharp.reports.evidence.problem_details import ProblemDetails
 from oversharp.reports.evidence.source import SeriesSource, Source
 from oversharp.reports.findings.figures import measure_block
 from oversharp.reports.records import Block, Constant, Figure, Missing
-from oversharp.reports.wording import Change, float_or_none, known_findings
+from oversharp.reports.wording import Change, float_or_none
 
 
 def group_missing(made: Sequence[Block]) -> tuple[Block, ...]:
@@ -58,7 +58,7 @@ class Context:
         """Return the figure of the measure ``name``, or a block with the reason why there is none."""
         measure = self.measures.get(name)
         if measure is None:
-            count = len(self.source.findings[self.source.findings["measure"] == name])
+            count = len(self.source.findings_of(name))
             why = (
                 f"the store has {numbers.plural(count, 'finding')} for it"
                 if count
@@ -96,13 +96,13 @@ class Context:
     def inference_ks(self, series: SeriesSource, *, exact: bool = False) -> tuple[int, ...]:
         """Return the values of k that have a paired CI at the last checkpoint, ascending."""
         name = "pass_at_k_exact_delta" if exact else "pass_at_k_delta"
-        rows = known_findings(self.source.findings, name, series=series.name)
+        rows = self.source.known_findings(name, series=series.name)
         rows = rows[(rows["step"] == series.last_step) & rows["low"].notna() & rows["high"].notna()]
         return tuple(sorted(int(k) for k in rows["k"].dropna().unique()))
 
     def known_ks(self, series: SeriesSource) -> tuple[int, ...]:
         """Return the values of k that have a pass@k at base and last checkpoint, ascending."""
-        rows = known_findings(self.source.findings, "pass_at_k", series=series.name)
+        rows = self.source.known_findings("pass_at_k", series=series.name)
         base, last = (set(rows.loc[rows["step"] == s, "k"].dropna()) for s in (series.base_step, series.last_step))
         return tuple(sorted(int(k) for k in base & last))
 

@@ -75,26 +75,15 @@ def change_of_probability(name: str, change: Change) -> str:
             return f"{name} went from {path} {detail}"
 
 
-def known_findings(
-    frame: pd.DataFrame, measure: str, *, scope: str | None = "all", series: str | None = None
-) -> pd.DataFrame:
-    """Return the findings of ``measure`` that have a value."""
-    chosen = (frame["measure"] == measure) & frame["value"].notna()
-    if scope is not None:
-        chosen &= frame["scope"] == scope
-    if series is not None:
-        chosen &= frame["series"] == series
-    return frame[chosen]
-
-
-def reasons(frame: pd.DataFrame, measure: str) -> tuple[str, ...]:
-    """Return the distinct reasons for missing values of ``measure``, with the steps unless a reason applies to all."""
-    findings = frame[frame["measure"] == measure]
-    unknown = findings[findings["value"].isna() & findings["why"].notna()]
+def reasons(findings: pd.DataFrame) -> tuple[str, ...]:
+    """Return the distinct reasons for missing values of a measure, with the steps unless a reason applies to all."""
+    unknown = findings.loc[findings["value"].isna() & findings["why"].notna(), ["series", "step", "why"]]
+    if unknown.empty:
+        return ()
     several = findings["series"].nunique() > 1
     everywhere = set(zip(findings["series"], findings["step"], strict=True))
     places: dict[str, dict[tuple[str, int], str]] = {}
-    for row in unknown.itertuples():
+    for row in unknown.itertuples(index=False):
         text = f"{row.series} step {row.step}" if several else f"step {row.step}"
         places.setdefault(str(row.why), {})[(row.series, row.step)] = text  # type: ignore[index]
     return tuple(

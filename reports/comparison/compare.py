@@ -33,7 +33,6 @@ from oversharp.reports.records import (
     columns,
 )
 from oversharp.reports.sharpening.figure import separate_figures
-from oversharp.reports.wording import known_findings
 
 LEVELS = 4
 TITLE = "Series side by side"
@@ -112,7 +111,7 @@ def _allowed_note(differences: tuple[Difference, ...]) -> str:
 
 
 def _trajectory(context: Context, series: SeriesSource, k: int, *, exact: bool) -> pd.Series:
-    rows = known_findings(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k", series=series.name)
+    rows = context.source.known_findings("pass_at_k_exact" if exact else "pass_at_k", series=series.name)
     return rows[rows["k"] == k].set_index("step")["value"].sort_index()
 
 
@@ -121,7 +120,7 @@ def _common_k(context: Context, *, exact: bool) -> int | None:
     name = "pass_at_k_exact" if exact else "pass_at_k"
     shared: set[int] | None = None
     for series in context.series:
-        rows = known_findings(context.source.findings, name, series=series.name)
+        rows = context.source.known_findings(name, series=series.name)
         ks = {int(k) for k in rows["k"].dropna()}
         # exact values use the same k as sampled ones: at very large k, pass@k saturates and does not differ
         inference = set(context.inference_ks(series) or context.inference_ks(series, exact=exact))
@@ -226,7 +225,7 @@ def _same_step(context: Context, k: int, *, exact: bool) -> Figure:
     for one_k in (1, k):
         lines = []
         for i, series in enumerate(context.series):
-            rows = known_findings(context.source.findings, name, series=series.name)
+            rows = context.source.known_findings(name, series=series.name)
             rows = rows[rows["k"] == one_k]
             if rows.empty:
                 continue

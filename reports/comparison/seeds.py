@@ -23,7 +23,7 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.tables import scope_label
-from oversharp.reports.wording import WITH_MODES, known_findings
+from oversharp.reports.wording import WITH_MODES
 
 _SEED_NAME = re.compile(r"(.+)-seed-(0|[1-9][0-9]*)")
 #: Value of k to show in addition to k = 1 and the largest k.
@@ -214,7 +214,7 @@ def _matched_place(chosen: Sequence[SeededObjective], made: Quantities, level: f
 
 def _shared_ks(context: Context, runs: Sequence[SeriesSource], *, exact: bool) -> list[set[int]]:
     """Return the values of k of each run. If a run has CIs for some k, only these and k = 1 are used."""
-    rows = known_findings(context.source.findings, "pass_at_k_exact" if exact else "pass_at_k")
+    rows = context.source.known_findings("pass_at_k_exact" if exact else "pass_at_k")
     of_run = {str(name): {int(k) for k in own} for name, own in rows.groupby("series")["k"]}
     shared = []
     for run in runs:
@@ -229,7 +229,7 @@ def _find_quantity(context: Context, runs: Sequence[SeriesSource], wanted: _Furt
 
     If no value covers all problems, the measure over the problems that list their modes is used.
     """
-    rows = context.source.findings[context.source.findings["measure"] == wanted.measure]
+    rows = context.source.findings_of(wanted.measure)
     for scope in ("all", WITH_MODES) if len(rows) else ():
         trajectories = _trajectories(context, wanted.measure, None, scope=scope)
         if all(run.name in trajectories for run in runs):
@@ -241,7 +241,7 @@ def _find_quantity(context: Context, runs: Sequence[SeriesSource], wanted: _Furt
 
 
 def _trajectories(context: Context, measure: str, k: int | None, *, scope: str = "all") -> dict[str, dict[int, float]]:
-    rows = known_findings(context.source.findings, measure, scope=scope)
+    rows = context.source.known_findings(measure, scope=scope)
     rows = rows[rows["k"].isna()] if k is None else rows[rows["k"] == k]
     rows = rows.sort_values(["series", "step"], kind="stable")
     return {

@@ -17,10 +17,8 @@ from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.store.load import Frames, why_no_audit, why_untested
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.words.numbers import ranges_text
+from oversharp.reports.evidence.findings import read_findings
 from oversharp.reports.evidence.sample_counts import mean_samples, read_problem_counts, sample_settings
-
-_DELTA, _BAND = "_delta", "_band"
-_FINDING_KEY = ["series", "measure", "scope", "k"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +156,30 @@ class Source:
         place = self._places.get((measure, series, step, k, scope))
         return None if place is None else self.findings.iloc[place]
 
+    def findings_of(self, measure: str) -> pd.DataFrame:
+        """Return the findings of ``measure``, including those without a value."""
+        return self._by_measure.get(measure, self.findings.iloc[:0])
+
+    def known_findings(self, measure: str, *, scope: str | None = "all", series: str | None = None) -> pd.DataFrame:
+        """Return the findings of ``measure`` that have a value. ``scope`` None selects all scopes."""
+        rows = self.findings_of(measure)
+        chosen = rows["value"].notna()
+        if scope is not None:
+            chosen &= rows["scope"] == scope
+        if series is not None:
+            chosen &= rows["series"] == series
+        return rows[chosen]
+
+    @cached_property
+    def scopes(self) -> frozenset[str]:
+        """Scopes of all findings."""
+        return frozenset(self.findings["scope"].unique())
+
+    @cached_property
+    def _by_measure(self) -> Mapping[str, pd.DataFrame]:
+        """Findings by measure. Selecting them from all findings for each figure would be slow."""
+        return {str(name): rows for name, rows in self.findings.groupby("measure", sort=False)}
+
     @cached_property
     def titles(self) -> Mapping[str, str]:
         """Problem id → title, which is the shortest distinctive part of the prompt.
@@ -215,12 +237,6 @@ FROM series_checkpoints AS c
 JOIN current_audits AS a USING (series)
 LEFT JOIN checkpoints AS k USING (checkpoint_id)
 ORDER BY c.series, c.step
-"""
-_FINDINGS = """
-SELECT series, checkpoint, step, measure, scope, k, value, low, high, n, unit, why, interval_over,
-       why_no_interval
-FROM findings
-ORDER BY series, measure, scope, k NULLS FIRST, step
 """
 _COUNTED = ("series", "task", "problem_id", "cluster", "n", "n_correct")
 _LAST_COUNTS = """
@@ -324,7 +340,7 @@ def read_source(
         store_name=store_name,
         store_link=store_link or store_name,
         series=sources,
-        findings=clip_differences(select_series(store.frame(_FINDINGS)), select_series(checkpoints)),
+        findings=read_findings(store, names, checkpoints),
         problem_counts=select_series(counts),
         last_counts=_last_counts(store, sources),
         disagreements=select_series(store.frame(_DISAGREEMENTS if regraded else f"{_DISAGREEMENTS} LIMIT 0")),
@@ -397,33 +413,3 @@ def _panel_settings(audit: pd.Series[Any]) -> dict[str, Any]:
         "panel temperature": float(audit["panel_temperature"]),
         "panel seed": int(audit["panel_seed"]),
     }
-
-
-def clip_differences(findings: pd.DataFrame, checkpoints: pd.DataFrame) -> pd.DataFrame:
-    """Clip the bounds of every pass@k difference in ``findings`` to [−base, 1 − base].
-
-    The estimators clip differences only to [−1, 1], so for a base of 1.000 a CI may be "−4 to +1 points". Clipping
-    never excludes the estimate. ``checkpoints`` has the columns ``series, step, is_base``.
-
-    >>> rows = [("pass_at_k", 0, 1.0, None, None), ("pass_at_k_delta", 9, -0.02, -0.05, 0.01)]
-    >>> rows += [("pass_at_k_band", 9, -0.02, -0.08, 0.04)]
-    >>> frame = pd.DataFrame(rows, columns=["measure", "step", "value", "low", "high"])
-    >>> frame[["series", "scope", "k"]] = ["grpo", "all", 8]
-    >>> checkpoints = pd.DataFrame({"series": "grpo", "step": [0, 9], "is_base": [True, False]})
-    >>> clip_differences(frame, checkpoints)[["low", "high"]].iloc[1:].values.tolist()
-    [[-0.05, 0.0], [-0.08, 0.0]]
-    """
-    measure = findings["measure"]
-    is_delta = measure.str.startswith("pass_at_k") & measure.str.endswith((_DELTA, _BAND))
-    level = measure.str.removesuffix(_DELTA).str.removesuffix(_BAND)
-    named = findings.assign(measure=measure.where(~is_delta, level))
-    bases = checkpoints.loc[checkpoints["is_base"], ["series", "step"]]
-    base = findings.merge(bases, on=["series", "step"]).dropna(subset="value")
-    base = base[[*_FINDING_KEY, "value"]].rename(columns={"value": "base"}).drop_duplicates(_FINDING_KEY)
-    before = named[_FINDING_KEY].merge(base, on=_FINDING_KEY, how="left")["base"].set_axis(findings.index)
-    cut = is_delta & before.notna()
-    low, high = findings["low"].astype("float64"), findings["high"].astype("float64")
-    return findings.assign(
-        low=low.where(~cut, low.clip(lower=-before)),
-        high=high.where(~cut, high.clip(upper=1.0 - before)),
-    )

@@ -23,7 +23,7 @@ from oversharp.reports.findings.tables import (
     spread_evenly,
 )
 from oversharp.reports.records import STEP_LABEL, Colour, Constant, Figure, Line, Missing, Panel
-from oversharp.reports.wording import WITH_MODES, float_or_none, known_findings, reasons
+from oversharp.reports.wording import WITH_MODES, float_or_none, reasons
 
 SERIES_COLOURS: tuple[Colour, ...] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
 ORDERED_COLOURS: tuple[Colour, ...] = ("q1", "q2", "q3", "q4", "q5", "q6")
@@ -119,15 +119,15 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
     """Return the figure of ``measure``; a sentence if it is constant, or the reason if it has no values."""
     title = measure.title
     scope = None if measure.plot.group == "scope" else "all"
-    rows = known_findings(source.findings, measure.name, scope=scope)
-    if scope is None and "mode_logps" in measure.needs and (source.findings["scope"] == WITH_MODES).any():
+    rows = source.known_findings(measure.name, scope=scope)
+    if scope is None and "mode_logps" in measure.needs and WITH_MODES in source.scopes:
         title = f"{title}, {scope_label(WITH_MODES)}"
-    why = reasons(source.findings, measure.name)
-    if rows.empty and not (rows := known_findings(source.findings, measure.name, scope=WITH_MODES)).empty:
+    why = reasons(source.findings_of(measure.name))
+    if rows.empty and not (rows := source.known_findings(measure.name, scope=WITH_MODES)).empty:
         # only some problems list their modes, so the title must not suggest values over all problems
         title = f"{title}, {scope_label(WITH_MODES)}"
     elif rows.empty:
-        rows = known_findings(source.findings, measure.name, scope=None)
+        rows = source.known_findings(measure.name, scope=None)
     if rows.empty or set(rows["scope"]) <= QUALIFIERS:
         why = why or (f"this store has no finding of {measure.name}",)
         return missing_value(source, title, why, unmeasured=measure.missing)

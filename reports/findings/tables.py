@@ -112,7 +112,8 @@ def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display:
         names = [f"k = {int(key)}" for key in shown]
     else:
         names = [measure.title if keys == ["all"] else scope_label(key) for key in shown]
-    indexed = {(row["series"], row["step"], row[by]): row for row in rows.to_dict("records")}
+    columns = rows[["series", "step", by, "value", "low", "high"]]
+    indexed = {(row["series"], row["step"], row[by]): row for row in columns.to_dict("records")}
     body = []
     for series in source.series:
         for step in (int(s) for s in series.checkpoints["step"]):

@@ -18,7 +18,7 @@ from oversharp.reports.sections.coverage_figures import (
     curves,
     ends_table,
 )
-from oversharp.reports.wording import Change, float_or_none, known_findings
+from oversharp.reports.wording import Change, float_or_none
 
 TASK = "task:"
 #: Measures that other figures of this section, or figures of the first screen, show already.
@@ -81,7 +81,7 @@ def _change_in_band(context: Context, series: SeriesSource, k: int) -> Change | 
 
 def _by_task(context: Context) -> tuple[Table, ...]:
     """Return a table of the change of pass@k of each task at the last checkpoint, if there are several tasks."""
-    rows = known_findings(context.source.findings, "pass_at_k_delta", scope=None)
+    rows = context.source.known_findings("pass_at_k_delta", scope=None)
     rows = rows[rows["scope"].str.startswith(TASK)]
     last = {series.name: series.last_step for series in context.series}
     rows = rows[rows["step"] == rows["series"].map(last)]

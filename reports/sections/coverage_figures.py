@@ -27,7 +27,7 @@ from oversharp.reports.records import (
     columns,
 )
 from oversharp.reports.sections.verdict_tables import decline_text, k_star_text, lost_coverage, window_text
-from oversharp.reports.wording import float_or_none, known_findings
+from oversharp.reports.wording import float_or_none
 
 POINTWISE, SIMULTANEOUS = "pass_at_k_delta", "pass_at_k_band"
 BAND = f"simultaneous {numbers.NINETY_FIVE} band"
@@ -120,8 +120,8 @@ def change_map(context: Context) -> Block:
     temperature, the map has an additional row for it.
     """
     title = "Change of pass@k by checkpoint and k"
-    name = SIMULTANEOUS if not known_findings(context.source.findings, SIMULTANEOUS).empty else POINTWISE
-    rows = known_findings(context.source.findings, name)
+    name = SIMULTANEOUS if not context.source.known_findings(SIMULTANEOUS).empty else POINTWISE
+    rows = context.source.known_findings(name)
     rows = rows[rows["k"].notna()]
     rows = rows[rows["step"] != rows["series"].map({series.name: series.base_step for series in context.series})]
     if rows.empty:

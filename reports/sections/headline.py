@@ -18,7 +18,7 @@ from oversharp.reports.records import Card, Cell, Direction, Figure, Headline, M
 from oversharp.reports.sections.tiles import mode_tiles, pass_tile
 from oversharp.reports.sections.verdict_card import verdict_text
 from oversharp.reports.sections.verdict_tables import window_text
-from oversharp.reports.wording import WITH_MODES, Change, change_of_probability, known_findings
+from oversharp.reports.wording import WITH_MODES, Change, change_of_probability
 
 DEFINITION = (
     "Over-sharpening, by Definition 2.1 of [A]: some correct mode of a problem is less probable than under the base. A "
@@ -58,7 +58,7 @@ def _card(context: Context, series: SeriesSource) -> Card:
 
 def _first(context: Context, series: SeriesSource) -> Mapping[int, float]:
     """Return step → pass@1, for the steps with a known value."""
-    rows = known_findings(context.source.findings, "pass_at_k", series=series.name)
+    rows = context.source.known_findings("pass_at_k", series=series.name)
     rows = rows[rows["k"] == 1]
     return dict(zip(rows["step"].astype(int), rows["value"].astype(float), strict=True))
 
@@ -181,11 +181,11 @@ def _exact_at_last(context: Context, series: SeriesSource) -> str:
 
 def _partly_exact(context: Context, series: SeriesSource) -> str:
     """Return why no exact value covers all problems; empty unless some problems list their modes."""
-    findings = context.source.findings
     measure = "problems_over_sharpened"
+    findings = context.source.findings_of(measure)
     if context.source.value_at(measure, series.name, series.last_step, scope=WITH_MODES) is None:
         return ""
-    at = (findings["measure"] == measure) & (findings["series"] == series.name) & (findings["scope"] == "all")
+    at = (findings["series"] == series.name) & (findings["scope"] == "all")
     why = findings.loc[at & (findings["step"] == series.last_step), "why"].dropna()
     return "" if why.empty else str(why.iloc[0])
 
@@ -213,7 +213,7 @@ def _limits(context: Context) -> tuple[str, ...]:
         "Pointwise CIs are for one k and one checkpoint each, so about one CI in twenty misses the true value. The "
         "verdict and the simultaneous band are corrected for the number of k and checkpoints."
     )
-    if known_findings(source.findings, "problems_over_sharpened", scope=None).empty:
+    if source.known_findings("problems_over_sharpened", scope=None).empty:
         limits.append(
             "The probability of single modes, which Definition 2.1 uses, is unknown: it needs problems that list every "
             "accepted response."
@@ -236,7 +236,7 @@ def _limits(context: Context) -> tuple[str, ...]:
 def _figure(context: Context) -> Figure | Missing:
     """Return the figure of the change of pass@k from base to last checkpoint, over k."""
     title = "Change of pass@k from base to last checkpoint"
-    rows = known_findings(context.source.findings, "pass_at_k_delta")
+    rows = context.source.known_findings("pass_at_k_delta")
     lines, body = [], []
     for i, series in enumerate(context.series):
         own = rows[(rows["series"] == series.name) & (rows["step"] == series.last_step)]

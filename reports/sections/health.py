@@ -74,8 +74,8 @@ def _import_notes(series: SeriesSource) -> Iterator[Missing]:
 
 
 def _is_zero_throughout(context: Context, measure: str) -> bool:
-    findings = context.source.findings
-    rows = findings[(findings["measure"] == measure) & (findings["scope"] == "all")]
+    findings = context.source.findings_of(measure)
+    rows = findings[findings["scope"] == "all"]
     return not rows.empty and bool((rows["value"] == 0.0).all())
 
 

@@ -17,7 +17,7 @@ from oversharp.reports.findings.figures import MAX_BANDS, describe_panel, series
 from oversharp.reports.findings.tables import Display, display_of, scope_label, scope_order
 from oversharp.reports.records import DASH, Block, Cell, Figure, Folded, Line, Missing, Panel, Section, Table, columns
 from oversharp.reports.sections.kernel_figures import heat_map, last_step
-from oversharp.reports.wording import float_or_none, known_findings
+from oversharp.reports.wording import float_or_none
 
 #: (measure, scope) → noun for what its sample size n counts, if these are not problems.
 _COUNTED_NOUNS = {
@@ -76,8 +76,7 @@ def _fold(blocks: tuple[Block, ...]) -> Folded:
 
 def _summary_table(context: Context) -> tuple[Table, ...]:
     """Return a table of the five main measures at base and last checkpoint of every series."""
-    findings = context.source.findings
-    predictor = TRAINING if not known_findings(findings, "kernel_prediction", scope=TRAINING).empty else OWN
+    predictor = TRAINING if not context.source.known_findings("kernel_prediction", scope=TRAINING).empty else OWN
     rows = (
         ("kernel_rho_correct", "all", "coupling of correct responses, mean cosine"),
         ("kernel_rho_null", "all", "null test: coupling of own samples, 0 expected"),
@@ -87,7 +86,7 @@ def _summary_table(context: Context) -> tuple[Table, ...]:
     )
     body = []
     for name, scope, label in rows:
-        values = known_findings(findings, name, scope=scope)
+        values = context.source.known_findings(name, scope=scope)
         cells = []
         for series in context.series:
             for step in (series.base_step, series.last_step):
@@ -167,7 +166,7 @@ def _prediction_sentence(context: Context, series: SeriesSource, kernels: Series
 
 def _null_test_sentence(context: Context, series: SeriesSource) -> str:
     """Return a sentence on the number of checkpoints that fail the null test, and the number expected by chance."""
-    rows = known_findings(context.source.findings, "kernel_rho_null", series=series.name)
+    rows = context.source.known_findings("kernel_rho_null", series=series.name)
     rows = rows[rows["low"].notna() & rows["high"].notna()]
     if rows.empty:
         return ""
@@ -218,7 +217,7 @@ def sample_size_text(rows: pd.DataFrame) -> str:
 
 def split_by_scope(source: Source, measure: Measure, figure: Figure) -> Figure:
     """Add the sample size to the caption, and use one panel per scope if one panel would have too many bands."""
-    rows = known_findings(source.findings, measure.name, scope=None)
+    rows = source.known_findings(measure.name, scope=None)
     reasons = _missing_notes(source, measure)
     kept = tuple(note for note in figure.notes if not note.startswith(_NO_VALUE))
     log_y = measure.plot.log_y and bool((rows["value"] > 0.0).all())
@@ -267,7 +266,7 @@ def _clip_band(line: Line, low: float, high: float) -> Line:
 
 def _missing_notes(source: Source, measure: Measure) -> tuple[str, ...]:
     """Return one note per reason for missing values, with the affected scopes and the number of checkpoints."""
-    own = source.findings[source.findings["measure"] == measure.name]
+    own = source.findings_of(measure.name)
     lacking = own[own["value"].isna() & own["why"].notna()]
     return tuple(f"{_NO_VALUE}{_places_text(rows, own)}: {why}." for why, rows in lacking.groupby("why", sort=False))
 

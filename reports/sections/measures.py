@@ -12,7 +12,7 @@ from oversharp.reports import numbers
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Constant, Section
-from oversharp.reports.wording import FEW_PROBLEMS, WITH_MODES, float_or_none, known_findings
+from oversharp.reports.wording import FEW_PROBLEMS, WITH_MODES, float_or_none
 
 ENTROPIES = {
     "answer_entropy": "answer entropy",
@@ -103,7 +103,7 @@ def _signed_text(value: float) -> str:
 
 def _correlation_sentence(context: Context, series: SeriesSource) -> str:
     """Return a sentence on the correlation of interference with the change of pass@k, at the largest k with a CI."""
-    tested = known_findings(context.source.findings, "interference_correlation_p", series=series.name)
+    tested = context.source.known_findings("interference_correlation_p", series=series.name)
     tested = tested[tested["k"] <= max(1, series.n // 2)]
     if tested.empty:
         return ""
@@ -166,7 +166,7 @@ def dynamics(context: Context) -> Section:
 def _dynamics_lead(context: Context, series: SeriesSource) -> str:
     parts = []
     for measure, noun in (("winner_take_all", "success rates"), ("squeeze", "correct modes")):
-        rows = known_findings(context.source.findings, measure, scope=None, series=series.name)
+        rows = context.source.known_findings(measure, scope=None, series=series.name)
         is_bin = (rows["step"] == series.last_step) & rows["scope"].str.startswith("base")
         rows = rows[is_bin & (rows["n"] >= FEW_PROBLEMS)].sort_values("value")
         if len(rows) > 1:
@@ -209,7 +209,7 @@ def _modes_lead(context: Context, series: SeriesSource) -> str:
             f"base, {numbers.percent(tenfold)} more than tenfold; {numbers.percent(queries)} of the problems have at "
             "least one that fell."
         )
-    partly = known_findings(context.source.findings, "modes_fallen", scope=WITH_MODES, series=series.name)
+    partly = context.source.known_findings("modes_fallen", scope=WITH_MODES, series=series.name)
     scope = "" if partly.empty else " for all problems, only for those that list their modes"
     if (ends := context.ends(series, "effective_modes")) is not None:
         return (
@@ -222,8 +222,7 @@ def _modes_lead(context: Context, series: SeriesSource) -> str:
 def strategy(context: Context) -> Section:
     """Build the section on strategies (by default, responses with code blocks or prose) and on ways of solving."""
     named = context.in_section("strategy")
-    findings = context.source.findings
-    rows = findings[(findings["measure"] == "strategy_share") & findings["value"].notna()]
+    rows = context.source.known_findings("strategy_share", scope=None)
     if not rows.empty and (rows.loc[rows["scope"] == "code", "value"] == 0.0).all():
         patterns = tuple(sorted({str(series.settings["strategy_regex"]) for series in context.series}))
         lead: tuple[str, ...] = ()

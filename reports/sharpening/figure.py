@@ -16,7 +16,7 @@ from oversharp.reports.findings.figures import series_colour
 from oversharp.reports.findings.tables import display_of
 from oversharp.reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
 from oversharp.reports.sharpening.points import Point, Points, k_of, points_of
-from oversharp.reports.wording import float_or_none, known_findings
+from oversharp.reports.wording import float_or_none
 
 TITLE = "better, or only sharper?"
 LOWER_T = "base at lower temperatures"
@@ -368,7 +368,7 @@ def _omitted_notes(all_points: Sequence[Points]) -> tuple[str, ...]:
 
 def _agreement_sentence(context: Context, series: SeriesSource) -> tuple[str, ...]:
     """Return a sentence that compares the last checkpoint with the answers on which samples of the base agree."""
-    rows = known_findings(context.source.findings, "frontier_gain", scope="answers", series=series.name)
+    rows = context.source.known_findings("frontier_gain", scope="answers", series=series.name)
     rows = rows[rows["step"] == series.last_step]
     if rows.empty:
         return ()

@@ -11,7 +11,7 @@ import pandas as pd
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.records import Spot
-from oversharp.reports.wording import float_or_none, known_findings
+from oversharp.reports.wording import float_or_none
 
 CONTROL, POWER = "control_pass_at_k", "power="
 _LEAST_PLACES = 2  # minimum number of points of a path
@@ -100,8 +100,8 @@ def k_of(context: Context, series: SeriesSource) -> int | None:
 
     Without such a comparison, or if the audit's pass@k lacks that k (--k 1,4,16), return the largest k with a CI.
     """
-    rows = context.source.findings
-    rows = rows[(rows["measure"] == "frontier_gain") & (rows["scope"] == "temperature") & rows["k"].notna()]
+    rows = context.source.findings_of("frontier_gain")
+    rows = rows[(rows["scope"] == "temperature") & rows["k"].notna()]
     own = rows.loc[rows["series"] == series.name, "k"]
     curve = context.known_ks(series)
     ks = [int(k) for k in own if int(k) in curve] or context.inference_ks(series)
@@ -135,13 +135,13 @@ def _higher_t_k(context: Context, series: SeriesSource, k: int) -> int | None:
 
 
 def _at_temperatures(context: Context, series: SeriesSource) -> pd.DataFrame:
-    rows = known_findings(context.source.findings, CONTROL, scope=None, series=series.name)
+    rows = context.source.known_findings(CONTROL, scope=None, series=series.name)
     return rows[rows["scope"].str.startswith("T=")]
 
 
 def _power_points(context: Context, series: SeriesSource, k: int) -> Iterator[Point]:
     """Yield the base's responses reweighted to p^α."""
-    rows = known_findings(context.source.findings, CONTROL, scope=None, series=series.name)
+    rows = context.source.known_findings(CONTROL, scope=None, series=series.name)
     for scope in rows.loc[rows["scope"].str.startswith(POWER), "scope"].unique():
         exponent = float(str(scope).removeprefix(POWER))
         made = _point(context, series, series.base_step, k, scope=str(scope), sharpness=1.0 - 1.0 / exponent)

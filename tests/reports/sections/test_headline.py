@@ -16,7 +16,6 @@ from oversharp.reports.context import Context
 from oversharp.reports.records import Figure, Missing, Page, Section
 from oversharp.reports.render import render_page
 from oversharp.reports.sections.headline import headline
-from oversharp.reports.wording import known_findings
 from tests.reports.parts import block, section, with_series, with_source
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
@@ -145,9 +144,7 @@ def test_values_over_some_problems_never_pass_for_values_over_all(page_of: Calla
 def with_exact(context: Context, *, without: tuple[int, ...] = ()) -> Context:
     """The sampled pass@k of the small store as if it were exact, and a verdict on k = 4 over steps 20 and 30."""
     findings = context.source.findings
-    sampled = pd.concat(
-        [known_findings(findings, measure, scope="all") for measure in ("pass_at_k", "pass_at_k_delta")]
-    )
+    sampled = pd.concat([context.source.known_findings(measure) for measure in ("pass_at_k", "pass_at_k_delta")])
     exact = sampled[~sampled["step"].isin(without)]
     names = exact["measure"].str.replace("pass_at_k", "pass_at_k_exact")
     changes = tuple(
