@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
@@ -25,6 +26,7 @@ _DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, -1), (-1,
 _ON_NAME, _ON_POINT, _ON_STROKE, _FAR = 100.0, 30.0, 5.0, 0.5
 _MOST_COST = 10.0  # optional labels with a higher cost are omitted
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+_Boxes = Float[np.ndarray, "box 4"]
 _LEFT_PT, _HEAD_PT, _SIDE_PT, _HEIGHT_PT, _FOOT_PT = 48.0, 28.0, 320.0, 260.0, 44.0
 _AIR, _HEAD_AIR = 0.07, 0.1  # margins as shares of the range; the top margin is larger because of labels
 #: Maximum distance of the greedy point below the other points, as a share of their range. A greedy point further below
@@ -238,8 +240,8 @@ def place_names(
     >>> place_names([name], frame=(0, 0, 100, 100), points=full)
     []
     """
-    marks = [_box_around(x, y, point_pt) for x, y in points]
-    thin = [_box_around(x, y, 0.0) for x, y in strokes]
+    marks = np.array([_box_around(x, y, point_pt) for x, y in points]).reshape(-1, 4)
+    thin = np.array([_box_around(x, y, 0.0) for x, y in strokes]).reshape(-1, 4)
     taken: list[Box] = []
     placed = []
     for name in wanted:
@@ -266,13 +268,13 @@ def _candidate_boxes(name: WantedName) -> list[Box]:
     return made
 
 
-def _box_cost(box: Box, rank: int, frame: Box, taken: list[Box], marks: list[Box], thin: list[Box]) -> float:
+def _box_cost(box: Box, rank: int, frame: Box, taken: Sequence[Box], marks: _Boxes, thin: _Boxes) -> float:
     outside = box[0] < frame[0] or box[1] < frame[1] or box[2] > frame[2] or box[3] > frame[3]
     return (
         (10 * _ON_NAME if outside else 0.0)
-        + _ON_NAME * sum(_meet(box, other) for other in taken)
-        + _ON_POINT * sum(_meet(box, other) for other in marks)
-        + _ON_STROKE * sum(_meet(box, other) for other in thin)
+        + _ON_NAME * _count_overlaps(box, np.array(taken).reshape(-1, 4))
+        + _ON_POINT * _count_overlaps(box, marks)
+        + _ON_STROKE * _count_overlaps(box, thin)
         + _FAR * rank
     )
 
@@ -281,5 +283,6 @@ def _box_around(x: float, y: float, half: float) -> Box:
     return (x - half, y - half, x + half, y + half)
 
 
-def _meet(box: Box, other: Box) -> bool:
-    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+def _count_overlaps(box: Box, others: _Boxes) -> int:
+    left, bottom, right, top = others.T
+    return int(((box[0] < right) & (left < box[2]) & (box[1] < top) & (bottom < box[3])).sum())
