@@ -75,7 +75,7 @@ def load_page(
 
     Raises ``StoreError`` if the named ``series`` were audited with different settings, unless ``allow`` is set.
     """
-    context = read_context(store, measures, store_name=store_name, store_link=store_link, series=series)
+    context = read_context(store, measures, store_name=store_name, store_link=store_link, series=series, brief=brief)
     if series is not None and not allow and (differences := find_differences(select_comparable(context.series))):
         raise StoreError(
             f"{store_name}: the series were audited with different settings and cannot be compared ("
@@ -92,14 +92,18 @@ def read_context(
     store_name: str,
     store_link: str | None = None,
     series: tuple[str, ...] | None = None,
+    brief: bool = False,
 ) -> Context:
-    """Read the data of all sections. Raise ``StoreError`` if one of ``series`` has no audit."""
+    """Read the data of all sections, without gradient kernels if ``brief``.
+
+    Raises ``StoreError`` if one of ``series`` has no audit.
+    """
     source = read_source(store, store_name, series, store_link=store_link)
     return Context(
         source=source,
         measures={measure.name: measure for measure in measures},
         details=read_problem_details(store, source),
-        kernels={member.name: read_kernels(store, member) for member in source.series},
+        kernels={} if brief else {member.name: read_kernels(store, member) for member in source.series},
     )
 
 
