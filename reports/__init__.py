@@ -1,6 +1,6 @@
 """Build the report: one self-contained HTML file from an audit's store.
 
-``import oversharp.reports`` is fast: it does not import matplotlib, seaborn and Jinja2 until a report is built.
+``import oversharp.reports`` is fast: it does not import matplotlib and Jinja2 until a report is built.
 """
 
 from __future__ import annotations
