@@ -115,7 +115,7 @@ def grading() -> Part:
 
 
 def start() -> Part:
-    """A wrong flag, against an interpreter that imports numpy."""
+    """A wrong flag, against an interpreter that imports pandas."""
 
     def run(*command: str) -> None:
         subprocess.run([sys.executable, *command], check=False, capture_output=True)
@@ -123,7 +123,7 @@ def start() -> Part:
     return Part(
         name="a wrong flag",
         ours=lambda: run("-m", "oversharp", "audit", "--no-such-flag"),
-        reference=lambda: run("-c", "import numpy"),
+        reference=lambda: run("-c", "import pandas"),
     )
 
 
