@@ -34,7 +34,7 @@ NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (
     "verifier {} cannot parse its gold answer; pass another --verifier and check that its grades match the tool's"
 )
-DUPLICATE = "duplicate of an earlier (problem, sample)"
+DUPLICATE = "duplicate of an earlier (problem, sample); further samples need the next numbers"
 TOO_LARGE_INDEX = f"a sample number above {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
 OTHER_STEP = "its step is not among --steps"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
@@ -120,7 +121,14 @@ def merge(stores: Sequence[Path], out: Path, *, progress: ProgressSink | None = 
         database.rows("UPDATE schema_version SET views_hash = ''")  # the views of an untrusted store may access files
         database.refresh_views()
         for path in stores:
+            n_before = added
             added += _merge_store(database, path)
+            if n_taken := _count_taken(database, path):
+                progress.note(
+                    f"{path}: {plural(n_taken, 'imported sample')} not added: {target} has other responses under their "
+                    f"numbers; import the files of both stores into one instead ({plural(added - n_before, 'sample')} "
+                    "added)"
+                )
             advance(1)
         with database.transaction():
             for (audit_id,) in database.rows("SELECT audit_id FROM current_audits WHERE enough IS NOT NULL"):
@@ -278,6 +286,22 @@ def _merge_store(database: Database, path: Path) -> int:
         names = [str(row[0]) for row in rows if OWN_TOKEN_FILE.fullmatch(str(row[0]))]  # a store may be untrusted
         database.import_tokens(path.resolve().with_suffix(".tokens"), names)
     return added["samples"]
+
+
+def _count_taken(database: Database, path: Path) -> int:
+    """Return the number of imported samples at ``path`` whose number has another response in ``database``."""
+    same = " AND ".join(f"own.{key} = incoming.{key}" for key in _UNKEYED["samples"])
+    with database.attach(path):
+        ((n,),) = database.rows(
+            f"""
+            SELECT count(*)
+            FROM other.samples AS incoming
+            JOIN checkpoints AS c USING (checkpoint_id)
+            JOIN samples AS own ON {same}
+            WHERE c.kind = 'recorded' AND own.response_id <> incoming.response_id
+            """
+        )
+    return int(n)
 
 
 def _add_unkeyed(database: Database, table: str, keys: Sequence[str]) -> int:

@@ -15,9 +15,11 @@ from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.ingest.ingest import import_samples, preview
 from oversharp.diagnostics.ingest.plan import plan_import
+from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.statistics.stopping import StoppingRule
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_key
+from oversharp.diagnostics.store.merge import merge
 from oversharp.diagnostics.verdict.counts import SeriesCounts
 from oversharp.diagnostics.verdict.record import Verdict
 
@@ -293,3 +295,30 @@ def test_only_imported_samples_can_be_topped_up(tmp_path: Path) -> None:
     import_samples([counts], ImportConfig(store=tmp_path / "audit.duckdb", name="run", map=fields))
     with pytest.raises(OversharpError, match="has only counts, which do not show the samples of the first round"):
         top_up(tmp_path)
+
+
+class Notes(SilentProgress):
+    """Progress that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_merge_names_imported_samples_whose_numbers_are_taken(tmp_path: Path) -> None:
+    first = first_rounds(tmp_path / "first.jsonl")
+    for name, numbers in (("a", range(4, 8)), ("b", range(6, 10))):
+        folder = tmp_path / name
+        folder.mkdir()
+        import_samples([first], settings(folder))
+        more = write(folder / "more.jsonl", [(0, 2, numbers)], reward=True)
+        import_samples([more], settings(folder, n=FIRST))
+    notes = Notes()
+    merge([tmp_path / "a" / "audit.duckdb", tmp_path / "b" / "audit.duckdb"], tmp_path / "both", progress=notes)
+    both = tmp_path / "both" / "audit.duckdb"
+    assert [note for note in notes.notes if "not added" in note] == [
+        f"{tmp_path}/b/audit.duckdb: 4 imported samples not added: {both} has other responses under "
+        "their numbers; import the files of both stores into one instead (0 samples added)"
+    ]
