@@ -80,6 +80,8 @@ def find_selection(
     always_C = is_mixed * rule.first_alike(n_first_mixed, correct=True)
     p_of_order = min(_chance_of_all(solved_C[base_P]), _chance_of_all(1.0 - always_C[base_P]))
     weight_C = np.maximum(0.0, solved_C - always_C)
+    if counts.is_stopped:  # the order is tested above; here it would depend on the late samples, which may be many more
+        solved_C = (rule.hits(np.arange(rule.cap + 1))[1] > 0).astype(np.float64)
     for share_C in _shares(rule) if counts.n_problems >= _LEAST_PROBLEMS else ():
         least = max((rate for rate in _RATES if share_C[base_P].min() >= rate), default=0.0)
         most = min((1 - rate for rate in _RATES if share_C[base_P].max() <= 1 - rate), default=1.0)
@@ -87,12 +89,22 @@ def find_selection(
         weight_C = weight_C * ((share_C >= least) & (share_C <= most))
     # do not test "no problem is always solved" against late samples: training makes problems easier
     if counts.is_stopped:
-        n_P, hits_P = counts.all_hits
-        passed_P = rule.chances(hits_P / n_P) @ solved_C
+        passed_P = rule.chances(_unchanged_rates(counts)) @ solved_C
     else:
         passed_P = _Draws.of(counts, solved_C).passed_P
     p_of_hits = _chance_of_all(passed_P)
     return ProblemFilter(weight_C=weight_C, p=min(p_of_hits, p_of_order))
+
+
+def _unchanged_rates(counts: PairedCounts) -> Float[np.ndarray, " problem"]:
+    """Return the success rate of each problem if nothing changed.
+
+    With a stopping rule, a lost problem has many more late samples than base samples. Pooled, they would make a real
+    loss look like a filter. So both sides also count equally, and the larger of the two rates is used.
+    """
+    n_P, hits_P = counts.all_hits
+    sides_P = counts.base_pass_at_k([1])[:, 0] + counts.changes([1])[:, 0] / 2
+    return np.asarray(np.maximum(hits_P / n_P, sides_P))
 
 
 def _shares(rule: StoppingRule) -> list[Float[np.ndarray, " code"]]:

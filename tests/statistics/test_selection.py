@@ -59,6 +59,21 @@ def test_problems_of_which_one_was_never_solved_were_not_chosen_for_being_solved
     assert find_selection(draw("all")[0]) is None
 
 
+def test_a_loss_of_stopped_samples_does_not_look_like_a_choice() -> None:
+    rng = np.random.default_rng(0)
+    base_P = rng.uniform(0.04, 0.6, 100)
+    late_P = np.where(np.arange(100) % 2, base_P, base_P / 20)  # a lost problem has many late samples
+    rule = StoppingRule(rounds=(64, 128, 256), enough=4)
+    right_PN = rng.random((100, 256)) < base_P[:, None]
+    base_codes_P = rule.stop(np.stack([right_PN[:, :n].sum(axis=1) for n in rule.rounds]))
+    late_codes_TP = np.stack([rule.draw(late_P, rng=rng, draws=1)[0] for _ in range(3)])
+    counts = PairedCounts(base_P=base_codes_P, late_P=late_codes_TP, n_base=rule, n_late=rule)
+    assert base_codes_P.min() >= 1
+    selection = find_selection(counts, right_PN.argmax(axis=1), (~right_PN).argmax(axis=1))
+    assert selection is not None
+    assert selection.p > 0.01
+
+
 def test_easy_problems_that_are_all_solved_were_not_chosen() -> None:
     same = PairedCounts(base_P=np.full(40, 12), late_P=np.full(40, 24), n_base=N, n_late=2 * N)
     selection = find_selection(same)
