@@ -394,7 +394,11 @@ def _audit(
         key = audit_key(series, settings, chosen, config, imported.terms)
     rules = []
     if chosen.rounds is not None:
-        rules = [chosen.rounds.note, *note_of_lacking(planned, key.n), *note_of_unused(store, key)]
+        rules = [
+            chosen.rounds.note,
+            *note_of_lacking(planned, key.n),
+            *note_of_unused(store, key, is_given=config.n is not None),
+        ]
     notes = [*chosen.notes, *([] if kept is None else [kept]), *rules]
     for note in rules:
         progress.note(f"{series}: {note}")

@@ -148,8 +148,11 @@ def note_of_lacking(planned: pd.DataFrame, n: int) -> list[str]:
     ]
 
 
-def note_of_unused(store: Store, key: AuditKey) -> list[str]:
-    """Return a note on samples of unsolved problems beyond the largest number, or none."""
+def note_of_unused(store: Store, key: AuditKey, *, is_given: bool) -> list[str]:
+    """Return a note on samples of unsolved problems beyond the largest number, or none.
+
+    ``is_given``: the user gave that number.
+    """
     ((n_unused, n_problems),) = store.frame(
         """
         SELECT coalesce(sum(drawn.n - st.n), 0)::BIGINT AS n_unused, count(DISTINCT st.problem_id) AS n_problems
@@ -174,8 +177,10 @@ def note_of_unused(store: Store, key: AuditKey) -> list[str]:
     if not n_unused:
         return []
     of_base = "" if key.n == key.n_base else f" ({key.n_base} of the base)"
+    unused = f"{plural(int(n_unused), 'sample')} of {plural(int(n_problems), 'problem')} beyond n = {key.n}{of_base}"
+    if is_given:
+        return [f"{unused} are unused (--n)"]
     return [
-        f"{plural(int(n_unused), 'sample')} of {plural(int(n_problems), 'problem')} beyond n = {key.n}{of_base} are "
-        "unused, because some unsolved problem has no more; a larger --n uses them, and leaves out the steps that lack "
-        "samples"
+        f"{unused} are unused, because some unsolved problem has no more; a larger --n uses them, and leaves out the "
+        "steps that lack samples"
     ]

@@ -7,7 +7,7 @@ base is not in the set (regression to the mean).
 Let *hits* be correct samples. Given the hits of both sides together, the base's hits are hypergeometric if nothing
 changed. A filter multiplies that distribution by the probability that a problem with that number of hits passes. This
 gives two exact tests: whether all problems pass a filter by chance, and whether pass@k fell given the filter. With a
-stopping rule both are parametric, at each problem's maximum-likelihood success rate, and hits are codes of end points.
+stopping rule both are parametric, and hits are codes of end points.
 """
 
 from __future__ import annotations

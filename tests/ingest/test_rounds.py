@@ -126,7 +126,9 @@ def test_further_samples_continue_the_problems_until_they_are_solved(tmp_path: P
     # without the flag, the series' rule is kept
     import_samples([answers(tmp_path / "more2.jsonl", tmp_path / "answers2.jsonl", reward=reward)], used)
     assert ends_of(tmp_path) == {step: end_points(step) for step in CORRECT}
+    assert (tmp_path / "more.jsonl").exists()
     assert top_up(tmp_path).path is None
+    assert not (tmp_path / "more.jsonl").exists()  # it would be sampled a second time
     until = verdict_of(tmp_path).until_solved
     assert until is not None
     assert (until.enough, until.first_round) == (2, FIRST)
@@ -155,6 +157,8 @@ def test_missing_samples_are_named_and_only_complete_steps_are_compared(tmp_path
         "16 samples of 4 problems beyond n = 4 (8 of the base) are unused, because some unsolved problem has no more; "
         "a larger --n uses them, and leaves out the steps that lack samples"
     )
+    result = import_samples([more], settings(tmp_path, until_solved=2, n=FIRST))
+    assert result.series[0].notes[-1] == "40 samples of 6 problems beyond n = 4 are unused (--n)"
     result = import_samples([more], settings(tmp_path, until_solved=2, n=8))
     assert result.series[0].notes[-1] == (
         "20 samples of 5 problems are missing at 1 step, which cannot be compared up to n = 8; `oversharp plan STORE "

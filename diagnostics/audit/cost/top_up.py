@@ -65,8 +65,8 @@ class TopUp:
     A problem of a checkpoint is sampled in rounds of ``first``, 2 ``first``, … samples up to ``n``, or ``n_base`` of
     the base, until ``enough`` are correct. ``path`` is the file with the problems of the next round, None if there are
     none. ``uniform`` is the number of further samples without the rule. ``before`` and ``after`` are the audits without
-    and with the further samples, with their power to detect a fall of pass@``k`` by ``drop``. They are empty if
-    no loss is that large.
+    and with the further samples, with their power to detect a fall of pass@``k`` by ``drop``. They are None
+    if no loss is that large.
     """
 
     series: str
@@ -130,6 +130,8 @@ def top_up(
     rows = _count_further(key, planned, checkpoints)
     if len(lacking):
         _write(path, lacking, checkpoints, problems)
+    else:
+        path.unlink(missing_ok=True)  # the list of an earlier round, which would be sampled a second time
     used_k = resolve_k(k, pilot)
     rates = BaseRates.of(pilot.correct_P, pilot.n_P)
     losses = rates.losses(fall=drop_points / 100, k=used_k) if pilot.correct_P.any() else ()
