@@ -88,11 +88,20 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Span:
+    """Interval of values at one x, without a point, drawn as a dashed bar."""
+
+    x: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Line:
     """Line or point cloud of a panel. ``style`` selects marker and dashes, so that colour is not the only difference.
 
     ``low`` and ``high`` are the bounds of the CIs, empty or as long as ``x``. ``sizes`` are the numbers of problems of
-    each point of a scatter plot.
+    each point of a scatter plot. ``beyond`` is an interval right of the last point.
     """
 
     label: str
@@ -103,6 +112,7 @@ class Line:
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     sizes: tuple[float, ...] = ()
+    beyond: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,37 +170,6 @@ class ChangeMap(Panel):
         widths = {len(self.columns), *map(len, self.cells), *map(len, self.sure)}
         if not self.columns or len(widths) > 1 or {len(self.cells), len(self.sure)} != {len(self.rows)}:
             raise ValueError(f"change map {self.title!r}: {len(self.rows)} rows and widths {sorted(widths)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spot:
-    """Named point of a plot of pass@k against pass@1."""
-
-    name: str
-    x: float
-    y: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plane(Panel):
-    """Plot of pass@k (y) against pass@1 (x), both probabilities, with runs as paths.
-
-    ``names`` are the labels of the points of ``lines``, empty for points without a label. ``curve`` is the base at
-    lower temperatures, if sampled: it passes through the points of the first line, ``band`` is the outline of its CI,
-    and ``greedy`` is its end. ``higher_t`` has pairs of points, a checkpoint on a path and the same weights at a higher
-    temperature, with the colour of the path. ``ringed`` points are highlighted.
-    """
-
-    names: tuple[tuple[str, ...], ...]
-    curve: tuple[tuple[float, float], ...] = ()
-    band: tuple[tuple[float, float], ...] = ()
-    greedy: Spot | None = None
-    higher_t: tuple[tuple[Spot, Spot, Colour], ...] = ()
-    ringed: tuple[Spot, ...] = ()
-
-    def __post_init__(self) -> None:
-        if [len(line.x) for line in self.lines] != [len(names) for names in self.names]:
-            raise ValueError(f"plane {self.title!r}: every line needs one name per point")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,9 @@ from oversharp.reports.budget import budget_figure, budget_sentence
 from oversharp.reports.context import Context
 from oversharp.reports.decision.choices import Choice, group_by_recommendation, is_graded_again, list_choices
 from oversharp.reports.evidence.source import SeriesSource
+from oversharp.reports.pictures.plane import Plane
 from oversharp.reports.problems.table import test_name
-from oversharp.reports.records import Advice, Cell, Column, Decision, Figure, Plane, Table
+from oversharp.reports.records import Advice, Cell, Column, Decision, Figure, Table
 from oversharp.reports.sections.coverage_figures import change_map
 from oversharp.reports.sections.headline import DEFINITION
 from oversharp.reports.sections.verdict_card import LOOKS, NO_VERDICT

@@ -332,6 +332,8 @@ def describe_panel(panel: Panel, title: str, display: Display, x: str) -> Panel:
         part = f"{line.label}: {shown.text(line.y[0])} at {at} {_plain(line.x[0])}"
         if len(line.x) > 1:
             part += f", {shown.text(line.y[-1])} at {at} {_plain(line.x[-1])}"
+        if (span := line.beyond) is not None:
+            part += f", between {shown.text(span.low)} and {shown.text(span.high)} at {at} {_plain(span.x)}"
         parts.append(part)
     name = f"{title}, {panel.title}" if panel.title else title
     return replace(panel, description=f"{name}. {'; '.join(parts)}.")

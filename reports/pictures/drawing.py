@@ -10,10 +10,12 @@ import itertools
 import math
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Affine2D
 
 from oversharp.reports.numbers import MINUS
 from oversharp.reports.pictures.canvas import MARKERS, empty_canvas, line_look, report_style
@@ -27,10 +29,10 @@ from oversharp.reports.pictures.maps import (
     heat_map_height_pt,
 )
 from oversharp.reports.pictures.palette import PLACEHOLDERS
-from oversharp.reports.pictures.plane import draw_plane, plane_height_pt
+from oversharp.reports.pictures.plane import Plane, draw_plane, plane_height_pt
 from oversharp.reports.pictures.points import points_text
 from oversharp.reports.pictures.waterfall import Waterfall, draw_waterfall, waterfall_height_pt
-from oversharp.reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel, Plane
+from oversharp.reports.records import ChangeMap, Colour, Figure, HeatMap, Line, Mark, Panel
 
 WIDTH_PT, HEIGHT_PT = 380.0, 256.0
 #: Maximum number of large maps of changes. More maps are drawn small, so that they fit in one row.
@@ -38,6 +40,7 @@ _MOST_LARGE_MAPS = 2
 LEFT_PT, RIGHT_PT, HEAD_PT, FOOT_PT = 48.0, 12.0, 28.0, 44.0
 _MARKED_POINTS = 45  # lines with more points have only a few markers
 _LONG_MARKERS = 8
+_CAP_PT, _APART_PT = 4.0, 6.0  # half the width of the ends of a dashed bar, and the distance between two bars
 _DIGIT_PT, _TICK_GAP_PT = 7.2, 8.0  # width of a digit of a tick label, and its distance from the axes
 _MARK_ROW_PT = 14.0  # height of the row above the axes for the label of a mark
 
@@ -126,13 +129,21 @@ def _draw_lines(canvas: Canvas, figure: Figure, panel: Panel) -> Frame:
         else:
             _band(frame, line)
             _curve(frame, line)
+    bars = [line for line in panel.lines if line.beyond is not None]
+    for i, line in enumerate(bars):
+        _dashed_bar(frame, line, shift_pt=_APART_PT * (i - (len(bars) - 1) / 2))
     for i, mark in enumerate(panel.marks):
         _point_out(frame, mark, i)
     return frame
 
 
+def _drawn_x(figure: Figure) -> set[float]:
+    lines = [line for panel in figure.panels for line in panel.lines]
+    return {x for line in lines for x in (*line.x, *(() if line.beyond is None else (line.beyond.x,)))}
+
+
 def _x_ticks(figure: Figure, limits: tuple[float, float]) -> list[float]:
-    xs = list(figure.x_ticks) or sorted({x for panel in figure.panels for line in panel.lines for x in line.x})
+    xs = list(figure.x_ticks) or sorted(_drawn_x(figure))
     if figure.log_x:
         return _few(xs, 8)
     if figure.x_ticks:
@@ -252,6 +263,17 @@ def _curve(frame: Frame, line: Line) -> None:
     frame.line([x for x, _ in known], [y for _, y in known], **look)
 
 
+def _dashed_bar(frame: Frame, line: Line, *, shift_pt: float) -> None:
+    """Draw the interval beyond a line as a dashed bar with ends, in the colour of the line."""
+    if (span := line.beyond) is None:
+        return
+    place = frame.to_page + Affine2D().translate(shift_pt, 0.0)  # a pixel is a point
+    look: dict[str, Any] = {"transform": place, "color": PLACEHOLDERS[line.colour], "linewidth": 1.6}
+    frame.line((span.x, span.x), (span.low, span.high), dashes=(2.5, 1.8), **look)
+    for end in (span.low, span.high):
+        frame.line((span.x, span.x), (end, end), marker="_", markersize=2 * _CAP_PT, markeredgewidth=1.6, **look)
+
+
 def _scatter(frame: Frame, line: Line) -> None:
     """Draw bubbles whose area is proportional to the number of problems, large bubbles first."""
     order = np.argsort(-np.array(line.sizes), kind="stable")
@@ -263,8 +285,10 @@ def _scatter(frame: Frame, line: Line) -> None:
 def _limits(figure: Figure) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return axis limits for all panels. They include everything that is drawn, with a margin."""
     lines = [line for panel in figure.panels for line in panel.lines]
-    xs = [x for line in lines for x in line.x]
+    spans = [line.beyond for line in lines if line.beyond is not None]
+    xs = _drawn_x(figure)
     ys = [y for line in lines for y in (*line.y, *line.low, *line.high) if y is not None]
+    ys += [end for span in spans for end in (span.low, span.high)]
     x_low, x_high = min([*xs, *figure.x_ticks]), max([*xs, *figure.x_ticks])
     if figure.log_x:
         x_limits = (x_low / 1.15, x_high * 1.15)

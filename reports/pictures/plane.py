@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from oversharp.reports.pictures.canvas import line_look
 from oversharp.reports.pictures.frame import TICK_PT, Frame, Scale
 from oversharp.reports.pictures.palette import PLACEHOLDERS
-from oversharp.reports.records import Colour, Plane, Spot
+from oversharp.reports.records import Colour, Panel
 
 NAME_PT = 10.5
 #: Width of a letter as a share of the font size. It is an upper estimate, because the browser's font is unknown.
@@ -36,6 +36,37 @@ _RING_PT, _SMALL_PT = 13.0, 5.0
 _STROKE_PT = 4.0  # labels avoid lines; each line is checked at points with this distance
 
 _Limits = tuple[tuple[float, float], tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """Named point of a plot of pass@k against pass@1."""
+
+    name: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane(Panel):
+    """Plot of pass@k (y) against pass@1 (x), both probabilities, with runs as paths.
+
+    ``names`` are the labels of the points of ``lines``, empty for points without a label. ``curve`` is the base at
+    lower temperatures, if sampled: it passes through the points of the first line, ``band`` is the outline of its CI,
+    and ``greedy`` is its end. ``higher_t`` has pairs of points, a checkpoint on a path and the same weights at a higher
+    temperature, with the colour of the path. ``ringed`` points are highlighted.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    curve: tuple[tuple[float, float], ...] = ()
+    band: tuple[tuple[float, float], ...] = ()
+    greedy: Spot | None = None
+    higher_t: tuple[tuple[Spot, Spot, Colour], ...] = ()
+    ringed: tuple[Spot, ...] = ()
+
+    def __post_init__(self) -> None:
+        if [len(line.x) for line in self.lines] != [len(names) for names in self.names]:
+            raise ValueError(f"plane {self.title!r}: every line needs one name per point")
 
 
 def plane_height_pt() -> float:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from oversharp.reports.numbers import MINUS, decimal
 from oversharp.reports.pictures.frame import Frame
-from oversharp.reports.records import ChangeMap, HeatMap, Line, Panel, Plane
+from oversharp.reports.pictures.plane import Plane
+from oversharp.reports.records import ChangeMap, HeatMap, Line, Panel
 
 _DIGITS = 4
 _MOST = 300  # panels with more points have no tooltips

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from oversharp.diagnostics.verdict.words.sentence import largest_fall
@@ -14,7 +14,19 @@ from oversharp.reports.evidence.comparable import differences_text
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.figures import describe_panel, interval_end, line_of, series_colour
 from oversharp.reports.findings.tables import POINTS
-from oversharp.reports.records import Card, Cell, Direction, Figure, Headline, Missing, Panel, Table, columns
+from oversharp.reports.records import (
+    Card,
+    Cell,
+    Direction,
+    Figure,
+    Headline,
+    Line,
+    Missing,
+    Panel,
+    Span,
+    Table,
+    columns,
+)
 from oversharp.reports.sections.tiles import mode_tiles, pass_tile
 from oversharp.reports.sections.verdict_card import verdict_text
 from oversharp.reports.sections.verdict_tables import window_text
@@ -242,11 +254,15 @@ def _figure(context: Context) -> Figure | Missing:
         own = rows[(rows["series"] == series.name) & (rows["step"] == series.last_step)]
         if own.empty or series.base_step == series.last_step:
             continue
-        lines.append(line_of(own, x="k", label=series.name, colour=series_colour(i), style=i, factor=100.0))
+        line = line_of(own, x="k", label=series.name, colour=series_colour(i), style=i, factor=100.0)
+        lines.append(replace(line, beyond=_dashed_bar(series)))
         body += [
             (Cell(text=series.name), Cell.count(k), POINTS.cell(value, low, high))
             for k, value, low, high in zip(own["k"], own["value"], own["low"], own["high"], strict=True)
         ]
+        if (span := lines[-1].beyond) is not None:
+            ends = f"[{numbers.points(span.low / 100)}, {numbers.points(span.high / 100)}]"
+            body.append((Cell(text=series.name), Cell.count(int(span.x)), Cell(text=f"{ends} of the late window")))
     if not lines:
         return Missing(title=title, why=("the store has no paired differences of pass@k from the base",))
     panel = describe_panel(Panel(title="", lines=tuple(lines)), title, POINTS, "k")
@@ -255,7 +271,7 @@ def _figure(context: Context) -> Figure | Missing:
         title=title,
         caption="Above zero: the checkpoint solves more problems with k samples than the base. Below zero: fewer. "
         f"Band: {numbers.NINETY_FIVE} CI over problems, paired with the base.",
-        notes=interval_end(context.source, rows, "k"),
+        notes=(*interval_end(context.source, rows, "k"), *_bar_note(lines)),
         x_label="k (samples per problem)",
         y_label="change of pass@k (points)",
         panels=(panel,),
@@ -267,4 +283,22 @@ def _figure(context: Context) -> Figure | Missing:
             rows=tuple(body),
             folded=True,
         ),
+    )
+
+
+def _dashed_bar(series: SeriesSource) -> Span | None:
+    """Return the interval of the late window's change beyond the sampled k, in points; None if it is unknown."""
+    beyond = None if series.verdict is None else series.verdict.beyond
+    if beyond is None or beyond.low is None or beyond.high is None:
+        return None
+    return Span(x=beyond.k, low=100 * beyond.low, high=100 * beyond.high)
+
+
+def _bar_note(lines: Sequence[Line]) -> tuple[str, ...]:
+    """Return what a dashed bar shows."""
+    if all(line.beyond is None for line in lines):
+        return ()
+    return (
+        f"Dashed bar, beyond the sampled k: {numbers.NINETY_FIVE} CI of the change of the late window. It assumes "
+        "independent samples.",
     )

@@ -14,7 +14,8 @@ from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
 from oversharp.reports.findings.figures import series_colour
 from oversharp.reports.findings.tables import display_of
-from oversharp.reports.records import Cell, Colour, Figure, Line, Plane, Spot, Table, columns
+from oversharp.reports.pictures.plane import Plane, Spot
+from oversharp.reports.records import Cell, Colour, Figure, Line, Table, columns
 from oversharp.reports.sharpening.points import Point, Points, k_of, points_of
 from oversharp.reports.wording import float_or_none
 

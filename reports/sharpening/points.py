@@ -10,7 +10,7 @@ import pandas as pd
 
 from oversharp.reports.context import Context
 from oversharp.reports.evidence.source import SeriesSource
-from oversharp.reports.records import Spot
+from oversharp.reports.pictures.plane import Spot
 from oversharp.reports.wording import float_or_none
 
 CONTROL, POWER = "control_pass_at_k", "power="

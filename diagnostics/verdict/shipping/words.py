@@ -217,18 +217,18 @@ def cannot_tell_text(*, n_units: int, units: str, width: float, most: float) -> 
     """Return the sentence that these problems are too few to show that a checkpoint kept pass@k.
 
     >>> cannot_tell_text(n_units=12, units="problems", width=0.15, most=0.02)
-    'Too few data: with 12 problems no fall is significant, and the confidence band extends at least 15.0 points below
-    the estimates. So no checkpoint can be shown to have lost less than 2 points. With about 680 problems the band would
-    extend 2 points, as its width is proportional to 1/√(number of problems). oversharp plan prints what such audits
-    detect and cost.'
+    'Too few data: with 12 problems no fall is significant in the confidence band of all checkpoints and k, which
+    extends at least 15.0 points below the estimates. So no checkpoint can be shown to have lost less than 2 points.
+    With about 680 problems the band would extend 2 points, as its width is proportional to 1/√(number of problems).
+    oversharp plan prints what such audits detect and cost.'
     """
     needed = n_units * (width / most) ** 2
     return (
-        f"Too few data: with {n_units:,} {units} no fall is significant, and the confidence band extends at least "
-        f"{points_text(width)} points below the estimates. So no checkpoint can be shown to have lost less than "
-        f"{100 * most:g} points. With about {float(f'{needed:.2g}'):,.0f} {units} the band would extend "
-        f"{100 * most:g} points, as its width is proportional to 1/√(number of {units}). oversharp plan prints what "
-        "such audits detect and cost."
+        f"Too few data: with {n_units:,} {units} no fall is significant in the confidence band of all checkpoints and "
+        f"k, which extends at least {points_text(width)} points below the estimates. So no checkpoint can be shown to "
+        f"have lost less than {100 * most:g} points. With about {float(f'{needed:.2g}'):,.0f} {units} the band would "
+        f"extend {100 * most:g} points, as its width is proportional to 1/√(number of {units}). oversharp plan prints "
+        "what such audits detect and cost."
     )
 
 

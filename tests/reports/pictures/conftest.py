@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane, Spot, Table
+from oversharp.reports.pictures.plane import Plane, Spot
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Table
 
 Make = Callable[..., Figure]
 

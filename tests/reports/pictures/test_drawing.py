@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from oversharp.reports.pictures.drawing import figure_svgs, swatch_svg, tick_texts
-from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel, Plane
+from oversharp.reports.pictures.plane import Plane
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Line, Panel
 
 
 @pytest.mark.slow

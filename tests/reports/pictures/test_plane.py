@@ -13,8 +13,8 @@ import pytest
 
 from oversharp.reports.pictures.drawing import draw_panel, figure_svgs
 from oversharp.reports.pictures.files import figure_pictures
-from oversharp.reports.pictures.plane import NAME_PT, WantedName, place_names
-from oversharp.reports.records import Figure, Line, Plane, Spot
+from oversharp.reports.pictures.plane import NAME_PT, Plane, Spot, WantedName, place_names
+from oversharp.reports.records import Figure, Line
 
 
 def names(svg: str) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from oversharp.reports.pictures.drawing import figure_svgs
-from oversharp.reports.records import ChangeMap, Figure, HeatMap, Panel, Plane
+from oversharp.reports.pictures.plane import Plane
+from oversharp.reports.records import ChangeMap, Figure, HeatMap, Panel
 from tests.reports.pictures.conftest import LINE
 
 

@@ -9,14 +9,17 @@ import pandas as pd
 import pytest
 
 from oversharp.diagnostics.records.types import Finding
+from oversharp.diagnostics.statistics.forecast.beyond import Beyond
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verdict.results import ChangeAtK
 from oversharp.reports.citations import with_sources
 from oversharp.reports.context import Context
-from oversharp.reports.records import Figure, Missing, Page, Section
+from oversharp.reports.pictures.drawing import figure_svgs
+from oversharp.reports.records import Figure, Missing, Page, Section, Span
 from oversharp.reports.render import render_page
 from oversharp.reports.sections.headline import headline
 from tests.reports.parts import block, section, with_series, with_source
+from tests.reports.sections.test_verdict_card import VERDICT
 
 REASON = "only 5 of 12 problems list every accepted response; see scope with_modes"
 
@@ -171,3 +174,26 @@ def test_an_exact_change_of_a_part_of_the_window_is_not_the_verdicts(context: Co
     card = headline(with_exact(context, without=(20,))).cards[0]
     (exact,) = [sentence for sentence in card.sentences if "exact" in sentence]
     assert exact.startswith("Without sampling noise: at the last checkpoint alone, exact pass@4 fell from 0.800")
+
+
+@pytest.mark.slow
+def test_the_interval_beyond_the_sampled_k_is_a_dashed_bar_and_a_row_of_the_data(
+    context_of: Callable[..., Context],
+) -> None:
+    context = context_of(names=("grpo",))
+    assert (plain := headline(context).figure) is not None
+    assert not any("Dashed bar" in note for note in plain.notes)
+    beyond = Beyond(k=16, cap=8, low=-0.12, high=-0.03, bracket_low=-0.3, bracket_high=0.2)
+    known = with_series(context, 0, verdict=replace(VERDICT, beyond=beyond))
+    figure = headline(known).figure
+    assert isinstance(figure, Figure)
+    (line,) = figure.panels[0].lines
+    assert line.beyond == Span(x=16, low=-12.0, high=-3.0)
+    assert figure.panels[0].description.endswith("between −12.0 and −3.00 at k 16.")
+    assert [cell.text for cell in figure.table.rows[-1]] == ["grpo", "16", "[−12.0, −3.0] of the late window"]
+    assert figure.notes[-1].startswith("Dashed bar, beyond the sampled k: 95\xa0% CI of the change of the late window")
+    (svg,) = figure_svgs(figure)
+    assert svg.count("stroke-dasharray") == 1 + figure_svgs(plain)[0].count("stroke-dasharray")
+    unknown = replace(beyond, low=None, high=None, why="the interval at k = 16 is wider than 15 points")
+    context = with_series(context, 0, verdict=replace(VERDICT, beyond=unknown))
+    assert headline(context).figure == plain

@@ -18,7 +18,8 @@ from oversharp.reports.context import Context
 from oversharp.reports.decision.section import decision
 from oversharp.reports.page import build_page
 from oversharp.reports.pictures.latex import figure_latex
-from oversharp.reports.records import Figure, Plane
+from oversharp.reports.pictures.plane import Plane
+from oversharp.reports.records import Figure
 from oversharp.reports.render import render_page
 from oversharp.reports.sharpening.figure import (
     HOW,

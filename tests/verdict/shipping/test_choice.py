@@ -364,7 +364,10 @@ def test_where_nothing_could_qualify_the_data_cannot_tell_and_where_a_fall_is_su
     open_one = recommend([_series([0] * 3 + [4] * 9, base=[2] * 12)])
     assert open_one.steps[1].out_by == "estimate"
     assert open_one.cannot_tell is not None
-    assert "with 12 problems no fall is significant, and the confidence band extends" in open_one.sentence
+    assert (
+        "with 12 problems no fall is significant in the confidence band of all checkpoints and k, which"
+        in open_one.sentence
+    )
     assert "oversharp plan prints what such audits detect and cost" in open_one.sentence
     assert recommend([_series(SHARPENED)]).cannot_tell is None
 
