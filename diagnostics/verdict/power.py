@@ -325,7 +325,7 @@ def _both_keys(counts: PairedCounts, ks: Sequence[int], rng: np.random.Generator
 
 
 def _is_guess(counts: PairedCounts, ks: Sequence[int], share: float, rng: np.random.Generator) -> bool:
-    return not _rejects(lambda draws: guessing_p(counts, share=share, ks=ks, rng=rng, draws=draws))
+    return guessing_p(counts, share=share, ks=ks, rng=rng, level=KEY_LEVEL) > KEY_LEVEL
 
 
 def _rejects(p_of: Callable[[int], float]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
-from oversharp.diagnostics.statistics.confirmation import holm
+from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm
 from oversharp.diagnostics.statistics.crossing import crossing
 from oversharp.diagnostics.statistics.intervals import share_interval
 from oversharp.diagnostics.statistics.keys import (
@@ -191,14 +191,9 @@ def _sizes(seen: SeenCounts, *, is_of_population: bool) -> WindowSizes:
 
 
 def _p_of_problems(counts: PairedCounts) -> Float[np.ndarray, " problem"]:
-    """Return the p value of a fall of each problem's success rate, by Fisher's exact test.
-
-    The same as ``fisher_fell``, with the digits of earlier verdicts.
-    """
-    from scipy.stats import hypergeom  # takes a second to import
-
+    """Return the p value of a fall of each problem's success rate, by Fisher's exact test."""
     (n_base_P, base_P), (n_late_P, late_P) = counts.base_hits, counts.late_hits
-    return np.clip(hypergeom.cdf(late_P, n_base_P + n_late_P, base_P + late_P, n_late_P), 0.0, 1.0)
+    return fisher_fell(base_P, n_base_P, late_P, n_late_P)
 
 
 def _readings(seen: SeenCounts) -> Iterator[Sequence[PairedCounts]]:

@@ -10,11 +10,11 @@ from oversharp.diagnostics.verdict.causes.explanations import (
     Fall,
     Unread,
     cause_of,
-    guessing_p,
     read_alone,
     share_explained,
     taken_for_correct,
 )
+from oversharp.diagnostics.verdict.causes.guesses import _largest_p, guessing_p
 from oversharp.diagnostics.verdict.claims import share_of_even_loss
 
 
@@ -29,6 +29,36 @@ def test_guesses_at_impossible_problems_are_not_taken_for_knowledge(accepted: fl
         counts = PairedCounts(base_P=base_P, late_P=np.zeros_like(base_P), n_base=256, n_late=256)
         p.append(guessing_p(counts, share=0.005, ks=[1, 2, 4, 8, 16, 32, 64], rng=rng, draws=199))
     assert abs(sum(one > 0.01 for one in p) - explained) <= 1
+
+
+@pytest.mark.slow
+def test_a_given_level_saves_draws_and_not_its_side() -> None:
+    rng, ks, sides = np.random.default_rng(1), [1, 2, 4, 8, 16, 32, 64, 128], []
+    for seed in range(60):
+        rate_P = np.where(rng.random(300) < rng.random(), 0.0, rng.beta(0.5, 1.0, size=300))
+        kept_P = np.where(rng.random(300) < rng.choice([0.0, 0.02, 0.05]), 0.0, rate_P)
+        accepted = rng.choice([0.003, 0.005, 0.008, 0.012, 0.03])
+        base_P, late_P = rng.binomial(256, rate_P + (1 - rate_P) * accepted), rng.binomial(256, kept_P)
+        counts = PairedCounts(base_P=base_P, late_P=late_P, n_base=256, n_late=256)
+        whole, short = (
+            guessing_p(counts, share=0.005, ks=ks, rng=np.random.default_rng(seed), level=level)
+            for level in (None, 0.01)
+        )
+        sides.append((whole > 0.01, short > 0.01))
+    assert all(whole == short for whole, short in sides)
+    assert {whole for whole, _ in sides} == {True, False}
+
+
+def test_the_bound_of_a_p_value_is_above_it() -> None:
+    rng = np.random.default_rng(2)
+    drawn_DK = rng.binomial(40, 0.1, size=(20_000, 1)) * -1.0  # 40 independent problems, each 0 or −1
+    for lost in (6, 8, 10, 12):
+        base_P = np.where(np.arange(40) < lost, 1, 0)
+        counts = PairedCounts(base_P=base_P, late_P=np.zeros_like(base_P), n_base=1, n_late=1)
+        p = float((drawn_DK <= -lost).mean())
+        assert p < _largest_p(drawn_DK[:200], counts, [1]) < 60 * p**0.5
+    same = PairedCounts(base_P=base_P, late_P=base_P, n_base=1, n_late=1)
+    assert _largest_p(drawn_DK[:200], same, [1]) == 1.0
 
 
 def test_of_every_problem_as_many_read_samples_stay_as_of_the_one_least_read():

@@ -127,7 +127,8 @@ def cause_of(fall: Fall, *, guess_share: float, guess_level: float, rng: np.rand
             return "selection"
     if guess_share > 0:
         draws = max(EXACT_DRAWS, int(_GUESS_DRAWS_PER_LEVEL / guess_level))
-        if guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws) > guess_level:
+        p = guessing_p(fall.counts, share=guess_share, ks=fall.ks, rng=rng, draws=draws, level=guess_level)
+        if p > guess_level:
             return "guessing"
     return None
 

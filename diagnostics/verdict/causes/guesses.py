@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import bdtr
 
 from oversharp.diagnostics.statistics.confirmation import holm
 from oversharp.diagnostics.statistics.keys import (
@@ -28,6 +29,8 @@ _FIRST_DRAWS, _ENOUGH = 200, 25
 _GUESSES, _HALVINGS = (1e-5, 0.5), 8
 #: A problem rose if its rate is higher by this number of standard errors. Smallest scale of drawn changes, in problems.
 _SURELY_ROSE, _LEAST_SCALE = 3.0, 0.5
+#: How much estimates from the first draws may be wrong: the scale by this factor, the mean by this number of errors.
+_SAFE_SCALE, _SAFE_ERRORS = 1.25, 4.0
 #: Success rates below this multiple of the share of false accepts are treated as rare.
 _RARE = 10.0
 #: k with more expected false accepts among k samples are omitted: false accepts alone solve nearly every problem there.
@@ -35,7 +38,13 @@ _MOST_GUESSES_AT_K = 3.0
 
 
 def guessing_p(
-    counts: PairedCounts, *, share: float, ks: Sequence[int], rng: np.random.Generator, draws: int = EXACT_DRAWS
+    counts: PairedCounts,
+    *,
+    share: float,
+    ks: Sequence[int],
+    rng: np.random.Generator,
+    draws: int = EXACT_DRAWS,
+    level: float | None = None,
 ) -> float:
     """Return the p value of the hypothesis that false accepts at the base explain the fall.
 
@@ -54,20 +63,33 @@ def guessing_p(
     (``_p_without_guesses``). It is replaced by the p value of single problems (Holm's correction) if that is smaller,
     where these problems make up half of the largest fall.
 
+    With a ``level``, it returns as soon as it is known whether the p value is above it. Then the returned value is on
+    the same side of the level, but nearer to it. Most falls need no draws.
+
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
     >>> known = PairedCounts(base_P=np.full(100, 200), late_P=np.full(100, 0), n_base=2048, n_late=3072)
     >>> [guessing_p(one, share=0.002, ks=[1, 32, 512], rng=rng) > 0.5 for one in (guessed, known)]
     [True, False]
     """
+    single_p = p_of_single_problems(counts, share, ks)
+    if level is not None and single_p <= level:
+        return single_p
+    least_p = _p_without_guesses(counts, share, ks, rng, 8 * draws)
+    if level is not None and least_p > level:
+        return min(least_p, single_p)
     drawn_DK = _drawn_changes(counts, share, ks, rng, min(draws, _FIRST_DRAWS))
     n_as_low = _as_low(drawn_DK, counts, ks)
-    if n_as_low < _ENOUGH and len(drawn_DK) < draws:
+    if level is not None:
+        most_p = max(_largest_p(drawn_DK, counts, ks), least_p)
+        if most_p <= level:
+            return min(most_p, single_p)
+    is_enough = n_as_low >= _ENOUGH or (level is not None and 1 + n_as_low > level * (draws + 1))
+    if not is_enough and len(drawn_DK) < draws:
         more_DK = _drawn_changes(counts, share, ks, rng, draws - len(drawn_DK))
         drawn_DK = np.concatenate([drawn_DK, more_DK])
         n_as_low = _as_low(drawn_DK, counts, ks)
-    p = max((1 + n_as_low) / (len(drawn_DK) + 1), _p_without_guesses(counts, share, ks, rng, 8 * draws))
-    return min(p, p_of_single_problems(counts, share, ks))
+    return min(max((1 + n_as_low) / (len(drawn_DK) + 1), least_p), single_p)
 
 
 def _drawn_changes(
@@ -99,6 +121,22 @@ def _as_low(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Seq
     mean_K, scale_K = drawn_DK.mean(axis=0), np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
     observed = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
     return int((((drawn_DK - mean_K) / scale_K).min(axis=1) <= observed + 1e-12).sum())
+
+
+def _largest_p(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Sequence[int]) -> float:
+    """Return an upper bound of the p value, from the mean and the variance of the drawn changes.
+
+    A change is a sum over independent problems, each at most 1 below its mean. Bernstein's inequality bounds the
+    probability of such a sum at each k, and the bounds are added. Less favourable values replace the mean and the
+    variance, because they are estimated from few draws. Source: Boucheron, Lugosi, Massart 2013, section 2.8.
+    """
+    error_K = drawn_DK.std(axis=0) / np.sqrt(len(drawn_DK))
+    scale_K = _SAFE_SCALE * np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)
+    mean_K = drawn_DK.mean(axis=0) - _SAFE_ERRORS * error_K
+    lowest = float(((counts.changes(ks).sum(axis=0) - mean_K) / scale_K).min())
+    if lowest >= 0:
+        return 1.0
+    return float(np.exp(-(lowest**2) / 2 / (1 - lowest / (3 * scale_K))).sum())
 
 
 def _p_without_guesses(
@@ -135,12 +173,10 @@ def p_of_single_problems(counts: PairedCounts, share: float, ks: Sequence[int]) 
 
     Problems are added in the order of their p values, which are for "only false accepts made the base better".
     """
-    from scipy.stats import binom  # takes a second to import
-
     change_PK = counts.changes(ks)
     change_P = change_PK[:, change_PK.sum(axis=0).argmin()]
     (_, base_P), (_, late_P) = counts.base_hits, counts.late_hits
-    p_P = holm(np.asarray(binom.cdf(late_P, base_P + late_P, _late_shares(counts, share))))
+    p_P = holm(np.asarray(bdtr(late_P, base_P + late_P, _late_shares(counts, share))))
     order_P = np.argsort(p_P, kind="stable")
     enough_P = change_P[order_P].cumsum() <= change_P.sum() / 2
     return float(p_P[order_P][enough_P.argmax()]) if change_P.sum() < 0 and enough_P.any() else 1.0
@@ -203,7 +239,8 @@ def guess_rate_that_explains(
     low, high = (float(np.log(bound)) for bound in _GUESSES)
 
     def explains(log_share: float) -> bool:
-        return guessing_p(counts, share=float(np.exp(log_share)), ks=ks, rng=rng, draws=draws) > level
+        share = float(np.exp(log_share))
+        return guessing_p(counts, share=share, ks=ks, rng=rng, draws=draws, level=level) > level
 
     if not explains(high):
         return None
