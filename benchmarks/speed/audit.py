@@ -1,11 +1,15 @@
-"""Measure the speed of an audit: 9 checkpoints × 100 problems × n = 256 with the transformers sampler.
+"""Compare the speed of an audit with a script that calls ``generate``: 9 checkpoints × 100 problems × n = 256.
 
-``python -m benchmarks.speed.audit`` audits ``runs/demo/grpo`` (from ``make demo``) into a fresh directory and writes
+``python -m benchmarks.speed.audit`` audits ``runs/demo/grpo`` (from ``make demo``) into fresh directories and writes
 ``benchmarks/results/audit_speed.json``.
 
 The peer is a hand-written script. It runs in a fresh process per checkpoint, loads the model and calls ``generate`` for
 the same number of samples, with the same batch size, without log-probabilities and seeds. It runs on three of the
-checkpoints. Times are per checkpoint.
+checkpoints, between the audits. Its time for nine is extrapolated.
+
+``CASES`` has the flags of each audit. The first does the peer's work: equally many samples of all problems and
+checkpoints, no controls, no teacher forcing, no kernel. It also grades, and writes store, verdict and report. The
+others do more, or stop sampling solved problems, which supports the same conclusion with fewer samples.
 """
 
 from __future__ import annotations
@@ -23,6 +27,14 @@ SERIES = ROOT / "runs" / "demo" / "grpo"
 N_PROBLEMS, N_SAMPLES, BATCH = 100, 256, 1024
 PEER_STEPS = (0, 80, 160)
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+_BARE = ("--no-controls", "--panel", "0", "--kernel-problems", "0")
+_UNIFORM = ("--until-solved", "0", "--n-base", str(N_SAMPLES))
+#: Name of a case → flags of its audit.
+CASES = {
+    "the peer's work": (*_UNIFORM, *_BARE),
+    "the same in rounds, until 4 samples are correct": ("--n-base", str(N_SAMPLES), *_BARE),
+    "all defaults": (),
+}
 
 PEER = f"""
 import sys, torch
@@ -46,42 +58,55 @@ def main() -> int:
     if not SERIES.is_dir():
         sys.exit(f"{SERIES}: not there; run `make demo` first")
     n_checkpoints = len(list(SERIES.glob("checkpoint-*")))
-    out = Path(tempfile.mkdtemp(prefix="oversharp-speed-"))
-    flags = ["--task", "countdown", "--n", str(N_SAMPLES), "--out", str(out), "--quiet"]
-    oversharp = [
-        sys.executable,
-        "-c",
-        "from oversharp.diagnostics.app.cli import main; main()",
-        "audit",
-        str(SERIES),
-        *flags,
-    ]
+    cli = [sys.executable, "-c", "from oversharp.diagnostics.app.cli import main; main()"]
 
     def peer(step: int) -> Took:
         return timed([sys.executable, "-c", PEER, str(SERIES / f"checkpoint-{step}")], ONE_THREAD)
 
-    peers = [peer(PEER_STEPS[0])]
-    audit = timed(oversharp, ONE_THREAD)
-    again = timed(oversharp, ONE_THREAD)
-    peers += [peer(step) for step in PEER_STEPS[1:]]
-    peer_wall_s = sum(took.wall_s for took in peers) / len(peers)
-    peer_cpu_s = sum(took.cpu_s for took in peers) / len(peers)
-
-    with open_store(out / "audit.duckdb") as store:
-        stages = store.frame("SELECT stage, sum(wall_s) AS wall_s FROM events GROUP BY stage ORDER BY stage")
+    peers, cases = [], []
+    for step, (case, flags) in zip(PEER_STEPS, CASES.items(), strict=True):
+        peers.append(peer(step))
+        out = Path(tempfile.mkdtemp(prefix="oversharp-speed-"))
+        wanted = [
+            "--task",
+            "countdown",
+            "--n",
+            str(N_SAMPLES),
+            "--sampler",
+            "transformers",
+            "--out",
+            str(out),
+            "--quiet",
+        ]
+        command = [*cli, "audit", str(SERIES), *wanted, *flags]
+        took, again = timed(command, ONE_THREAD), timed(command, ONE_THREAD)
+        with open_store(out / "audit.duckdb") as store:
+            stages = store.frame("SELECT stage, sum(wall_s) AS wall_s FROM events GROUP BY stage ORDER BY stage")
+            (n_samples,) = store.frame("SELECT count(*) AS n FROM audit_samples").n
+            (label,) = store.frame("SELECT label FROM verdicts").label
+        cases.append(
+            {
+                "case": case,
+                "flags": " ".join(flags),
+                "cpu_s": round(took.cpu_s, 1),
+                "wall_s": round(took.wall_s, 1),
+                "samples": int(n_samples),
+                "label": label,
+                "stages_wall_s": {row.stage: round(row.wall_s, 2) for row in stages.itertuples()},
+                "nothing_to_do_wall_s": round(again.wall_s, 1),
+            }
+        )
+        shutil.rmtree(out)
+    peer_cpu_s = n_checkpoints * sum(took.cpu_s for took in peers) / len(peers)
     result = {
-        "what": f"{n_checkpoints} checkpoints x {N_PROBLEMS} problems x n={N_SAMPLES}, twice from the base, one thread",
-        "audit_wall_s": round(audit.wall_s, 1),
-        "audit_cpu_s": round(audit.cpu_s, 1),
-        "goal_wall_s": 180,
-        "stages_wall_s": {row.stage: round(row.wall_s, 2) for row in stages.itertuples()},
-        "nothing_to_do_wall_s": round(again.wall_s, 1),
-        "peer_script_wall_s_per_checkpoint": round(peer_wall_s, 2),
-        "peer_script_cpu_s_per_checkpoint": round(peer_cpu_s, 2),
-        "peer_over_audit_cpu": round(peer_cpu_s * n_checkpoints / audit.cpu_s, 2),
+        "what": f"{n_checkpoints} checkpoints x {N_PROBLEMS} problems x n={N_SAMPLES}, transformers, one thread",
+        "peer_cpu_s": round(peer_cpu_s, 1),
+        "peers_cpu_s": [round(took.cpu_s, 2) for took in peers],
+        "peer_samples": n_checkpoints * N_PROBLEMS * N_SAMPLES,
+        "cases": cases,
+        "peer_over_audit_cpu": [round(peer_cpu_s / case["cpu_s"], 2) for case in cases],
         **circumstances(("oversharp", "torch", "transformers", "duckdb")),
     }
-    shutil.rmtree(out)
     write("audit_speed", result)
     return 0
 

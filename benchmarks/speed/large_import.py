@@ -3,7 +3,8 @@
 ``python -m benchmarks.speed.large_import`` (several minutes; ``--steps 10`` for a quarter) writes
 ``results/large_import.json``. Goals: an import of 120 CPU seconds and 2 GiB, up to verdict and report, with temporary
 files of at most three times the dump, and a report of 20 CPU seconds. Every command runs in a separate process. An
-import of a quarter of the steps gives the slopes of the estimate for 100 million samples.
+import of a quarter of the steps gives the slopes of the estimate for 100 million samples. ``GROWTH`` has further
+imports, with other numbers of samples, problems and checkpoints, which ``results/growth.png`` shows.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
+import seaborn as sns
 from pyarrow import parquet
 
 from benchmarks.speed.results import circumstances, digits, write
@@ -28,6 +31,14 @@ RUN = "from oversharp.diagnostics.app.cli import main; main()"
 FIELDS = "prompt=prompt,response=response,reward=correct,step=step,problem=question_id,index=sample"
 COUNTS = "SELECT step, sum(n) AS n, sum(n_correct) AS n_correct FROM problem_counts GROUP BY step ORDER BY step"
 IMPORT = ("import", "dump.parquet", "--map", FIELDS, "--store", "audit.duckdb")
+#: Name of a number that grows → sizes (problems, checkpoints, samples per problem and checkpoint). The largest import
+#: is the last point of the first.
+GROWTH: dict[str, tuple[tuple[int, int, int], ...]] = {
+    "samples": ((100, 40, 25), (1000, 40, 25)),
+    "problems": ((100, 40, 250), (1000, 40, 25), (5000, 40, 5)),
+    "checkpoints": ((1000, 5, 200), (1000, 20, 50), (1000, 80, 12)),
+}
+PICTURE = Path(__file__).parents[1] / "results" / "growth.png"
 #: Seconds between two measurements of the temporary files.
 POLL_S = 0.2
 
@@ -128,14 +139,29 @@ def measure(n_problems: int, n_steps: int, n: int) -> dict[str, Any]:
     }
 
 
-def measure_quarter(n_problems: int, n_steps: int, n: int) -> dict[str, float]:
-    """Measure the import of a quarter of the steps."""
+def measure_import(n_problems: int, n_steps: int, n: int) -> dict[str, float]:
+    """Measure one import, up to verdict and report."""
     with tempfile.TemporaryDirectory(prefix="oversharp-large-import-") as scratch:
         folder = Path(scratch)
-        write_dump(folder / "dump.parquet", n_problems, n_steps // 4, n)
+        write_dump(folder / "dump.parquet", n_problems, n_steps, n)
         stage = took(folder, *IMPORT)
         store_mb = digits((folder / "audit.duckdb").stat().st_size / 1e6)
-    return {"samples": n_problems * (n_steps // 4) * n, "store_mb": store_mb, **stage}
+    size = {"problems": n_problems, "checkpoints": n_steps, "samples": n_problems * n_steps * n}
+    return {**size, "store_mb": store_mb, **stage}
+
+
+def draw(growth: dict[str, list[dict[str, float]]]) -> None:
+    """Draw CPU seconds and memory of the imports, one panel per number that grows."""
+    sns.set_theme(style="whitegrid", context="notebook")
+    canvas, axes = plt.subplots(2, len(growth), figsize=(11, 5.5), sharey="row", layout="constrained")
+    for column, (name, points) in enumerate(growth.items()):
+        for row, (value, label) in enumerate((("cpu_s", "CPU seconds"), ("peak_gib", "memory, GiB"))):
+            axis = axes[row, column]
+            sns.lineplot(x=[one[name] for one in points], y=[one[value] for one in points], marker="o", ax=axis)
+            axis.set(xscale="log", ylabel=label, xlabel=name if row else "")
+            if value == "cpu_s":
+                axis.set_yscale("log")
+    canvas.savefig(PICTURE, dpi=110)
 
 
 def estimated(quarter: dict[str, float], whole: dict[str, Any], samples: int = 100_000_000) -> dict[str, float]:
@@ -158,8 +184,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--n", type=int, default=256)
     given = parser.parse_args()
-    quarter = measure_quarter(given.problems, given.steps, given.n)
+    quarter = measure_import(given.problems, given.steps // 4, given.n)
     whole = measure(given.problems, given.steps, given.n)
+    growth = {name: [measure_import(*size) for size in sizes] for name, sizes in GROWTH.items()}
+    size = {"problems": given.problems, "checkpoints": given.steps, "samples": whole["samples"]}
+    growth["samples"].append({**size, "store_mb": whole["store_mb"], **whole["stages"]["import"]})
+    draw(growth)
     write(
         "large_import",
         {
@@ -172,6 +202,7 @@ def main() -> None:
             "steps": given.steps,
             **whole,
             "a_quarter": quarter,
+            "growth": growth,
             "estimate_of_100_million": estimated(quarter, whole),
             **circumstances(("oversharp", "duckdb", "pandas", "pyarrow", "numpy")),
         },
