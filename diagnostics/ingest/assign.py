@@ -149,7 +149,8 @@ class SampleAssigner:
 
     def assign_rows(self, rows: RecordedRows, reading: Reading) -> AssignedRows:
         """Return the usable rows, and count the unusable ones in ``reading``."""
-        self._choose_verifier(list(rows.rows(0, SAMPLES_PER_BLOCK).records()), reading.file)
+        if self.verifier is None:
+            self._choose_verifier(list(rows.rows(0, SAMPLES_PER_BLOCK).records()), reading.file)
         placed = AssignedRows(rows=rows)
         starts = _starts(rows)
         index = rows.columns.get("index")

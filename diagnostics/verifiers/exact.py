@@ -27,9 +27,11 @@ from oversharp.diagnostics.verifiers.reading.sentences import goes_on
 from oversharp.diagnostics.verifiers.reading.stated import box_doubt
 
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}")
-#: Longest answer, and longest end of a response (from its last box on), for which results are cached, in characters.
-#: Short texts repeat often.
-_SHORT, _SHORT_END = 32, 48
+#: Longest answer for which results are cached, in characters. Short texts repeat often.
+_SHORT = 32
+#: Longest end of a response (from its last box on) for which results are cached, in characters. The import finds these
+#: ends for many responses at once.
+SHORT_END = 48
 
 
 def exact_answer(text: str, *, prompt: str = "") -> str | None:
@@ -49,8 +51,8 @@ def exact_answer(text: str, *, prompt: str = "") -> str | None:
 def _extract_answer(part: str) -> tuple[str | None, AnswerStyle]:
     """Return the answer in the final part of a response, and the style in which it is stated."""
     start = part.rfind("\\boxed{")
-    if start >= 0 and len(part) - start <= _SHORT_END:
-        closed = _closed_box(part[start:])
+    if start >= 0 and len(part) - start <= SHORT_END:
+        closed = answer_of_box(part[start:])
         if closed is not None:
             return closed[0], "boxed"
     for rule, style in _RULES:
@@ -93,8 +95,12 @@ _RULES: tuple[tuple[Callable[[str], str | None], AnswerStyle], ...] = (
 
 
 @lru_cache(maxsize=1 << 16)
-def _closed_box(end: str) -> tuple[str | None] | None:
-    r"""Return the answer in the box that ends a response; None if the last ``\boxed`` is not closed."""
+def answer_of_box(end: str) -> tuple[str | None] | None:
+    r"""Return the answer in the box that ends a response, in a tuple; None if the last ``\boxed`` is not closed.
+
+    >>> answer_of_box(r"\boxed{7}."), answer_of_box(r"\boxed{}"), answer_of_box(r"\boxed{7")
+    (('7',), (None,), None)
+    """
     content = last_boxed(end)
     return None if content is None else (_tidy(content),)
 

@@ -114,6 +114,17 @@ def test_each_pair_is_found_where_it_was_first() -> None:
     assert IdPairs.from_rows(table.slice(1)) == (np.array([2**64 - 1]), np.array([2**63]))
 
 
+def test_pairs_with_equal_hashes_are_still_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_FACTORS", np.zeros(2, dtype=np.uint64))
+    assert pairs_of((2, 1), (1, 1), (2, 1), (1, 2), (1, 1), (2, 1)).first_places().tolist() == [0, 1, 0, 3, 1, 0]
+
+
+def test_repeated_and_distinct_texts_have_the_same_ids() -> None:
+    for texts in (["a", "b", "a", "a", ""], [str(number) for number in range(1000)]):
+        assert batch._response_ids(pa.array(texts, pa.string())).to_pylist() == [response_id(text) for text in texts]
+    assert len(batch._response_ids(pa.array([], pa.string()))) == 0
+
+
 def answered(line: int, response: str, reward: float | None, answer: str | None = None) -> Recorded:
     return Recorded(line, "1+1?", response, reward=reward, answer=answer, index=line)
 
