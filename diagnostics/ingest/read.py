@@ -20,6 +20,7 @@ from oversharp.diagnostics.ingest.batch import (
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
 from oversharp.diagnostics.ingest.formats.rows import fault_of_last_line
+from oversharp.diagnostics.ingest.joining import join_rows
 from oversharp.diagnostics.ingest.plan import PlannedFile
 from oversharp.diagnostics.ingest.selection import read_samples
 from oversharp.diagnostics.records.errors import ImportFileError
@@ -179,7 +180,7 @@ class SeriesReader:
         block: list[Recorded] = []
         n_characters, line, room = 0, done, batch.SAMPLES_PER_BLOCK
         try:
-            for item in items:
+            for item in join_rows(items):
                 if isinstance(item, RecordedRows):
                     self._take(block, reading)
                     block, n_characters, room = [], 0, 0

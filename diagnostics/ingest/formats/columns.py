@@ -7,7 +7,8 @@ individually, which yields a fault for each bad row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -142,3 +143,31 @@ READ_COLUMN: Mapping[str, Callable[[pa.Array], pa.Array | None]] = {
     "task": optional_text_column,
     "cluster": optional_text_column,
 }
+
+
+# ---------------------------------------------------------------- lists of values
+
+_NUMBERS = frozenset({"reward", "logp_sum", "entropy_sum"})
+_WHOLE_NUMBERS = frozenset({"step", "index", "n_tokens"})
+
+
+def rows_from_lists(first: int, lists: Mapping[str, Sequence[Any]]) -> RecordedRows:
+    """Return rows with these lists of values as columns.
+
+    The values have the types of ``Recorded``, except that texts may be integers, and numbers integers or booleans.
+    """
+    columns = {name: _list_column(name, values) for name, values in lists.items()}
+    columns.setdefault("greedy", pa.repeat(False, len(columns["response"])))
+    return RecordedRows(first=first, columns=columns)
+
+
+def _list_column(name: str, values: Sequence[Any]) -> pa.Array:
+    if name in _WHOLE_NUMBERS:
+        return pa.array(values, pa.int32())
+    if name == "greedy":
+        return pa.array([value == 1.0 for value in values], pa.bool_())
+    kind, convert = (pa.float64(), float) if name in _NUMBERS else (pa.string(), str)
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # a value has another type
+        return pa.array([None if value is None else convert(value) for value in values], kind)

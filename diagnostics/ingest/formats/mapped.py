@@ -12,9 +12,10 @@ Use it for tools without an importer, such as OpenRLHF 0.11, which writes sample
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +47,14 @@ from oversharp.diagnostics.ingest.formats.fields import (
     parse_step,
 )
 from oversharp.diagnostics.ingest.formats.paths import has_value, is_plain, parts_of, samples_in
-from oversharp.diagnostics.ingest.formats.rows import RECORDS_ASKED, parquet_parts, records, rows_of, typed_records
+from oversharp.diagnostics.ingest.formats.rows import (
+    RECORDS_ASKED,
+    Block,
+    parquet_parts,
+    record_blocks,
+    records,
+    rows_of,
+)
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.series.step_names import step_of_file
@@ -94,7 +102,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:
-    """Yield the same samples as ``read_samples``; rows of Parquet as ``RecordedRows`` if possible."""
+    """Yield the same samples as ``read_samples``; rows of Parquet and lines as ``RecordedRows`` if possible."""
     names = dict(options.fields)
     if options.reward is not None:
         names["reward"] = options.reward
@@ -105,9 +113,11 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
         yield from parquet_parts(path, fields, lambda first, part: _convert_batch(first, part, names))
         return
     kind = _line_class(names)
-    for record in records(path) if kind is None else typed_records(path, kind):
+    for record in records(path) if kind is None else record_blocks(path, kind):
         if isinstance(record, Fault):
             yield record
+        elif isinstance(record, Block):
+            yield from _convert_block(record, names)
         elif isinstance(record[1], dict):
             yield from _samples(record[0], record[1], names)
         else:
@@ -154,6 +164,21 @@ def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, p
             return None
     columns.setdefault("greedy", pyarrow.repeat(False, len(part)))
     return columns
+
+
+def _convert_block(block: Block[Any], names: Mapping[str, str]) -> Iterable[Recorded | Fault | RecordedRows]:
+    """Return lines as columns, or as single samples if a step or finish reason is not usable."""
+    from oversharp.diagnostics.ingest.formats.columns import rows_from_lists
+
+    lists: dict[str, list[Any]] = {ours: list(map(attrgetter(ours), block.records)) for ours in names}
+    convert: Mapping[str, Callable[[Any, str], Any]] = {"step": parse_step, "finish_reason": parse_ending}
+    try:
+        for ours in convert.keys() & names.keys():
+            value_of = {value: convert[ours](value, names[ours]) for value in set(lists[ours])}
+            lists[ours] = [value_of[value] for value in lists[ours]]
+    except BadField:
+        return [_typed_sample(line, fields, names) for line, fields in enumerate(block.records, start=block.first)]
+    return [rows_from_lists(block.first, lists)]
 
 
 def _typed_sample(line: int, fields: Any, names: Mapping[str, str]) -> Recorded | Fault:

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -52,6 +52,14 @@ _decode = msgspec.json.Decoder().decode
 
 T = TypeVar("T")
 
+
+class Block(NamedTuple, Generic[T]):
+    """Consecutive records of the class of the fields, and the number of the first line."""
+
+    first: int
+    records: list[T]
+
+
 _TABULAR = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".csv": "csv"}
 
 
@@ -66,7 +74,7 @@ def records(
     kind = _layout(path)
     if kind == "parquet":
         return _parquet(path, columns, rows_at_once)
-    return _csv(path) if kind == "csv" else _jsonl(path, dict)
+    return _csv(path) if kind == "csv" else _each(_jsonl(path, dict))
 
 
 def read_each(
@@ -101,7 +109,22 @@ def typed_records(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str
 
     Lines whose types do not match are decoded to a ``dict``. Fields that ``kind`` lacks are skipped.
     """
+    return _each(record_blocks(path, kind))
+
+
+def record_blocks(path: Path, kind: type[T]) -> Iterator[Block[T] | tuple[int, T | dict[str, Any]] | Fault]:
+    """Yield the same records as ``typed_records``, with lines that match ``kind`` in blocks if possible."""
     return _jsonl(path, kind) if _layout(path) == "jsonl" else records(path)
+
+
+def _each(
+    blocks: Iterable[Block[T] | tuple[int, T | dict[str, Any]] | Fault],
+) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
+    for item in blocks:
+        if isinstance(item, Block):
+            yield from enumerate(item.records, start=item.first)
+        else:
+            yield item
 
 
 def has_records(path: Path) -> bool:
@@ -158,7 +181,7 @@ def _why_no_record(path: Path, first: Fault | None) -> str:
     return f"no readable record; line {first.line}: {first.why}"
 
 
-def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
+def _jsonl(path: Path, kind: type[T]) -> Iterator[Block[T] | tuple[int, T | dict[str, Any]] | Fault]:
     decoder = msgspec.json.Decoder(kind)
     refuse_stand_in(path)
     try:
@@ -172,7 +195,9 @@ def _jsonl(path: Path, kind: type[T]) -> Iterator[tuple[int, T | dict[str, Any]]
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _decode_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tuple[int, T | dict[str, Any]] | Fault]:
+def _decode_lines(
+    path: Path, decoder: msgspec.json.Decoder[T]
+) -> Iterator[Block[T] | tuple[int, T | dict[str, Any]] | Fault]:
     n_done, longest = 0, MOST_BYTES if is_compressed(path) else -1
     with open_dump(path) as lines:
         while block := lines.read(_BLOCK_BYTES) + lines.readline(longest):
@@ -185,7 +210,7 @@ def _decode_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[tupl
             except _UNFIT:
                 records = []
             if len(records) == n_lines:
-                yield from enumerate(records, start=first)
+                yield Block(first, records)
             else:
                 yield from _decode_each(block, first, decoder)
 

@@ -16,13 +16,21 @@ dumps of both in verl 0.9.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.contract import (
+    Fault,
+    FilePlace,
+    Importer,
+    ReadOptions,
+    Recorded,
+    RecordedRows,
+)
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
     FilledText,
@@ -35,7 +43,7 @@ from oversharp.diagnostics.ingest.formats.fields import (
     get_whole,
     parse_step_name,
 )
-from oversharp.diagnostics.ingest.formats.rows import records, typed_records
+from oversharp.diagnostics.ingest.formats.rows import Block, record_blocks, records
 
 _KNOWN_BY = frozenset({"input", "output", "score"})
 
@@ -64,45 +72,82 @@ class _Line(Struct, gc=False):
     uid: str | None = None
 
 
+#: Our field → its field in ``_Line``, except the reward.
+_COLUMNS = {
+    "prompt": "input", "response": "output", "gold": "gts", "step": "step", "answer": "pred", "task": "data_source",
+}  # fmt: skip
+
+
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """Yield one sample per rollout. A rollout of several turns has several lines."""
+    for item in parts(path, options):
+        if isinstance(item, Recorded | Fault):
+            yield item
+        else:
+            yield from item.records()
+
+
+def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:
+    """Yield the same samples as ``read_samples``; lines without ``uid`` as ``RecordedRows`` if possible."""
     pending: Recorded | Fault | None = None
     pending_rollout: str | None = None
-    for record in typed_records(path, _Line) if options.reward is None else records(path):
-        item: Recorded | Fault
-        uid: object = None
-        if isinstance(record, Fault):
-            item = record
-        else:
-            line, fields = record
-            if isinstance(fields, _Line):
-                score, uid = fields.score if fields.acc is None else fields.acc, fields.uid
-                item = Recorded(
-                    line,
-                    fields.input,
-                    fields.output,
-                    fields.gts,
-                    None if score is None else float(score),
-                    fields.step,
-                    answer=fields.pred,
-                    task=fields.data_source,
-                )
-            else:
-                item, uid = _sample(line, fields, options), fields.get("uid")
-        rollout, is_later_turn = (None, False) if uid is None else _rollout(uid)
-        if pending is not None:
-            if (
-                is_later_turn
-                and rollout == pending_rollout
-                and not isinstance(item, Fault)
-                and isinstance(pending, Recorded)
-            ):
-                item = replace(item, prompt=pending.prompt)
-            else:
+    for block in record_blocks(path, _Line) if options.reward is None else records(path):
+        if isinstance(block, Block) and all(fields.uid is None for fields in block.records):
+            if pending is not None:
                 yield pending
-        pending, pending_rollout = item, rollout
+            pending = pending_rollout = None
+            yield _convert_block(block)
+            continue
+        lines = enumerate(block.records, start=block.first) if isinstance(block, Block) else (block,)
+        for item, uid in (_with_uid(line, options) for line in lines):
+            rollout, is_later_turn = (None, False) if uid is None else _rollout(uid)
+            if pending is not None:
+                if (
+                    is_later_turn
+                    and rollout == pending_rollout
+                    and not isinstance(item, Fault)
+                    and isinstance(pending, Recorded)
+                ):
+                    item = replace(item, prompt=pending.prompt)
+                else:
+                    yield pending
+            pending, pending_rollout = item, rollout
     if pending is not None:
         yield pending
+
+
+def _convert_block(block: Block[_Line]) -> RecordedRows:
+    """Return lines as columns."""
+    from oversharp.diagnostics.ingest.formats.columns import rows_from_lists
+
+    lists: dict[str, list[Any]] = {
+        ours: list(map(attrgetter(theirs), block.records)) for ours, theirs in _COLUMNS.items()
+    }
+    lists["reward"] = [fields.score if fields.acc is None else fields.acc for fields in block.records]
+    return rows_from_lists(block.first, lists)
+
+
+def _with_uid(
+    record: tuple[int, _Line | dict[str, Any]] | Fault, options: ReadOptions
+) -> tuple[Recorded | Fault, object]:
+    """Return the sample of a record and its ``uid``."""
+    if isinstance(record, Fault):
+        return record, None
+    line, fields = record
+    if isinstance(fields, dict):
+        return _sample(line, fields, options), fields.get("uid")
+    score = fields.score if fields.acc is None else fields.acc
+    item = Recorded(
+        line,
+        fields.input,
+        fields.output,
+        fields.gts,
+        None if score is None else float(score),
+        fields.step,
+        answer=fields.pred,
+        task=fields.data_source,
+    )
+    return item, fields.uid
 
 
 def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recorded | Fault:
@@ -137,4 +182,5 @@ IMPORTER = Importer(
     recognises=recognises,
     place=place,
     read_samples=read_samples,
+    parts=parts,
 )

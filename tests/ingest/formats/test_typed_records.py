@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from oversharp.diagnostics.ingest.formats import mapped, verl
-from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded
+from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Recorded, RecordedRows
 from oversharp.diagnostics.ingest.formats.rows import NOT_UTF8, records, typed_records
 from tests.ingest.formats.test_bad_input import VERL
 
@@ -38,14 +38,21 @@ class Text(Struct):
     n: int = 0
 
 
+@pytest.mark.parametrize("n_bytes", [1, 1 << 18], ids=["a line per block", "one block"])
 @pytest.mark.parametrize(
     ("importer", "line", "options"),
     [(verl, VERL | {"data_source": "sums"}, ReadOptions()), (mapped, MAPPED, ReadOptions(fields=MAP))],
     ids=["verl", "mapped"],
 )
 def test_every_value_of_every_field_reads_alike(
-    importer: ModuleType, line: dict[str, Any], options: ReadOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    importer: ModuleType,
+    line: dict[str, Any],
+    options: ReadOptions,
+    n_bytes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("oversharp.diagnostics.ingest.formats.rows._BLOCK_BYTES", n_bytes)
     dump = tmp_path / "40.jsonl"
     rows = [line | {name: value} for name in line for value in VALUES]
     texts = [json.dumps({name: value for name, value in row.items() if value is not MISSING}) for row in rows]
@@ -53,8 +60,10 @@ def test_every_value_of_every_field_reads_alike(
     typed = list(importer.read_samples(dump, options))
     assert isinstance(typed[0], Recorded)
     with monkeypatch.context() as patch:
-        patch.setattr(importer, "typed_records", lambda path, kind: records(path))
+        patch.setattr(importer, "record_blocks", lambda path, kind: records(path))
         assert typed == list(importer.read_samples(dump, options))
+    has_rows = any(isinstance(item, RecordedRows) for item in importer.parts(dump, options))
+    assert has_rows == (n_bytes == 1)  # a block with a line of other types has no columns
     assert {item.line for item in typed} == set(range(1, len(rows) + 2))
     assert {type(item) for item in typed} == {Recorded, Fault}
 
