@@ -3,8 +3,11 @@
 from itertools import product
 
 import pytest
-from math_verify import verify
+import sympy
+from latex2sympy2_extended import latex2sympy2
+from math_verify import parse, verify
 
+from oversharp.diagnostics.verifiers import math_worker
 from oversharp.diagnostics.verifiers.math_worker import _parse, canonical_key, clearly_different
 
 # near misses, other forms of the same value, and whatever math-verify compares in a way of its own
@@ -31,3 +34,23 @@ def test_what_the_shortcut_calls_different_is_different_for_math_verify() -> Non
 def test_an_answer_has_the_same_key_every_time(answer: str) -> None:
     candidate = f"\\boxed{{{answer}}}"
     assert canonical_key(_parse(candidate)[0]) == canonical_key(_parse(candidate)[0])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("0", "-0", "00", "007", "-007", "12345678901234567890", "9" * 300, "-" + "9" * 299, "9" * 301, "+5", "5!"),
+        *("1,234", "1{,}234", "12,345.67", "0.5", "12.50", "0.0050", "-3.14", "1.", "٣", "1 234", "x=5", "10^{12}"),
+        *(r"\frac{3}{4}", r"\frac34", r"12\%", "2x+17", r"\sqrt[3]{27}", r"5\sqrt{3}", "x_{12}", "(1,2)", "[3, 4)"),
+        *(r"\{1,2,3\}", r"5\text{ cm}", r"\binom{5}{2}", r"\log_{2} 8", r"\pi/2", "2^{100}", ""),
+    ],
+)
+def test_quick_numbers_give_the_same_expression_as_math_verify(answer: str) -> None:
+    def shown(parsed: list[math_worker.Parsed]) -> list[str]:
+        return [part if isinstance(part, str) else sympy.srepr(part) for part in parsed]
+
+    original = latex2sympy2._Latex2Sympy.parse_number
+    boxed = f"\\boxed{{{answer}}}"
+    unchanged = parse(boxed, extraction_config=math_worker._BOXED, extraction_mode="first_match", parsing_timeout=None)
+    assert shown(_parse(boxed)) == shown(unchanged)
+    assert latex2sympy2._Latex2Sympy.parse_number is original
