@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias
 
 import sympy
-from latex2sympy2_extended import latex2sympy2
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Basic, MatrixBase
 
@@ -231,35 +229,14 @@ def gold_fault(gold: str) -> str:
 def _parse(candidate: str) -> list[Parsed]:
     r"""Return what math-verify parses from a box.
 
-    A whole number is parsed here, with the same result.
+    A whole number is parsed here, with the same result: math-verify imports all names of sympy for each number.
 
     >>> _parse(r"\boxed{-07}"), _parse(r"\boxed{7x}"), _parse(r"\boxed{}")
     ([-7, '-07'], [7*x, '7x'], [])
     """
     if (whole := _WHOLE.fullmatch(candidate)) is not None:
         return [sympy.Integer(int(whole[1])), whole[1]]
-    with _quick_numbers():
-        return list(parse(candidate, extraction_config=_BOXED, extraction_mode="first_match", parsing_timeout=None))
-
-
-@contextmanager
-def _quick_numbers() -> Iterator[None]:
-    """Parse digits without ``sympy.Number(text)``, which imports all names of sympy at each call.
-
-    Numbers took a third of math-verify's parsing. The original function is restored, so that only our calls change.
-    """
-    original = latex2sympy2._Latex2Sympy.parse_number
-
-    def parse_number(self: object, text: str) -> sympy.Number:
-        digits = text.replace(",", "")
-        is_whole = len(digits) <= _MOST_DIGITS and digits.isascii() and digits.isdigit()
-        return sympy.Integer(int(digits)) if is_whole else original(self, text)
-
-    latex2sympy2._Latex2Sympy.parse_number = parse_number
-    try:
-        yield
-    finally:
-        latex2sympy2._Latex2Sympy.parse_number = original
+    return list(parse(candidate, extraction_config=_BOXED, extraction_mode="first_match", parsing_timeout=None))
 
 
 @lru_cache(maxsize=4096)
