@@ -22,16 +22,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.files import read_small
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
-from oversharp.diagnostics.verifiers.exact import exact_answer
-from oversharp.diagnostics.verifiers.killable import Outcome
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
-from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool, Reward
 from oversharp.diagnostics.verifiers.own_workers.worker import ARGUMENTS, MAX_ANSWER_CHARACTERS, storable
+
+if TYPE_CHECKING:
+    from oversharp.diagnostics.verifiers.killable import Outcome
+    from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool, Reward
 
 _SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
 _HASH_DIGITS = 12
@@ -82,6 +84,8 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     file = path.absolute()  # the same content in another folder may import other modules
     if before is not None and before.file == file and limits in (None, before.workers.limits):
         return name
+    from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool  # loads multiprocessing, which is slow
+
     workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
     asked = _load_arguments(workers, spec)
     _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked)
@@ -141,6 +145,8 @@ def _grade(text: str, outcome: Outcome[Reward]) -> Grade:
         return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state=outcome.state, reason=outcome.reason)
     reward, answer = outcome.value
     if answer is None:
+        from oversharp.diagnostics.verifiers.exact import exact_answer  # compiles many patterns
+
         answer = storable(exact_answer(text) or "", MAX_ANSWER_CHARACTERS)
     return Grade(answer=answer or NO_ANSWER, mode=None, reward=reward)
 
