@@ -31,6 +31,8 @@ STATES: tuple[State, ...] = ("lost", "fell", "unchanged", "rose", "gained")
 SURE = 0.05
 #: Number of success rates over which the p value of stopped counts is maximised. 3,000 rates raise it by 0.5 % at most.
 _RATES = 301
+#: Signed roots of likelihood ratios that differ by less are equal.
+_EQUAL_ROOTS = 1e-9
 #: Probability beyond each end of a 95 % interval.
 _TAIL = 0.025
 
@@ -149,15 +151,21 @@ def change_p(counts: ProblemCounts) -> Float[np.ndarray, " problem"]:
     """
     can_P = _can_change(counts)
     change_P = counts.directions
-    return np.where(change_P < 0, _p_fell(counts, can_P), np.where(change_P > 0, _p_fell(counts.swapped, can_P), 1.0))
+    p_P = np.ones(len(change_P))
+    for changed_P, seen in ((change_P < 0, counts), (change_P > 0, counts.swapped)):
+        p_P[changed_P] = _p_fell(seen, can_P, changed_P)[changed_P]
+    return p_P
 
 
 @lru_cache(maxsize=8)
-def fall_p_table(before: StoppingRule, after: StoppingRule) -> Float[np.ndarray, "before after"]:
+def fall_p_table(
+    before: StoppingRule, after: StoppingRule, *, falls_only: bool = False
+) -> Float[np.ndarray, "before after"]:
     """Return the p of "the success rate did not fall" for every pair of end points, by their codes.
 
     The p value is the largest probability, over all success rates, of a signed root of the likelihood ratio as low as
-    the observed one. Source: Barnard 1947 (Biometrika 34:123), with the likelihood ratio as the order of outcomes.
+    the observed one. With ``falls_only``, pairs whose share of correct samples did not fall have p = 1, which takes
+    half of the time. Source: Barnard 1947 (Biometrika 34:123), with the likelihood ratio as the order of outcomes.
 
     >>> rule = StoppingRule(rounds=(2, 4), enough=1)
     >>> round(float(fall_p_table(rule, rule)[rule.codes(np.array([2]), np.array([2]))[0], 0]), 4)  # p² (1 − p)⁴ at 1/3
@@ -169,17 +177,21 @@ def fall_p_table(before: StoppingRule, after: StoppingRule) -> Float[np.ndarray,
     sign_BA = np.sign(hits_A * n_B[:, None] - hits_B[:, None] * n_A)
     root_X = (sign_BA * np.sqrt(2.0 * np.maximum(ratio_BA, 0.0))).ravel()
     order_X = np.argsort(root_X, kind="stable")
+    if falls_only:
+        order_X = order_X[: np.searchsorted(root_X[order_X], _EQUAL_ROOTS, side="right")]
     # rounding must not separate equal roots
-    last_X = np.searchsorted(root_X[order_X], root_X[order_X] + 1e-9, side="right") - 1
+    last_X = np.searchsorted(root_X[order_X], root_X[order_X] + _EQUAL_ROOTS, side="right") - 1
     most = np.log(16 * max(before.cap, after.cap))
     rate_R = expit(np.linspace(-most, most, _RATES))  # evenly spaced log-odds
-    chance_BA, below_X, most_X = np.empty(sign_BA.shape), np.empty(len(root_X)), np.zeros(len(root_X))
+    chance_BA, below_X, most_X = np.empty(sign_BA.shape), np.empty(len(order_X)), np.zeros(len(order_X))
     for chance_B, chance_A in zip(before.chances(rate_R), after.chances(rate_R), strict=True):
         np.multiply(chance_B[:, None], chance_A, out=chance_BA)
         np.cumsum(np.take(chance_BA, order_X, out=below_X, mode="clip"), out=below_X)  # "clip" needs no copy
         np.maximum(most_X, below_X, out=most_X)
-    table_X = np.empty(len(root_X))
+    table_X = np.ones(len(root_X))
     table_X[order_X] = np.minimum(most_X[last_X], 1.0)
+    if falls_only:
+        table_X[root_X >= 0] = 1.0
     table_BA = table_X.reshape(ratio_BA.shape)
     table_BA.setflags(write=False)
     return table_BA
@@ -257,11 +269,17 @@ def _can_change(counts: ProblemCounts) -> Bool[np.ndarray, " problem"]:
     return np.asarray((hits_P > 0) & (hits_P < counts.n_before_P + counts.n_after_P))
 
 
-def _p_fell(counts: ProblemCounts, can_P: Bool[np.ndarray, " problem"]) -> Float[np.ndarray, " problem"]:
+def _p_fell(
+    counts: ProblemCounts, can_P: Bool[np.ndarray, " problem"], wanted_P: Bool[np.ndarray, " problem"]
+) -> Float[np.ndarray, " problem"]:
+    """Return the adjusted p of a fall of each problem. Those of problems that are not ``wanted_P`` may be too large."""
     if counts.stopped is None:
         p_P = fisher_fell(counts.before_P, counts.n_before_P, counts.after_P, counts.n_after_P)
     else:
-        p_P = fall_p_table(counts.stopped.before, counts.stopped.after)[counts.codes]
+        fell_P = counts.after_P * counts.n_before_P < counts.before_P * counts.n_after_P
+        # p grows with the share at the later checkpoint, so the p of a fall does not depend on those of other problems
+        falls_only = bool(fell_P[wanted_P].all())
+        p_P = fall_p_table(counts.stopped.before, counts.stopped.after, falls_only=falls_only)[counts.codes]
     p_P[can_P] = holm(p_P[can_P])
     return p_P
 

@@ -19,6 +19,9 @@ from oversharp.diagnostics.statistics.problem_changes import (
 )
 from oversharp.diagnostics.statistics.stopping import StoppingRule
 
+#: Rules with few end points.
+SMALL_BEFORE, SMALL_AFTER = (StoppingRule(rounds=rounds, enough=2) for rounds in ((4, 8, 16), (4, 8)))
+
 
 def counts_of(before, after, n_before=8, n_after=8):
     size = len(before)
@@ -131,6 +134,16 @@ def test_the_p_of_stopped_counts_is_the_largest_chance_of_such_a_fall_at_any_suc
     assert table[all_two, none] == pytest.approx((1 / 9) * (2 / 3) ** 4, rel=1e-3)
     assert table[all_two, none] < table[two_late, none] < table[half, none] < 0.2
     assert table[none, all_two] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_table_of_falls_alone_has_the_same_p_of_every_fall() -> None:
+    whole, falls = (fall_p_table(SMALL_BEFORE, SMALL_AFTER, falls_only=only) for only in (False, True))
+    (n_B, hits_B), (n_A, hits_A) = (np.array(rule.ends).T for rule in (SMALL_BEFORE, SMALL_AFTER))
+    fell_BA = hits_A * n_B[:, None] < hits_B[:, None] * n_A
+    assert 0 < fell_BA.sum() < fell_BA.size
+    assert (falls[fell_BA] == whole[fell_BA]).all()
+    assert (falls[~fell_BA] == 1).all()
+    assert (whole[~fell_BA] < 1).any()
 
 
 @pytest.mark.slow
