@@ -6,9 +6,10 @@ The only module that imports duckdb.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import partial
 from itertools import chain, count, takewhile
 from pathlib import Path
 from shutil import copyfile
@@ -19,8 +20,6 @@ from uuid import uuid4
 import duckdb
 import pandas as pd
 import pyarrow as pa
-from pyarrow import parquet
-from pyarrow.dataset import dataset
 
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.memory import concat_within, half_of_free_gib
@@ -38,9 +37,9 @@ from oversharp.diagnostics.store.schema import (
     script,
     set_checked,
     state_of,
+    view_scripts,
 )
 from oversharp.diagnostics.store.token_files import (
-    CHECKED_PAGES,
     OWN_TOKEN_FILE,
     TOKEN_IDENTITY,
     TOKEN_SCHEMA,
@@ -50,10 +49,15 @@ from oversharp.diagnostics.store.token_files import (
     holds_tokens,
     sql_list,
     tokens_beside,
+    tokens_of,
 )
 
 #: Text of DuckDB's error if a token file cannot be read: the files are registered as ``response_tokens``.
 _TOKENS_FAILED = "registered as 'response_tokens' failed"
+#: Names of the token views, and of DuckDB's lists of all views.
+_USES_TOKENS = re.compile(
+    r"\b(?:(?:response|panel|own|training)_tokens|duckdb_\w+|information_schema)\b", re.IGNORECASE
+)
 #: Number of DuckDB vectors (2,048 rows each) in one part of a result.
 _VECTORS_PER_PART = 128
 #: DuckDB statement types that a user may run. PIVOT has the type MULTI.
@@ -170,7 +174,8 @@ class Database:
 
     def _query(self, sql: str, parameters: dict[str, Any], convert: Callable[[Any], _Result]) -> _Result:
         try:
-            if not self._tokens_registered:
+            # a user's view may query them; opening the files takes longer than most queries
+            if not self._tokens_registered and (self._most_result_bytes is not None or _USES_TOKENS.search(sql)):
                 self._refresh_token_views()
             return convert(self._execute_query(sql, parameters))
         except duckdb.Error as error:
@@ -316,7 +321,7 @@ class Database:
 
     def refresh_views(self) -> None:
         """Update the views to this version of oversharp. A read-only connection creates temporary views."""
-        stored_views, _ = _view_scripts()
+        stored_views, _ = view_scripts()
         current = content_hash(stored_views)
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
@@ -329,6 +334,8 @@ class Database:
 
     def write_tokens(self, rows: pd.DataFrame) -> None:
         """Add a Parquet file of token scores, inside a transaction. ``rows`` has the columns of ``TOKEN_SCHEMA``."""
+        from pyarrow import parquet
+
         table = pa.Table.from_pandas(rows, schema=TOKEN_SCHEMA, preserve_index=False)
         write = partial(parquet.write_table, table, compression="zstd", write_page_checksum=True)
         self._add_token_file(f"{uuid4().hex}.parquet", write)
@@ -415,10 +422,9 @@ class Database:
 
         The files are registered because the connection cannot open files. Page checksums are verified during the query.
         """
-        tokens = dataset(self._token_files(), schema=TOKEN_SCHEMA, format=CHECKED_PAGES)
-        self._connection.register("response_tokens", tokens)
+        self._connection.register("response_tokens", tokens_of(self._token_files()))
         if not self._has_token_views:  # the views refer to response_tokens by name
-            _, token_views = _view_scripts()
+            _, token_views = view_scripts()
             self._connection.execute(token_views)
         self._tokens_registered = self._has_token_views = True
 
@@ -430,14 +436,6 @@ def _parts_of(result: Any) -> Iterator[pd.DataFrame]:
     """
     first = result.fetch_df_chunk(_VECTORS_PER_PART)
     return chain([first], takewhile(len, (result.fetch_df_chunk(_VECTORS_PER_PART) for _ in count())))
-
-
-@cache
-def _view_scripts() -> tuple[str, str]:
-    """Split ``views.sql`` into the stored views and the temporary views on token files."""
-    queries = [statement.query for statement in duckdb.extract_statements(script("views.sql"))]
-    token_views = [query for query in queries if "CREATE OR REPLACE TEMP VIEW" in query]
-    return ";".join(query for query in queries if query not in token_views), ";".join(token_views)
 
 
 def _explain(error: Exception, path: Path) -> StoreError:

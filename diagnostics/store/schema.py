@@ -27,6 +27,17 @@ def script(name: str) -> str:
 
 
 @cache
+def view_scripts() -> tuple[str, str]:
+    """Split ``views.sql`` into the stored views and the temporary views on token files.
+
+    Each statement starts a line. DuckDB's parser would take longer than most queries.
+    """
+    statements = re.split(r"^(?=CREATE OR REPLACE )", script("views.sql"), flags=re.MULTILINE)[1:]
+    token_views = [statement for statement in statements if "CREATE OR REPLACE TEMP VIEW" in statement]
+    return ";".join(one for one in statements if one not in token_views), ";".join(token_views)
+
+
+@cache
 def _table_names() -> frozenset[str]:
     return frozenset(re.findall(r"^CREATE TABLE (\w+)", script("tables.sql"), flags=re.MULTILINE))
 

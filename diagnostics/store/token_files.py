@@ -7,10 +7,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import parquet
-from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
 
 OWN_TOKEN_FILE = re.compile(r"[0-9a-f]{32}\.parquet(\.partial)?")
 TOKEN_IDENTITY = ("checkpoint_id", "problem_id", "settings_id", "response_id")
@@ -19,9 +21,6 @@ TOKEN_SCHEMA = pa.schema(
     [*((name, pa.string()) for name in TOKEN_IDENTITY), *((name, pa.list_(pa.float32())) for name in _LISTS)]
 )
 
-CHECKED_PAGES = ParquetFileFormat(
-    default_fragment_scan_options=ParquetFragmentScanOptions(page_checksum_verification=True)
-)
 #: The checksum covers this many bytes at the end of a token file. Parquet has page checksums for the rest.
 _END_BYTES = 1 << 16
 
@@ -40,8 +39,18 @@ def checksum_of(path: Path) -> str | None:
         return None
 
 
+def tokens_of(paths: Sequence[Path]) -> Dataset:
+    """Return the token scores of these files. Page checksums are verified when they are read."""
+    from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions, dataset  # most queries need no tokens
+
+    checked = ParquetFragmentScanOptions(page_checksum_verification=True)
+    return dataset(paths, schema=TOKEN_SCHEMA, format=ParquetFileFormat(default_fragment_scan_options=checked))
+
+
 def holds_tokens(path: Path) -> bool:
     """Return whether a file is an undamaged Parquet file of token scores."""
+    from pyarrow import parquet
+
     try:
         return bool(parquet.read_schema(path).equals(TOKEN_SCHEMA)) and can_be_read(path)
     except (OSError, pa.ArrowInvalid):
@@ -50,6 +59,8 @@ def holds_tokens(path: Path) -> bool:
 
 def can_be_read(path: Path) -> bool:
     """Return whether all pages of a Parquet file match their checksums."""
+    from pyarrow import parquet
+
     try:
         for _ in parquet.ParquetFile(path, page_checksum_verification=True).iter_batches():
             pass

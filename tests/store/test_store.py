@@ -31,11 +31,12 @@ from oversharp.diagnostics.records.types import (
     TrainingResponse,
 )
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.load import finished_samples
 from oversharp.diagnostics.store.merge import merge
 from oversharp.diagnostics.store.missing import find_unforced, find_ungraded, find_unrepeated, missing_samples
 from oversharp.diagnostics.store.plan.samples import OtherDraw, planned_samples, samples_to_draw
-from oversharp.diagnostics.store.schema import SCHEMA_VERSION
+from oversharp.diagnostics.store.schema import SCHEMA_VERSION, script, view_scripts
 from oversharp.diagnostics.verdict.record import Verdict
 from oversharp.diagnostics.verifiers import RULES
 from oversharp.reports import build_report, require_place
@@ -284,6 +285,42 @@ def test_token_scores_move_with_the_store_and_a_reader_reads_nothing_else(tmp_pa
         assert store.frame("SELECT token_logps FROM response_tokens")["token_logps"].iloc[0].tolist() == [-1, -0.5]
         with pytest.raises(StoreError, match="disabled"):
             store.frame(f"FROM '{foreign}'")
+
+
+def test_token_files_are_opened_only_by_queries_that_may_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path) as store:
+        store.add_forced(_begin(store), "hash0", _scores(["r"]))
+    opened: list[str] = []
+    refresh = Database._refresh_token_views
+
+    def counted(database: Database) -> None:
+        opened.append("tokens")
+        refresh(database)
+
+    monkeypatch.setattr(Database, "_refresh_token_views", counted)
+    with Store.open(path, read_only=True) as store:
+        store.frame("SELECT sum(n_tokens) FROM samples")
+        assert opened == []
+        for query in ("FROM Panel_Tokens", "FROM own_tokens", "FROM training_tokens", "FROM response_tokens"):
+            store.frame(query)
+        assert opened == ["tokens"]
+    for query in ("FROM duckdb_views()", "FROM information_schema.tables"):
+        with Store.open(path, read_only=True) as store:
+            assert "own_tokens" in store.frame(query).to_string()
+    with Store.open_for_user(path) as store:  # a user's view may have any name
+        opened.clear()
+        store.frame("SELECT 1")
+        assert opened == ["tokens"]
+
+
+def test_views_are_split_as_by_the_parser_of_duckdb() -> None:
+    statements = [statement.query for statement in duckdb.extract_statements(script("views.sql"))]
+    temporary = [statement for statement in statements if "CREATE OR REPLACE TEMP VIEW" in statement]
+    assert len(temporary) == 3
+    assert view_scripts() == (";".join(one for one in statements if one not in temporary), ";".join(temporary))
 
 
 @pytest.mark.slow
