@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import astuple
 from types import MappingProxyType
 
+from oversharp.diagnostics.audit.counts.recorded import CODE
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.derivations import (
     Derivation,
-    code_hash,
     digest,
     findings_of,
     record_derivation,
@@ -91,8 +91,7 @@ NO_EVIDENCE = (
     *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events"),
     "response_ways",  # computed from the samples together with the findings
 )
-#: Hash of the source at import time. After hours of work, the files may differ from the code that ran.
-_CODE = code_hash("oversharp.diagnostics")
+_CODE = CODE
 
 
 def update_verdict(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from oversharp.diagnostics.audit.counts.series import compared_steps, number_clusters, read_counts, read_guess_rate
-from oversharp.diagnostics.audit.shipping import settle_shipping
+from oversharp.diagnostics.audit.shipping import record_shipping, settle_shipping
 from oversharp.diagnostics.engine.ways import read_ways
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence, Measure
@@ -109,6 +109,7 @@ def conclude(
         store.add_look(key.series, compared_steps(counts.trained), key.terms)
     if store.replace_verdict(key, verdict):
         store.log_event(key, "verdict", wall_s=time.perf_counter() - start, rows=1)
+    record_shipping(store, key, verdict, failed, skipped)
     return verdict
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from jaxtyping import Bool
 from pandas import isna
 
-from oversharp.diagnostics.audit.counts.series import read_counts
+from oversharp.diagnostics.audit.counts.recorded import (
+    record_recommendation,
+    recorded_recommendations,
+    series_state,
+    stored_state,
+)
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.derivations import findings_of, recorded_derivations
 from oversharp.diagnostics.store.load import (
     choose_series,
     is_recorded,
@@ -21,12 +25,15 @@ from oversharp.diagnostics.store.load import (
     stored_clusters,
     stored_key,
 )
-from oversharp.diagnostics.verdict.counts import SeriesCounts
-from oversharp.diagnostics.verdict.decide import judged_series
 from oversharp.diagnostics.verdict.recommendation import Recommendation, ShippingStep
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.diagnostics.verdict.shipping.choice import certifying, recommend
-from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Bool
+
+    from oversharp.diagnostics.verdict.counts import SeriesCounts
+    from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
 
 #: Imported samples have no weights. Two series have the same base if their base samples are equal. The columns are
 #: joined to one text before hashing, because DuckDB combines the hashes of several columns linearly: the same change in
@@ -68,7 +75,8 @@ def ship(
 
     Comparable series have the same base, problems, clusters, sampling settings and grader. They are sorted by name,
     with repaired series last. With ``held_out``, one half of the problems is used to choose and the other to compute
-    the guarantee.
+    the guarantee. Without it and without an allowed loss, the recommendation is that of the verdicts, if nothing has
+    changed since. Otherwise the samples are counted again.
 
     Raises:
         ConfigError: ``allow_loss_points`` is no number of points from 0 to below 100.
@@ -80,11 +88,12 @@ def ship(
         raise StoreError(f"{store_path}: no such store; run `oversharp audit` or `oversharp import` first")
     with Store.open(store_path, read_only=True) as store:
         store.bound_memory(memory_gib)
-        reads = [_read_series(store, name) for name in _series_names(store, series)]
-        return tuple(
-            _add_paths(store, _recommend(group, allow_loss_points / 100, held_out=held_out))
-            for group in _group_comparable(reads)
-        )
+        names = _series_names(store, series)
+        known = None if allow_loss_points or held_out else recorded_recommendations(store, names)
+        if known is None:
+            groups = _group_comparable([_read_series(store, name) for name in names])
+            known = tuple(_recommend(group, allow_loss_points / 100, held_out=held_out) for group in groups)
+        return tuple(_add_paths(store, recommendation) for recommendation in known)
 
 
 def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Verdict:
@@ -103,6 +112,17 @@ def settle_shipping(store: Store, counts: SeriesCounts, verdict: Verdict) -> Ver
     recommendation = _recommend(group, 0.0, held_out=False)
     _write_recommendation(store, recommendation, [one for one in group if one is not own])
     return replace(verdict, shipping=_restrict(recommendation, verdict.series))
+
+
+def record_shipping(
+    store: Store, key: AuditKey, verdict: Verdict, failed: Mapping[str, str], skipped: Mapping[str, str]
+) -> None:
+    """Record that the stored ``verdict`` has the recommendation for the present samples. Arguments as for ``judge``."""
+    if verdict.shipping is not None:
+        others = [name for name in verdict.shipping.series if name != key.series]
+        states = {name: stored_state(store, name) for name in others}
+        own = {key.series: series_state(store, key, failed, skipped)}
+        record_recommendation(store, verdict.shipping.series, {**states, **own})
 
 
 def settle_merged(store_path: Path) -> None:
@@ -145,10 +165,10 @@ _CACHE: dict[tuple[str, str, str], _SeriesRead] = {}
 
 
 def _read_cached(store: Store, series: str) -> _SeriesRead:
-    held = recorded_derivations(store.path).get(findings_of(series))
-    if held is None:
+    state = stored_state(store, series)
+    if state is None:
         return _read_series(store, series)
-    place = (str(store.path.resolve()), series, held.made_from)
+    place = (str(store.path.resolve()), series, state)
     if place not in _CACHE:
         _CACHE[place] = _read_series(store, series)
     return _CACHE[place]
@@ -171,6 +191,8 @@ def _sort_series(reads: Sequence[_SeriesRead]) -> list[_SeriesRead]:
 
 
 def _recommend(group: Sequence[_SeriesRead], allowed_loss: float, *, held_out: bool) -> Recommendation:
+    from oversharp.diagnostics.verdict.shipping.choice import recommend  # a recorded recommendation does not need it
+
     return recommend(
         [one.judged for one in group],
         allowed_loss=allowed_loss,
@@ -191,6 +213,12 @@ def _read_series(
     store: Store, series: str, *, counts: SeriesCounts | None = None, verdict: Verdict | None = None
 ) -> _SeriesRead:
     """Read a series. ``counts`` and ``verdict``, if given, replace those of the store."""
+    # a recorded recommendation needs none of these
+    from oversharp.diagnostics.audit.counts.series import read_counts
+    from oversharp.diagnostics.verdict.decide import judged_series
+    from oversharp.diagnostics.verdict.shipping.choice import certifying
+    from oversharp.diagnostics.verdict.shipping.options import JudgedSeries
+
     key = stored_key(store, series)
     verdict = verdict or store.verdict(series)
     if counts is None:

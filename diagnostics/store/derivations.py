@@ -1,4 +1,4 @@
-"""Record the inputs of findings and reports, so that only outdated results are recomputed.
+"""Record the inputs of findings, recommendations and reports, so that only outdated results are recomputed.
 
 For each result, the file ``audit.made.json`` next to the store has a hash of its inputs and a hash of the result
 itself. A result is up to date while both hashes match. Without the file, everything is recomputed.

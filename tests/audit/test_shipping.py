@@ -21,7 +21,6 @@ from oversharp.diagnostics.records.errors import ConfigError, OversharpError
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import AuditKey, Sample
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.derivations import Derivation, findings_of, record_derivation
 from oversharp.diagnostics.store.load import stored_key
 from oversharp.diagnostics.verdict.counts import SeriesCounts
 from tests.audit.test_plan import SETTINGS
@@ -128,7 +127,7 @@ def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_change
         read.append(key.series)
         return read_counts(store, key, *left_out)
 
-    monkeypatch.setattr("oversharp.diagnostics.audit.shipping.read_counts", counted)
+    monkeypatch.setattr("oversharp.diagnostics.audit.counts.series.read_counts", counted)
     with Store.open(path) as store:
         keys = {name: stored_key(store, name) for name in ("grpo", "iac")}
         freshness.update_verdict(store, keys["grpo"], {}, {}, SilentProgress())
@@ -136,7 +135,8 @@ def test_a_process_that_audits_many_runs_reads_each_of_them_once_until_it_change
         for _ in range(3):
             conclude(store, keys["iac"], {}, {}, SilentProgress())
         assert read == ["grpo"]
-        record_derivation(path, findings_of("grpo"), Derivation(made_from="other samples", made=""))
+        late = "SELECT checkpoint_id FROM series_checkpoints WHERE series = 'grpo' AND step = 20"
+        store._database.rows(f"UPDATE samples SET n_tokens = n_tokens + 1 WHERE checkpoint_id = ({late})")
         conclude(store, keys["iac"], {}, {}, SilentProgress())
         assert read == ["grpo", "grpo"]
 
