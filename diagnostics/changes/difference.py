@@ -143,14 +143,15 @@ def _backwards(pair: Pair) -> tuple[str, ...]:
     )
 
 
-def changes_of(pair: Pair) -> tuple[ProblemChange, ...]:
-    """Return all problems that both checkpoints have, with their changes."""
+def changes_of(pair: Pair, *, falls_only: bool = False) -> tuple[ProblemChange, ...]:
+    """Return the problems that both checkpoints have, with their changes; optionally without those that rose."""
     return problem_changes(
         pair.counts,
         problem_ids=pair.problem_ids,
         names=pair.names,
         titles=pair.titles,
         independent=pair.why_untested is None,
+        falls_only=falls_only,
     )
 
 

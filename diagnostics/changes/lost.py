@@ -160,7 +160,11 @@ def lost_problems(
     pair = since_base(store, series, step=step, since=since)
     before, after = pair.before, pair.after
     fallen = sorted(
-        (item for item in changes_of(pair) if item.state == "lost" or (item.state == "fell" and item.sure)),
+        (
+            item
+            for item in changes_of(pair, falls_only=True)
+            if item.state == "lost" or (item.state == "fell" and item.sure)
+        ),
         key=loss_order,
     )
     shown = fallen[:most]

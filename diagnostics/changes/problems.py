@@ -47,12 +47,14 @@ def problem_changes(
     names: Sequence[str],
     titles: Sequence[str],
     independent: bool = True,
+    falls_only: bool = False,
 ) -> tuple[ProblemChange, ...]:
     """Return the change of every problem.
 
     ``problem_ids``, ``names`` and ``titles`` have the same order.
 
-    ``independent`` says whether the samples of a problem are independent draws.
+    ``independent`` says whether the samples of a problem are independent draws. With ``falls_only``, problems that rose
+    or are gained are left out.
 
     Raises ``ValueError`` if a count is outside 0 … n or a problem has no sample.
 
@@ -63,7 +65,7 @@ def problem_changes(
     >>> [(one.state, one.sure) for one in problem_changes(counts, **named)]
     [('lost', True), ('lost', False)]
     """
-    p_P = change_p(counts)
+    p_P = change_p(counts, falls_only=falls_only)
     states = problem_states(counts)
     return tuple(
         ProblemChange(
@@ -78,4 +80,5 @@ def problem_changes(
             p_adjusted=float(p_P[i]) if independent else None,
         )
         for i, problem_id in enumerate(problem_ids)
+        if not (falls_only and states[i] in ("rose", "gained"))
     )

@@ -219,3 +219,12 @@ def test_the_interval_of_a_stopped_problem_misses_its_rate_as_rarely_as_it_says(
 def test_counts_that_no_rule_leaves_are_refused():
     with pytest.raises(ValueError, match="not an end point"):
         change_p(stopped_counts([(8, 1)], [(64, 0)]))
+
+
+def test_falls_alone_have_the_same_p_and_rises_have_none() -> None:
+    for counts in (counts_of([8, 4, 0, 0, 8], [0, 1, 8, 0, 8]), stopped_counts([(8, 8), (128, 1)], [(64, 0), (8, 8)])):
+        falls, all_P = change_p(counts, falls_only=True), change_p(counts)
+        rose_P = counts.directions > 0
+        assert 0 < rose_P.sum() < len(rose_P)
+        assert np.isnan(falls[rose_P]).all()
+        assert (falls[~rose_P] == all_P[~rose_P]).all()
