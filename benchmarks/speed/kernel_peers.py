@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from oversharp.diagnostics.kernel import certificate, exact, products
+from oversharp.diagnostics.kernel import certificate, exact, streaming
 from oversharp.diagnostics.kernel.contract import KernelRow
 
 #: Columns of the gradient matrix that a reference multiplies at a time, as float64.
@@ -83,7 +83,10 @@ def forward_backward(model: nn.Module, batch: PaddedRows) -> None:
 
 @contextmanager
 def certificate_taken_out() -> Iterator[None]:
-    """Disable the certificate: no weight gradients by autograd, no row alone, no check."""
+    """Disable the certificate: no weight gradients by autograd, no weight gradients of the row alone, no check.
+
+    Layer by layer, one row still runs alone once without weight gradients, because the kernel needs that pass.
+    """
 
     @contextmanager
     def ask_for_nothing(_self: certificate.SignedGradients, _trained: Any) -> Iterator[list[Any]]:
@@ -92,14 +95,15 @@ def certificate_taken_out() -> Iterator[None]:
     def prove_nothing(*_: Any) -> float:
         return math.nan
 
-    def no_row(_self: products.KernelSum) -> None:
+    def nothing(*_: Any) -> None:
         return None
 
     with (
         mock.patch.object(certificate.SignedGradients, "collect_pass", ask_for_nothing),
         # created here because creating a mock takes measured time
         mock.patch.object(exact, "check_certificate", prove_nothing),
-        mock.patch.object(products.KernelSum, "largest_row", no_row),
+        mock.patch.object(exact, "require_rows_apart", nothing),
+        mock.patch.object(streaming._Streams, "_finish", nothing),
     ):
         yield
 

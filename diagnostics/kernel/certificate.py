@@ -5,8 +5,10 @@ so the products of the rows' gradients are K'_ij = c_i·c_j·K_ij. In the same p
 ∇ Σ c_i log π_i. Their squared norm must equal Σ_ij K'_ij. An omitted parameter, a missing cross-term or a dropped
 prompt changes only one of the two sides.
 
-A token that was counted for another row of its batch changes neither side. To detect that, the row with the largest
-gradient runs again alone. The inner product of its gradient with ∇ Σ c_j log π_j must equal the sum of its kernel row.
+A token that was counted for another row of its batch changes neither side. To detect that, one row of a batch runs
+again alone. The inner product of its gradient with ∇ Σ c_j log π_j must equal the sum of its kernel row. These products
+are computed as soon as a part of the model is complete. So layer by layer, the gradients of all parts are never in
+memory together.
 
 The certificate does not measure the rounding error of the float32 forward pass, because both sides come from the same
 pass. For models with very low entropy this error would exceed all others, because 1 − π cancels.
@@ -14,6 +16,7 @@ pass. For models with very low entropy this error would exceed all others, becau
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -33,7 +36,7 @@ MAX_CERTIFICATE = 1e-6
 #: the gradient by up to 6e-5. Swapped rows would differ by about the length of their gradients.
 MAX_ROW_DIFFERENCE = 1e-3
 #: Size of the chunks that are converted to float64 and multiplied.
-_NUMBERS_PER_SUM = 1 << 24
+_NUMBERS_PER_SUM = 1 << 22
 
 
 def draw_signs(n_rows: int, *, rng: np.random.Generator) -> Float[np.ndarray, " row"]:
@@ -42,10 +45,18 @@ def draw_signs(n_rows: int, *, rng: np.random.Generator) -> Float[np.ndarray, " 
 
 
 class SignedGradients:
-    """Autograd's ∇ Σ c_i log π_i of each trained parameter, for each segment of rows."""
+    """Autograd's ∇ Σ c_i log π_i of each trained parameter, for each segment of rows, and its products.
+
+    Attributes:
+        products: ⟨∇ Σ c_i log π_i, ∇ Σ c_j log π_j⟩ of each parameter, for rows i and columns j.
+        row_products: inner products of the gradient of the row that ran alone with ∇ Σ c_j log π_j over the columns.
+            A parameter has one number per backward pass.
+    """
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[Segment, Tensor]] = {}
+        self.products: dict[str, float] = {}
+        self.row_products: dict[str, list[Float[Tensor, ""]]] = {}
 
     @contextmanager
     def collect_pass(self, trained: Sequence[Trained]) -> Iterator[list[Trained]]:
@@ -74,28 +85,60 @@ class SignedGradients:
                 parameter.tensor.grad = None
 
     def forget(self, trained: Sequence[Trained]) -> None:
-        """Drop the sums of these parameters, so that ``add`` can compute them again."""
+        """Drop sums and products of these parameters, so that ``add`` can compute them again."""
         for parameter in trained:
             self._sums[parameter.name] = {}
+            self.products.pop(parameter.name, None)
+            self.row_products.pop(parameter.name, None)
 
     def add(self, name: str, segment: Segment, gradient: Tensor) -> None:
         """Add the gradient of one row of ``segment``, times the row's sign."""
         sums = self._sums[name]
         sums[segment] = sums[segment].add_(gradient) if segment in sums else gradient.clone()
 
-    def column_sum(self, name: str) -> Tensor | None:
-        """Return ∇ Σ c_j log π_j of one parameter over the kernel's columns; None if it is 0."""
-        sums = self._sums[name]
-        return _add(sums.get("both"), sums.get("column"))
+    def multiply_row(self, name: str, gradient: Tensor) -> None:
+        """Multiply the gradient of the row that ran alone with ∇ Σ c_j log π_j over the kernel's columns.
 
-    def product(self, name: str) -> float:
-        """Return ⟨∇ Σ c_i log π_i, ∇ Σ c_j log π_j⟩ of one parameter, for rows i and columns j."""
-        sums = self._sums[name]
-        both = sums.get("both")
-        if both is not None and len(sums) == 1:
-            return float(torch.linalg.vector_norm(both, dtype=torch.float64)) ** 2
-        sides = [_add(sums.get("row"), both), _add(both, sums.get("column"))]
-        return 0.0 if sides[0] is None or sides[1] is None else _product(sides[0], sides[1])
+        Products are summed in float32 along the last axis. The rounding error is far below ``MAX_ROW_DIFFERENCE``.
+        """
+        for segment, columns in self._sums[name].items():
+            if segment != "row":
+                self.row_products.setdefault(name, []).append(_float32_product(gradient, columns))
+
+    @contextmanager
+    def multiply_row_pass(self, trained: Sequence[Trained]) -> Iterator[None]:
+        """Call ``multiply_row`` with each gradient of the backward passes inside the block.
+
+        Each gradient is dropped after its product, so the gradients of all parameters are never in memory together. On
+        a CPU, reusing that memory costs half as much as allocating new memory.
+        """
+
+        def take(name: str) -> Callable[[Tensor], None]:
+            def multiply(parameter: Tensor) -> None:
+                gradient, parameter.grad = parameter.grad, None
+                if gradient is not None:
+                    self.multiply_row(name, gradient)
+
+            return multiply
+
+        hooks = []
+        try:
+            for parameter in trained:
+                parameter.tensor.requires_grad_(True)
+                hooks.append(parameter.tensor.register_post_accumulate_grad_hook(take(parameter.name)))
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for parameter in trained:
+                parameter.tensor.requires_grad_(False)
+                parameter.tensor.grad = None
+
+    def finish(self, trained: Sequence[Trained]) -> None:
+        """Compute ``products`` of these parameters, and drop their gradients."""
+        for parameter in trained:
+            self.products[parameter.name] = _product_of_sums(self._sums[parameter.name])
+            self._sums[parameter.name] = {}
 
 
 @contextmanager
@@ -118,9 +161,9 @@ def check_certificate(kernel: KernelSum, trained: Sequence[Trained], gradients: 
     if that is larger. The second term alone can cancel to almost 0 if rows resemble each other. Raises ``KernelError``
     above ``MAX_CERTIFICATE``.
     """
-    expected = {parameter.name: gradients.product(parameter.name) for parameter in trained}
-    off = {name: abs(kernel.sums.get(name, 0.0) - product) for name, product in expected.items()}
-    total = sum(expected.values())
+    products = {parameter.name: gradients.products[parameter.name] for parameter in trained}
+    off = {name: abs(kernel.sums.get(name, 0.0) - product) for name, product in products.items()}
+    total = sum(products.values())
     difference = abs(sum(kernel.sums.values()) - total)
     relative = difference / max(kernel.scale(), abs(total)) if difference else 0.0
     if not relative <= MAX_CERTIFICATE:
@@ -132,54 +175,41 @@ def check_certificate(kernel: KernelSum, trained: Sequence[Trained], gradients: 
     return relative
 
 
-@contextmanager
-def product_with_columns(trained: Sequence[Trained], gradients: SignedGradients) -> Iterator[list[Tensor]]:
-    """Multiply gradients of a backward pass with ∇ Σ c_j log π_j over the kernel's columns.
-
-    The backward pass must run inside the block. Yields the list of inner products, with one number per parameter that
-    has both gradients. Each gradient is dropped after its product, so the gradients of all parameters are never in
-    memory together. On a CPU, reusing that memory costs half as much as allocating new memory. Products are summed in
-    float32 along the last axis; the rounding error is far below ``MAX_ROW_DIFFERENCE``.
-    """
-    products: list[Tensor] = []
-
-    def multiply(name: str) -> Callable[[Tensor], None]:
-        def take(parameter: Tensor) -> None:
-            gradient, parameter.grad = parameter.grad, None
-            columns = gradients.column_sum(name)
-            if gradient is not None and columns is not None:
-                row, column = torch.atleast_1d(gradient, columns)
-                products.append(torch.linalg.vecdot(row, column).sum(dtype=torch.float64))
-
-        return take
-
-    before = [(parameter.tensor, parameter.tensor.requires_grad) for parameter in trained]
-    hooks = []
-    try:
-        for parameter in trained:
-            parameter.tensor.requires_grad_(True)
-            hooks.append(parameter.tensor.register_post_accumulate_grad_hook(multiply(parameter.name)))
-        yield products
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for tensor, required in before:
-            tensor.requires_grad_(required)
-            tensor.grad = None
-
-
-def require_rows_apart(kernel: KernelSum, row: int, products: Sequence[Tensor]) -> None:
+def require_rows_apart(kernel: KernelSum, row: int, gradients: SignedGradients) -> None:
     """Raise ``KernelError`` unless the row that ran alone agrees with the kernel.
 
-    ``products`` are from ``product_with_columns`` around a backward pass of ``row`` alone. Their sum must equal the sum
-    of the kernel's row.
+    The sum of its products with the columns' gradients must equal the sum of the kernel's row.
     """
-    difference = abs(sum(map(float, products)) - float(kernel.kernel_RC[row].sum())) / kernel.scale_of_row(row)
-    if not difference <= MAX_ROW_DIFFERENCE:
+    product = sum(float(product) for products in gradients.row_products.values() for product in products)
+    _refuse_mixed_rows(abs(product - float(kernel.kernel_RC[row].sum())), kernel.scale_of_row(row))
+
+
+def require_equal_gradients(layered_LH: Float[Tensor, "token hidden"], alone_LH: Float[Tensor, "token hidden"]) -> None:
+    """Raise ``KernelError`` unless both gradients at the first layer's input agree.
+
+    ``layered_LH`` was computed layer by layer in the row's batch, ``alone_LH`` by the whole model with the row alone.
+    They differ if the layers exchange more than hidden states.
+    """
+    difference, scale = (torch.linalg.vector_norm(numbers) for numbers in (layered_LH - alone_LH, alone_LH))
+    _refuse_mixed_rows(float(difference), float(scale))
+
+
+def _refuse_mixed_rows(difference: float, scale: float) -> None:
+    relative = difference / max(scale, sys.float_info.min)
+    if not relative <= MAX_ROW_DIFFERENCE:
         raise KernelError(
-            f"the gradient kernel: a row that ran alone differs by {difference:.1e} of its gradient from the same row "
+            f"the gradient kernel: a row that ran alone differs by {relative:.1e} of its gradient from the same row "
             "in its batch; this model mixes the rows of a batch: pass --kernel-problems 0"
         )
+
+
+def _product_of_sums(sums: dict[Segment, Tensor]) -> float:
+    both = sums.get("both")
+    if both is not None and len(sums) == 1:
+        parts = both.reshape(-1).split(_NUMBERS_PER_SUM)
+        return sum(float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts)
+    sides = [_add(sums.get("row"), both), _add(both, sums.get("column"))]
+    return 0.0 if sides[0] is None or sides[1] is None else _product(sides[0], sides[1])
 
 
 def _add(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -191,3 +221,10 @@ def _add(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 def _product(first: Tensor, second: Tensor) -> float:
     parts = zip(first.reshape(-1).split(_NUMBERS_PER_SUM), second.reshape(-1).split(_NUMBERS_PER_SUM), strict=True)
     return sum(float(left.double() @ right.double()) for left, right in parts)
+
+
+def _float32_product(first: Tensor, second: Tensor) -> Float[Tensor, ""]:
+    first, second = torch.atleast_1d(first, second)
+    n_entries = max(1, _NUMBERS_PER_SUM // max(1, first[0].numel()))  # vecdot needs memory for all products
+    parts = zip(first.split(n_entries), second.split(n_entries), strict=True)
+    return torch.stack([torch.linalg.vecdot(left, right).sum(dtype=torch.float64) for left, right in parts]).sum()

@@ -14,14 +14,13 @@ from oversharp.diagnostics.kernel.certificate import (
     check_certificate,
     draw_signs,
     gradients_set_aside,
-    product_with_columns,
     require_rows_apart,
 )
 from oversharp.diagnostics.kernel.contract import GradientKernel, KernelRow
-from oversharp.diagnostics.kernel.forward import full_float32, response_logps
+from oversharp.diagnostics.kernel.forward import full_float32
 from oversharp.diagnostics.kernel.parameters import find_trained
 from oversharp.diagnostics.kernel.products import KernelSum
-from oversharp.diagnostics.kernel.rows import Pairs, make_batch, pair_rows, require_computable
+from oversharp.diagnostics.kernel.rows import Pairs, pair_rows, require_computable
 from oversharp.diagnostics.kernel.streaming import add_all
 from oversharp.diagnostics.models.devices import in_float32, suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
@@ -116,16 +115,11 @@ def _compute(
         trained = find_trained(loaded.model)
         kernel, gradients = KernelSum(pairs, loaded.device), SignedGradients()
         try:
-            logp_sum_N = add_all(
+            logp_sum_N, row_alone = add_all(
                 loaded, pairs, sign_N, trained, kernel, gradients, memory_bytes=memory_bytes, note=note
             )
             certificate = check_certificate(kernel, trained, gradients)
-            row = kernel.largest_row()
-            if row is not None:
-                single = make_batch(loaded, pairs, sign_N, [row])
-                with product_with_columns(trained, gradients) as products:
-                    response_logps(loaded.model, single).backward(single.sign_T)
-                require_rows_apart(kernel, row, products)
+            require_rows_apart(kernel, row_alone, gradients)
         except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or an unsupported kind of model
             raise KernelError(
                 f"the gradient kernel: running the model failed ({first_line(error)}); lower --kernel-problems or "

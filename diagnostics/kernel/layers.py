@@ -5,6 +5,9 @@ for all rows. Then each layer runs forward and backward from its recorded inputs
 returns the gradient at its input. Modules outside the layers (embeddings, last norm, head) run again with the layers
 replaced by their recorded outputs. Compared with a single batch, this costs one additional forward pass, for any number
 of batches.
+
+The certificate's row that runs alone starts each layer from the gradient of a pass through the whole model. So the
+certificate fails if the layers exchange more than hidden states.
 """
 
 from __future__ import annotations
@@ -42,6 +45,18 @@ class _Call:
         return hidden_BLH if self.others is None else (hidden_BLH, *self.others)
 
 
+@dataclass(frozen=True)
+class _RowAlone:
+    """A batch of one row that ran through the whole model, and its recorded calls.
+
+    ``gradients`` are those of the row's log π, times its sign, at the first layer's input and at each layer's output.
+    """
+
+    batch: KernelBatch
+    calls: list[_Call]
+    gradients: tuple[Tensor, ...]
+
+
 @dataclass
 class LayerStack:
     """The decoder layers and their recorded calls (``calls[batch][layer]``)."""
@@ -53,11 +68,34 @@ class LayerStack:
     logp_sums_B: list[Float[Tensor, " row"]]
     #: Gradient of Σ c_i log π_i at the output of the layer that runs next, for each batch.
     upstream: list[Tensor] = field(default_factory=list)
+    _alone: _RowAlone | None = None
+
+    @property
+    def alone(self) -> _RowAlone:
+        """The row that runs alone. Call ``record_alone`` before."""
+        assert self._alone is not None
+        return self._alone
+
+    def record_alone(self, batch: KernelBatch) -> bool:
+        """Run the whole model on a batch of one row, forward and backward.
+
+        Returns False if a gradient could flow to the embeddings past the first layer's input. Then layers cannot run
+        one at a time.
+        """
+        with torch.enable_grad():
+            calls, logp_T = _record_calls(self.model, self.layers, batch)
+            side_inputs = _tensors([(call.inputs, call.keywords) for call in calls])
+            if not calls or not calls[0].hidden_BLH.requires_grad or any(side.requires_grad for side in side_inputs):
+                return False
+            boundaries = [calls[0].hidden_BLH, *(call.output_BLH for call in calls)]
+            gradients = torch.autograd.grad(logp_T @ batch.sign_T, boundaries)
+        self._alone = _RowAlone(batch, [_detach(call) for call in calls], gradients)
+        return True
 
     def start(self) -> None:
         """Compute the gradients at the output of the last layer."""
         for number, batch in enumerate(self.batches):
-            with self._replaced_layers(number) as (_, last_BLH):
+            with self._replaced_layers(self.calls[number]) as (_, last_BLH):
                 response_logps(self.model, batch).backward(batch.sign_T)
             assert last_BLH.grad is not None
             self.upstream.append(last_BLH.grad)
@@ -71,6 +109,13 @@ class LayerStack:
         assert hidden_BLH.grad is not None
         return hidden_BLH.grad
 
+    def run_layer_alone(self, index: int) -> None:
+        """Run a layer forward and backward on the row that runs alone."""
+        call = self.alone.calls[index]
+        output_BLH = _hidden_part(self.layers[index](call.hidden_BLH, *call.inputs, **call.keywords))
+        if output_BLH.requires_grad:  # otherwise the row uses no trained parameter of the layer
+            output_BLH.backward(self.alone.gradients[index + 1])
+
     def descend(self, below: list[Tensor], index: int) -> None:
         """Move on to the next lower layer.
 
@@ -83,20 +128,27 @@ class LayerStack:
 
     def run_rest(self, number: int) -> None:
         """Run the modules outside the layers on a batch. Call after all layers have run."""
-        with self._replaced_layers(number) as (first, _):
-            batch = self.batches[number]
-            total = response_logps(self.model, batch) @ batch.sign_T
-            total = total + (first[0] * self.upstream[number]).sum()
-            total.backward()
+        self._run_rest(self.batches[number], self.calls[number], self.upstream[number])
+
+    def run_rest_alone(self) -> None:
+        """Run the modules outside the layers on the row that runs alone."""
+        self._run_rest(self.alone.batch, self.alone.calls, self.alone.gradients[0])
+
+    def _run_rest(self, batch: KernelBatch, calls: list[_Call], upstream_BLH: Tensor) -> None:
+        with self._replaced_layers(calls) as (first, _):
+            logp_T = response_logps(self.model, batch)
+            # two backward passes: the gradients of a tied embedding are never in memory together
+            logp_T.backward(batch.sign_T)
+            if first[0].requires_grad:
+                first[0].backward(upstream_BLH)
 
     @contextmanager
-    def _replaced_layers(self, number: int) -> Iterator[tuple[list[Tensor], Tensor]]:
+    def _replaced_layers(self, calls: list[_Call]) -> Iterator[tuple[list[Tensor], Tensor]]:
         """Replace the layers by their recorded outputs inside the block.
 
         Yields two values: a list to which the first layer's input is appended when it runs, and the last layer's
         output.
         """
-        calls = self.calls[number]
         entered: list[Tensor] = []
         last_BLH = calls[-1].output_BLH.detach().requires_grad_()
 
@@ -144,31 +196,51 @@ def record_layers(model: nn.Module, batches: Sequence[KernelBatch]) -> LayerStac
     layers = find_layers(model)
     stack = LayerStack(model, layers, batches, [], [])
     for batch in batches:
-        ran: list[tuple[nn.Module, _Call]] = []
-
-        def keep(
-            layer: nn.Module,
-            inputs: tuple[Any, ...],
-            keywords: dict[str, Any],
-            output: Any,
-            ran: list[tuple[nn.Module, _Call]] = ran,
-        ) -> None:
-            keywords = dict(keywords)
-            hidden_BLH, *others = inputs or (keywords.pop("hidden_states"),)
-            returned = output[1:] if isinstance(output, tuple) else None
-            ran.append((layer, _Call(hidden_BLH, tuple(others), keywords, _hidden_part(output), returned)))
-
-        with ExitStack() as hooks, torch.no_grad():
-            for layer in layers:
-                hooks.callback(layer.register_forward_hook(keep, with_kwargs=True).remove)
-            stack.logp_sums_B.append(sum_logps(response_logps(model, batch), batch))
-        if not layers or tuple(layer for layer, _ in ran) != layers:
-            return None
-        calls = [call for _, call in ran]
-        if any(lower.output_BLH is not upper.hidden_BLH for lower, upper in pairwise(calls)):
+        with torch.no_grad():
+            calls, logp_T = _record_calls(model, layers, batch)
+        if not calls:
             return None
         stack.calls.append(calls)
+        stack.logp_sums_B.append(sum_logps(logp_T, batch))
     return stack
+
+
+def _record_calls(
+    model: nn.Module, layers: tuple[nn.Module, ...], batch: KernelBatch
+) -> tuple[list[_Call], Float[Tensor, " response_token"]]:
+    """Return the calls of the layers, empty if layers cannot run one at a time, and log π of the response tokens."""
+    ran: list[tuple[nn.Module, _Call]] = []
+
+    def keep(layer: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        keywords = dict(keywords)
+        hidden_BLH, *others = inputs or (keywords.pop("hidden_states"),)
+        returned = output[1:] if isinstance(output, tuple) else None
+        ran.append((layer, _Call(hidden_BLH, tuple(others), keywords, _hidden_part(output), returned)))
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_hook(keep, with_kwargs=True).remove)
+        logp_T = response_logps(model, batch)
+    calls = [call for _, call in ran]
+    in_order = tuple(layer for layer, _ in ran) == layers
+    consecutive = all(lower.output_BLH is upper.hidden_BLH for lower, upper in pairwise(calls))
+    return (calls if in_order and consecutive else []), logp_T
+
+
+def _detach(call: _Call) -> _Call:
+    others = call.others
+    if others is not None:
+        others = tuple(other.detach() if isinstance(other, Tensor) else other for other in others)
+    return _Call(call.hidden_BLH.detach(), call.inputs, call.keywords, call.output_BLH.detach(), others)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Return all tensors in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for element in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(element)
 
 
 def _drop_tensors(call: _Call, *, keep_output: bool) -> _Call:

@@ -61,11 +61,6 @@ class KernelSum:
         """Return ``scale`` for one row of the kernel and all columns."""
         return float((self.square_N[row] * self.square_N[self._columns].sum()).sqrt())
 
-    def largest_row(self) -> int | None:
-        """Return the index of the row with the largest gradient, None if all gradients are 0."""
-        square_R = self.square_N[self._rows]
-        return int(square_R.argmax()) if bool(square_R.any()) else None
-
     def add(self, name: str, pieces: Sequence[Piece], shape: tuple[int, int], *, workspace_bytes: int) -> None:
         """Add the products of the gradients of parameter ``name``, or of a slice of it.
 

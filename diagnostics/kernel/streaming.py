@@ -16,18 +16,23 @@ model, the rows and the budget. There are four kinds of plans:
 Parameters of unknown modules get their gradients from one row at a time. This is exact for every parameter of every
 model: experts of a mixture, a bare ``nn.Parameter``, a weight shared by two layers. It costs about one more forward and
 backward pass.
+
+Every plan also runs one row alone, for the certificate. As soon as a part of the model is complete, the row's gradients
+are multiplied, and the part's weight gradients are dropped. A part is a layer, or the modules outside the layers. In
+the other plans it is the whole model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from oversharp.diagnostics.kernel.capture import Capture
-from oversharp.diagnostics.kernel.certificate import SignedGradients
+from oversharp.diagnostics.kernel.certificate import SignedGradients, require_equal_gradients
 from oversharp.diagnostics.kernel.forward import frozen_parameters, refuse_broken, response_logps, sum_logps
 from oversharp.diagnostics.kernel.layers import LayerStack, kept_bytes, record_layers
 from oversharp.diagnostics.kernel.memory_plan import (
@@ -105,12 +110,12 @@ def add_all(
     *,
     memory_bytes: int | None,
     note: Callable[[str], None],
-) -> Float[Tensor, " row"]:
-    """Add all trained parameters to ``kernel`` and ``gradients``; return the rows' log π.
+) -> tuple[Float[Tensor, " row"], int]:
+    """Add all trained parameters to ``kernel`` and ``gradients``.
 
-    log π is in nats. The gradient of a row is multiplied by its sign in ``sign_N``. If ``memory_bytes`` is None, the
-    budget is chosen from the free memory. ``note`` is called with a line of text if the computation will take long.
-    Raises ``KernelError``.
+    Returns the rows' log π in nats, and the index of the row that ran alone. The gradient of a row is multiplied by its
+    sign in ``sign_N``. If ``memory_bytes`` is None, the budget is chosen from the free memory. ``note`` is called with
+    a line of text if the computation will take long. Raises ``KernelError``.
     """
     model = loaded.model
     require_budget(trained, len(pairs.rows), max_budget(model, trained) if memory_bytes is None else memory_bytes)
@@ -132,54 +137,82 @@ def add_all(
             if fit_at_once(known, Extent.measure(model, narrower), memory_bytes):
                 batches = narrower
     with frozen_parameters(model, [parameter.tensor for parameter in trained]):
-        streams = _Streams(model, batches, kernel, gradients, plan)
-        logp_sums_B, missing = streams.add(known)
-    logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
-    for batch, logp_sum_B in zip(batches, logp_sums_B, strict=True):
-        logp_sum_N[list(batch.members)] = logp_sum_B
+        streams = _Streams(loaded, pairs, sign_N, batches, kernel, gradients, plan)
+        missing = streams.add(known)
     remaining = [parameter for parameter in trained if not parameter.is_known or parameter in missing]
     if remaining:
         rows = [make_batch(loaded, pairs, sign_N, [member]) for member in range(len(pairs.rows))]
-        _add_row_by_row(model, rows, remaining, kernel, gradients, memory_bytes=memory_bytes)
+        _add_row_by_row(model, rows, streams.row_alone, remaining, kernel, gradients, memory_bytes=memory_bytes)
     refuse_broken(kernel.kernel_RC)
-    return logp_sum_N
+    return streams.logp_sum_N, streams.row_alone
 
 
 class _Streams:
-    """Runs the model over the batches, as the plan requires."""
+    """Runs the model over the batches, as the plan requires.
+
+    After ``add``, ``logp_sum_N`` has each row's log π in nats, and ``row_alone`` is the index of the row that ran
+    alone.
+    """
 
     def __init__(
         self,
-        model: nn.Module,
+        loaded: LoadedModel,
+        pairs: Pairs,
+        sign_N: Float[Tensor, " row"],
         batches: Sequence[KernelBatch],
         kernel: KernelSum,
         gradients: SignedGradients,
         plan: MemoryPlan,
     ) -> None:
-        self._model = model
+        self._make_batch = partial(make_batch, loaded, pairs, sign_N)
+        self._n_kernel_rows = pairs.row_end
+        self._model = loaded.model
         self._batches = batches
         self._plan = plan
         self._kernel = kernel
         self._gradients = gradients
         self._memory_bytes = plan.memory_bytes
-        self._extent = Extent.measure(model, batches)
+        self._extent = Extent.measure(loaded.model, batches)
         self._missing: list[Trained] = []
+        self.logp_sum_N = torch.zeros(len(pairs.rows), dtype=torch.float64, device=loaded.device)
+        self.row_alone = 0
 
-    def add(self, trained: Sequence[Trained]) -> tuple[list[Tensor], list[Trained]]:
-        """Add the products of ``trained`` to the kernel.
-
-        Returns log π of each batch's rows, and the parameters that were not captured.
-        """
+    def add(self, trained: Sequence[Trained]) -> list[Trained]:
+        """Add the products of ``trained`` to the kernel; return the parameters that were not captured."""
         groups = self._plan.groups
         if self._plan.kind == "layer by layer":
-            stack = record_layers(self._model, self._batches)
+            stack = self._record_layers()
             if stack is not None:
                 self._memory_bytes -= kept_bytes(self._model, self._extent.n_tokens)
-                return self._run_layers(stack, trained), self._missing
+                self._run_layers(stack, trained)
+                return self._missing
             groups = group_slices(trained, self._extent, self._memory_bytes)
-        return self._run_model(groups), self._missing
+        self._run_model(groups, trained)
+        return self._missing
 
-    def _run_model(self, groups: Sequence[Sequence[Slice]]) -> list[Tensor]:
+    def _record_layers(self) -> LayerStack | None:
+        stack = record_layers(self._model, self._batches)
+        if stack is None or not stack.record_alone(self._choose_alone(stack.logp_sums_B)):
+            return None
+        return stack
+
+    def _choose_alone(self, logp_sums_B: Sequence[Tensor]) -> KernelBatch:
+        """Store each row's log π, and return the row that runs alone as a batch.
+
+        It is a row that shares its batch, because other rows cannot be mixed with it otherwise. Of these it is the row
+        with the lowest log π: its response has many or unlikely tokens, so its gradient is large compared with rounding
+        errors.
+        """
+        for batch, logp_sum_B in zip(self._batches, logp_sums_B, strict=True):
+            self.logp_sum_N[list(batch.members)] = logp_sum_B
+        shared = {member for batch in self._batches if len(batch.members) > 1 for member in batch.members}
+        kernel_rows = range(self._n_kernel_rows)
+        candidates = [row for row in kernel_rows if row in shared] or kernel_rows
+        logps = self.logp_sum_N.tolist()
+        self.row_alone = min(candidates, key=lambda row: logps[row])
+        return self._make_batch([self.row_alone])
+
+    def _run_model(self, groups: Sequence[Sequence[Slice]], trained: Sequence[Trained]) -> None:
         logp_sums_B: list[Tensor] = []
 
         def run(number: int) -> None:
@@ -189,9 +222,10 @@ class _Streams:
             logp_T.backward(self._batches[number].sign_T)
 
         self._run_groups(groups, run)
-        return logp_sums_B
+        alone = self._choose_alone(logp_sums_B)
+        self._finish(trained, lambda: response_logps(self._model, alone).backward(alone.sign_T))
 
-    def _run_layers(self, stack: LayerStack, trained: Sequence[Trained]) -> list[Tensor]:
+    def _run_layers(self, stack: LayerStack, trained: Sequence[Trained]) -> None:
         places = {module: index for index, layer in enumerate(stack.layers) for module in layer.modules()}
         parts: dict[int | None, list[Trained]] = {}
         for parameter in trained:
@@ -207,11 +241,35 @@ class _Streams:
             def run_layer(number: int, index: int = index, below: list[Tensor] = below) -> None:
                 below[number] = stack.run_layer(index, number)
 
-            self._run_groups(group_slices(parts.get(index, []), self._extent, self._memory_bytes), run_layer)
+            part = parts.get(index, [])
+            self._run_groups(group_slices(part, self._extent, self._memory_bytes), run_layer)
+            self._finish(part, partial(stack.run_layer_alone, index))
             stack.descend(below, index)
-        trim_heap()  # return freed memory to the system: the head needs memory in addition to all layers' gradients
-        self._run_groups(group_slices(parts.get(None, []), self._extent, self._memory_bytes), stack.run_rest)
-        return stack.logp_sums_B
+        self._check_layers(stack)
+        trim_heap()  # return freed memory to the system: the head needs memory in addition to that of the layers
+        part = parts.get(None, [])
+        self._run_groups(group_slices(part, self._extent, self._memory_bytes), stack.run_rest)
+        self._finish(part, stack.run_rest_alone)
+
+    def _check_layers(self, stack: LayerStack) -> None:
+        """Compare the gradients of the row that runs alone at the first layer's input."""
+        for number, batch in enumerate(self._batches):
+            if self.row_alone in batch.members:
+                gradient_BLH = stack.upstream[number].reshape(*batch.ids_BL.shape, -1)
+                alone_LH = stack.alone.gradients[0].flatten(0, -2)
+                row_LH = gradient_BLH[batch.members.index(self.row_alone), : len(alone_LH)]
+                refuse_broken(torch.stack([row_LH, alone_LH]))
+                require_equal_gradients(row_LH, alone_LH)
+
+    def _finish(self, trained: Sequence[Trained], run_alone: Callable[[], object]) -> None:
+        """Compute the certificate's products of ``trained``, and drop their gradients.
+
+        ``run_alone`` runs a part of the model forward and backward on the row that runs alone.
+        """
+        if trained:
+            with self._gradients.multiply_row_pass(trained):
+                run_alone()
+            self._gradients.finish(trained)
 
     def _run_groups(self, groups: Sequence[Sequence[Slice]], run: Run) -> None:
         for group in groups:
@@ -233,6 +291,7 @@ class _Streams:
 def _add_row_by_row(
     model: nn.Module,
     rows: Sequence[KernelBatch],
+    row_alone: int,
     trained: Sequence[Trained],
     kernel: KernelSum,
     gradients: SignedGradients,
@@ -260,6 +319,12 @@ def _add_row_by_row(
                     gradients.add(part.trained.name, row.segment, gradient)
                 gradient_BOI = gradient.reshape(1, part.trained.n_out, part.trained.n_in)
                 collected.append(Direct(row.members, gradient_BOI).part(part.first, part.last, own_memory=True))
+        complete = [part.trained for part in group if part.first == 0]
+        gradients_alone = _row_gradients(model, rows[row_alone], [parameter.tensor for parameter in complete])
+        for parameter, gradient in zip(complete, gradients_alone, strict=True):
+            if gradient is not None:
+                gradients.multiply_row(parameter.name, gradient)
+        gradients.finish(complete)
         for collected, part in zip(pieces, group, strict=True):
             if collected:  # otherwise no row uses the parameter, and its gradient is 0
                 kernel.add(part.trained.name, collected, part.shape, workspace_bytes=workspace_bytes(memory_bytes))

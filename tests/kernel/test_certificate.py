@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from oversharp.diagnostics.kernel import KernelRow, capture, certificate, cross_kernel, exact, gradient_kernel, pieces
+from oversharp.diagnostics.kernel import (
+    KernelRow,
+    capture,
+    certificate,
+    cross_kernel,
+    exact,
+    gradient_kernel,
+    pieces,
+    streaming,
+)
+from oversharp.diagnostics.kernel.layers import LayerStack
 from oversharp.diagnostics.kernel.products import KernelSum
 from oversharp.diagnostics.kernel.rows import Pairs, make_batch
 from oversharp.diagnostics.records.errors import KernelError
@@ -19,15 +29,19 @@ from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows
 REFUSED = r"its certificate is .* above 1e-06, mostly from "
 
 
-def compute() -> None:
-    gradient_kernel(as_loaded(build("qwen3_tied")), draw_rows(9), memory_bytes=MEMORY_BYTES)
+#: A budget that is enough for one layer at a time.
+LAYER_BYTES = 400_000
+
+
+def compute(memory_bytes: int = MEMORY_BYTES) -> None:
+    gradient_kernel(as_loaded(build("qwen3_tied")), draw_rows(9), memory_bytes=memory_bytes)
 
 
 def refused(where: str) -> None:
     with pytest.raises(KernelError, match=REFUSED + where):
         compute()
     with pytest.raises(KernelError, match=REFUSED):
-        gradient_kernel(as_loaded(build("qwen3_tied")), draw_rows(9), memory_bytes=400_000)
+        compute(LAYER_BYTES)
     rows = draw_rows(9)
     with pytest.raises(KernelError, match=REFUSED):
         cross_kernel(as_loaded(build("qwen3_tied")), rows[:5], rows[5:], memory_bytes=MEMORY_BYTES)
@@ -43,7 +57,8 @@ def test_without_a_fault_the_certificate_is_small() -> None:
     assert len(set(certificates)) > 1
 
 
-def test_a_dropped_cross_term_of_tied_embeddings_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("memory_bytes", [MEMORY_BYTES, LAYER_BYTES])
+def test_a_dropped_cross_term_of_tied_embeddings_is_caught(memory_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     add = KernelSum.add
 
     def add_uses_separately(self: KernelSum, name: str, given: Sequence[Any], *rest: Any, **settings: Any) -> None:
@@ -55,7 +70,7 @@ def test_a_dropped_cross_term_of_tied_embeddings_is_caught(monkeypatch: pytest.M
     monkeypatch.setattr(KernelSum, "add", add_uses_separately)
     for name in ("qwen3_tied", "gpt2"):
         with pytest.raises(KernelError, match=REFUSED + r".*(embed_tokens|wte)\.weight"):
-            gradient_kernel(as_loaded(build(name)), draw_rows(9), memory_bytes=MEMORY_BYTES)
+            gradient_kernel(as_loaded(build(name)), draw_rows(9), memory_bytes=memory_bytes)
 
 
 @pytest.mark.slow
@@ -129,7 +144,8 @@ def test_every_row_has_a_sign() -> None:
     assert set(signs) == {-1.0, 1.0}
 
 
-def test_swapped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("memory_bytes", [MEMORY_BYTES, LAYER_BYTES])
+def test_swapped_rows_are_caught(memory_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     linear = pieces._linear
 
     def shifted(call: Any) -> Any:
@@ -138,7 +154,23 @@ def test_swapped_rows_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pieces, "_linear", shifted)
     with pytest.raises(KernelError, match="a row that ran alone differs"):
-        compute()
+        compute(memory_bytes)
+
+
+@pytest.mark.parametrize("check", ["gradients", "products"])
+def test_a_gradient_that_is_lost_between_layers_is_caught(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel and weight gradients both have the fault, so only the row that runs alone differs."""
+    descend = LayerStack.descend
+
+    def lose(self: LayerStack, below: list[torch.Tensor], index: int) -> None:
+        descend(self, [0.9 * gradient for gradient in below] if index == 1 else below, index)
+
+    if check == "products":
+        monkeypatch.setattr(streaming, "require_equal_gradients", lambda *_: None)
+    compute(LAYER_BYTES)
+    monkeypatch.setattr(LayerStack, "descend", lose)
+    with pytest.raises(KernelError, match="a row that ran alone differs"):
+        compute(LAYER_BYTES)
 
 
 def test_an_error_of_the_model_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from oversharp.diagnostics.kernel import cross_kernel, gradient_kernel, layers, memory_plan, parameters, streaming
+from oversharp.diagnostics.kernel import (
+    certificate,
+    cross_kernel,
+    gradient_kernel,
+    layers,
+    memory_plan,
+    parameters,
+    streaming,
+)
 from oversharp.diagnostics.kernel.rows import KernelBatch
 from oversharp.diagnostics.records.errors import KernelError, KernelTooLargeError
 from tests.kernel.small_models import MEMORY_BYTES, as_loaded, build, draw_rows, reference, trained_names
@@ -57,7 +65,7 @@ def test_rows_that_fit_run_through_the_model_once(monkeypatch: pytest.MonkeyPatc
     loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
     taken = record_runs(monkeypatch)
     gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
-    assert taken == ["model"]
+    assert taken == ["model"] * 2  # all rows, and the row that runs alone
 
 
 @pytest.mark.slow
@@ -69,7 +77,7 @@ def test_rows_with_much_padding_are_split_into_batches_with_the_same_kernel(
     monkeypatch.setattr(parameters, "_MULTIPLICATIONS_PER_PASS", 0)  # else no pass over this model is worth it
     taken = record_runs(monkeypatch)
     kernel = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES)
-    assert taken == ["model"] * 3
+    assert taken == ["model"] * 4  # three batches, and the row that runs alone
     expected_NN, logp_N = reference(model, rows, trained_names(model))
     scale_N = np.sqrt(expected_NN.diagonal())
     assert np.abs((kernel.kernel_NN - expected_NN) / np.outer(scale_N, scale_N)).max() <= 1e-5
@@ -105,6 +113,51 @@ def test_layers_that_are_not_consecutive_do_not_run_alone(monkeypatch: pytest.Mo
     kernel_NN = gradient_kernel(loaded, rows, memory_bytes=400_000).kernel_NN
     assert set(taken) == {"model"}
     assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+
+
+@pytest.mark.slow
+def test_layers_that_get_the_embeddings_do_not_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of the embeddings would lack the part that does not flow through the first layer's input."""
+
+    class WithEmbeddings(torch.nn.Module):
+        """A decoder layer that also adds the embeddings, which it gets as an argument."""
+
+        def __init__(self, layer: torch.nn.Module) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, hidden_BLH: torch.Tensor, *, embeddings_BLH: torch.Tensor, **keywords: Any) -> torch.Tensor:
+            return self.layer(hidden_BLH + 0.5 * embeddings_BLH, **keywords)
+
+    model, rows = build("qwen3_tied"), draw_rows(9)
+    embeddings: list[torch.Tensor] = []
+    model.model.layers = torch.nn.ModuleList(map(WithEmbeddings, model.model.layers))
+    model.model.layers[0].register_forward_pre_hook(lambda _layer, inputs: embeddings.append(inputs[0]))
+    for layer in model.model.layers:
+        layer.register_forward_pre_hook(
+            lambda _layer, inputs, keywords: (inputs, keywords | {"embeddings_BLH": embeddings[-1]}), with_kwargs=True
+        )
+    loaded = as_loaded(model)
+    wanted_NN = gradient_kernel(loaded, rows, memory_bytes=MEMORY_BYTES).kernel_NN
+    taken = record_runs(monkeypatch)
+    kernel_NN = gradient_kernel(loaded, rows, memory_bytes=400_000).kernel_NN
+    assert set(taken) == {"model"}
+    assert np.allclose(kernel_NN, wanted_NN, rtol=1e-5, atol=1e-5 * wanted_NN.max())
+
+
+@pytest.mark.slow
+def test_layer_by_layer_the_weight_gradients_of_only_one_part_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, rows = as_loaded(build("qwen3_tied")), draw_rows(9)
+    finish, kept = certificate.SignedGradients.finish, list[set[str]]()
+
+    def record(self: certificate.SignedGradients, trained: Any) -> None:
+        kept.append({name.split(".layers.")[-1][0] for name, sums in self._sums.items() if sums})
+        finish(self, trained)
+        assert not any(self._sums.values())
+
+    monkeypatch.setattr(certificate.SignedGradients, "finish", record)
+    gradient_kernel(loaded, rows, memory_bytes=400_000)
+    assert kept == [{"2"}, {"1"}, {"0"}, {"m"}]
 
 
 @pytest.mark.slow
