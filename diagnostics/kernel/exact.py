@@ -26,6 +26,7 @@ from oversharp.diagnostics.models.devices import in_float32, suitable_threads
 from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import KernelError, first_line
+from oversharp.diagnostics.records.memory import trim_heap
 
 
 def gradient_kernel(
@@ -125,6 +126,7 @@ def _compute(
                 f"the gradient kernel: running the model failed ({first_line(error)}); lower --kernel-problems or "
                 "--kernel-responses, or pass --kernel-problems 0"
             ) from error
+    trim_heap()  # otherwise the C library keeps the float32 weights' memory
     kernel_RC = kernel.kernel_RC * sign_N[: pairs.row_end, None] * sign_N[pairs.column_start :]
     return kernel_RC.cpu().numpy(), logp_sum_N.cpu().numpy(), certificate
 
