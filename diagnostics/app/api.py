@@ -42,6 +42,7 @@ from oversharp.diagnostics.app.verbs.stores import ship as ship
 from oversharp.diagnostics.records.arguments import check_arguments, require_known
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.errors import OversharpError as OversharpError
+from oversharp.diagnostics.records.errors import RetryLater as RetryLater
 from oversharp.diagnostics.records.names import as_path_list, store_file
 from oversharp.diagnostics.records.provenance import format_call
 from oversharp.diagnostics.records.provenance import version as version
@@ -177,6 +178,7 @@ __all__ = [
     "RepairResult",
     "RepairedPoint",
     "ReportPicture",
+    "RetryLater",
     "SetOverlap",
     "ShardResult",
     "StepDifference",

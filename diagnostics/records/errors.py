@@ -164,6 +164,18 @@ class UnreadableError(OversharpError):
     exit_code = 13
 
 
+class RetryLater(Exception):  # noqa: N818 - an instruction of a user's grader, not a fault
+    """Raised by a function of ``--verifier FILE.py:function`` to be called again with the same response.
+
+    For errors that pass, such as the rate limit of a judge. ``after_s`` is the time until the next try in seconds, by
+    default 1 s, doubled at each try. After six tries the response has the state ``error``, with the message.
+    """
+
+    def __init__(self, message: str = "", *, after_s: float | None = None) -> None:
+        super().__init__(*filter(None, [message]))
+        self.after_s = after_s
+
+
 def first_line(error: Exception) -> str:
     r"""Return the first line of a library's error message, at most 200 characters.
 

@@ -5,9 +5,11 @@ The function looks like this:
 def function(response, answer):  # and prompt, meta, if it has such parameters
         return float(response.strip() == answer)
 
-It returns the reward (a number or a bool; 1 is correct), or the reward and the final answer. If it raises an error,
-takes too long or ends its process, only that response is not graded. Worker processes (``own_workers``) load the file
-and call the function.
+It returns the reward (a number or a bool; 1 is correct), or the reward and the final answer. It may be a coroutine
+function. If its parameters are ``responses``, ``answers``, ``prompts`` and ``metas``, it takes lists and returns a list
+of rewards. If it raises an error, takes too long or ends its process, only that response is not graded. If it raises
+``oversharp.RetryLater``, it is called again later. Worker processes (``own_workers``) load the file and call the
+function.
 
 Only a flag can load a file. A name in a problem file or in a store loads nothing. The verifier's name consists of the
 file's name without its folder, the function's name and the file's hash: ``reward.py:function@3f2a…``. So changed code
@@ -29,11 +31,12 @@ from oversharp.diagnostics.records.files import read_small
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
-from oversharp.diagnostics.verifiers.own_workers.worker import ARGUMENTS, MAX_ANSWER_CHARACTERS, storable
+from oversharp.diagnostics.verifiers.own_workers.worker import MAX_ANSWER_CHARACTERS, storable
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.verifiers.killable import Outcome
-    from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool, Reward
+    from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool
+    from oversharp.diagnostics.verifiers.own_workers.round import Reward
 
 _SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
 _HASH_DIGITS = 12
@@ -47,6 +50,7 @@ class _Named:
     file: Path
     workers: GraderPool
     asked: tuple[str, ...]
+    is_batch: bool
 
 
 #: Functions that the user passed with a flag, by verifier name. No other file is loaded.
@@ -87,8 +91,8 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool  # loads multiprocessing, which is slow
 
     workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
-    asked = _load_arguments(workers, spec)
-    _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked)
+    asked, is_batch = _load_arguments(workers, spec)
+    _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked, is_batch=is_batch)
     if before is not None:
         before.workers.close()
     return name
@@ -112,14 +116,14 @@ class OwnFileVerifier:
         self._was_called = False
 
     def check_gold(self, problem: Problem) -> None:
-        """Call the function once, with the first problem's answer as the response.
+        """Call the function once, with the first problem's answer as the response; a batch function with two.
 
         Raises ``ConfigError`` if the call fails, because the fault is in the function and not in this problem.
         """
         if self._was_called:
             return
         self._was_called = True
-        [grade] = self.grade([(problem, problem.gold)])
+        grade, *_ = self.grade([(problem, problem.gold)] * (2 if self._named.is_batch else 1))
         if grade.state != "ok":
             raise ConfigError(
                 f"--verifier {self._named.spec}: fails with the first problem's answer as the response "
@@ -173,15 +177,17 @@ def _split_spec(given: str) -> tuple[Path, str, str | None]:
     return Path(match["file"]).expanduser(), match["function"], match["code"]
 
 
-def _load_arguments(workers: GraderPool, spec: str) -> tuple[str, ...]:
-    """Return the names in ``ARGUMENTS`` that the function takes."""
+def _load_arguments(workers: GraderPool, spec: str) -> tuple[tuple[str, ...], bool]:
+    """Return the names in ``ARGUMENTS`` that the function takes, and whether it takes lists of them."""
     loaded = workers.load()
     if "asked" in loaded:
-        return tuple(loaded["asked"])
+        return tuple(loaded["asked"]), bool(loaded["is_batch"])
     path, function, _ = _split_spec(spec)
     if "unknown_argument" in loaded:
         taken = loaded["unknown_argument"]
-        raise ConfigError(f"--verifier {spec}: requires the parameter {taken!r}; allowed are {', '.join(ARGUMENTS)}")
+        raise ConfigError(
+            f"--verifier {spec}: requires the parameter {taken!r}; allowed are {', '.join(loaded['allowed'])}"
+        )
     if "known" in loaded:
         hint = nearest_names(function, loaded["known"]) if loaded["known"] else "it defines none"
         raise ConfigError(f"--verifier {spec}: no function {function} in that file; {hint}")

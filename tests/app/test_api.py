@@ -110,7 +110,7 @@ def test_the_api_loads_nothing_that_the_package_does_not() -> None:
 def test_the_package_has_every_verb_and_record_and_no_module_of_such_a_name() -> None:
     names = [*api.VERBS, *api.RECORDS]
     assert all(getattr(oversharp, name) is getattr(api, name) for name in names)
-    assert {*names, "OversharpError", "version"} == set(dir(oversharp)) == set(oversharp.__all__)
+    assert {*names, "OversharpError", "RetryLater", "version"} == set(dir(oversharp)) == set(oversharp.__all__)
     alone = [sys.executable, "-c", "import oversharp; from oversharp import *; audit"]
     subprocess.run(alone, check=True)
 

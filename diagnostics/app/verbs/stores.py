@@ -188,12 +188,14 @@ def regrade(
         False-accept rate of this verifier: the share of wrong responses that it accepts, from 0 to 1. Default: the
         verifier's own, else an assumed one.
     grader_timeout
-        Time limit of FILE.py:function per response, in seconds. After it, the process is killed and the response gets
+        Time limit of one call of FILE.py:function, in seconds. After it, the process is killed and the response gets
         the state timeout. For loading the file and the first call, the limit is four times as long, and at least 20 s.
     grader_memory_gib
         Memory limit of each process of FILE.py:function, in GiB.
     grader_workers
-        Number of processes that call FILE.py:function; each loads the file and the models in it.
+        Number of calls of FILE.py:function at a time, in at most one process per CPU core. Each process loads the file,
+        and any model that the file loads. With more calls than cores, a process runs several in threads, or as tasks if
+        the function is async.
     """
     from oversharp.diagnostics.app.report import require_report_place, write_report
     from oversharp.diagnostics.audit.regrade import regrade as run

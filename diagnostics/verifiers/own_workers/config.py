@@ -26,14 +26,15 @@ class GraderConfig:
     Attributes
     ----------
     grader_timeout
-        Time limit of FILE.py:function per response, in seconds. After it the process is killed, and the response has
-        the state timeout. Loading the file and the first call may take four times as long, and at least 20 s.
+        Time limit of one call of FILE.py:function, in seconds. After it the process is killed, and the response has the
+        state timeout. Loading the file and the first call may take four times as long, and at least 20 s.
     grader_memory_gib
         Memory limit of the process of FILE.py:function, in GiB. It also applies to each process that the function
         starts.
     grader_workers
-        Number of processes that call FILE.py:function in parallel. Each loads the file, and any model that the file
-        loads.
+        Number of calls of FILE.py:function at a time, in at most one process per CPU core. Each process loads the file,
+        and any model that the file loads. With more calls than cores, a process runs several in threads, or as tasks if
+        the function is async.
     """
 
     grader_timeout: Annotated[float, GRADER] = _DEFAULT.timeout_s

@@ -4,10 +4,16 @@ The pool runs this file by its path, so it imports only the standard library. Re
 length. Replies are JSON, one per line, because the parent must not unpickle bytes that the user's code could have
 written. File descriptor 1 is redirected to standard error, for subprocesses too, because standard output belongs to the
 command.
+
+A request is a list of units ``[number, responses, limit_s]``: ``responses`` are keyword arguments, one dict per
+response. Only a batch function gets more than one. Units begin in the order in which they were sent, ``width`` at a
+time, so the parent knows which are running: in this thread if ``width`` is 1, else in threads, or as tasks of an event
+loop if the function is a coroutine. A task is cancelled after ``limit_s`` seconds, unless that is None.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import importlib.util
@@ -16,25 +22,30 @@ import json
 import math
 import os
 import pickle
+import queue
 import resource
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-#: Names of the arguments that a function may take.
+#: Names of the arguments that a function may take. Those of a batch function end in "s".
 ARGUMENTS = ("response", "answer", "prompt", "meta")
 #: Longest stored answer and longest stored reason, in characters.
 MAX_ANSWER_CHARACTERS, MAX_REASON_CHARACTERS = 1000, 200
-#: Flag of a reply after which the worker ends. The call ran out of memory and left the process in an unknown state.
-OUT_OF_MEMORY = 2
+#: States of a reply. ``OK`` has results, the others a fault. After ``MEMORY`` the worker ends: the call ran out of
+#: memory and left the process in an unknown state. ``LATER``: the function asks for another try. ``LATE``: a task was
+#: cancelled at its limit.
+OK, RAISED, MEMORY, LATER, LATE = "ok", "raised", "memory", "later", "late"
 LENGTH_BYTES = 8
 
 _PR_SET_PDEATHSIG = 1
 _MODULE_PREFIX = "oversharp_verifier_"
+#: Stack of a thread, which counts as memory of the process.
+_STACK_BYTES = 8 << 20
 
 
 class _UnusableFileError(Exception):
@@ -46,7 +57,7 @@ class _UnusableFileError(Exception):
 
 
 def main(descriptor: int) -> None:
-    """Serve one parent: load the file in its first message, then answer calls until it closes the socket."""
+    """Serve one parent: load the file in its first message, then answer units until it closes the socket."""
     with contextlib.suppress(AttributeError):  # Linux only: kill a hanging call when the parent dies
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = socket.socket(fileno=descriptor)
@@ -58,42 +69,158 @@ def main(descriptor: int) -> None:
     sys.path[:] = task["sys_path"]
     sys.argv = [task["path"]]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    memory_bytes = task["memory_bytes"] + (task["width"] - 1) * _STACK_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or hard > task["memory_bytes"]:
-        resource.setrlimit(resource.RLIMIT_DATA, (task["memory_bytes"], hard))
+    if hard == resource.RLIM_INFINITY or hard > memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, hard))
     try:
         function = _find_function(_load_module(task["path"], task["source"]), task["function"])
-        asked = _argument_names(function)
+        asked, is_batch = _argument_names(function)
     except _UnusableFileError as error:
         _send(parent, error.reply)
         return
-    _send(parent, {"asked": asked})
-    _serve(parent, function, threading.active_count())
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    _send(parent, {"asked": asked, "is_batch": is_batch, "is_async": is_async})
+    grader = _Grader(parent, function, is_batch=is_batch)
+    if is_async:
+        asyncio.run(_serve_tasks(parent, grader, task["width"]))
+    elif task["width"] > 1:
+        _serve_threads(parent, grader, task["width"])
+    else:
+        _serve_in_turn(parent, grader)
 
 
-def _serve(parent: socket.socket, function: Callable[..., Any], n_threads: int) -> None:
-    process_id = os.getpid()
-    while (calls := _receive(parent)) is not None:
-        for call in calls:
-            reply = _call_function(function, call)
-            if os.getpid() != process_id:  # the function forked, and this is the child process
-                os._exit(0)
-            # a thread that the function left running may slow down or break the next call
-            reply[2] = reply[2] or int(threading.active_count() > n_threads)
-            _send(parent, reply)
-            if reply[2] == OUT_OF_MEMORY:
-                os._exit(1)
+def _serve_in_turn(parent: socket.socket, grader: _Grader) -> None:
+    """Call the function in this thread, because signals such as SIGALRM work only here."""
+    grader.count_threads()
+    while (units := _receive(parent)) is not None:
+        for number, responses, _ in units:
+            grader.answer(number, responses)
 
 
-def _call_function(function: Callable[..., Any], call: Mapping[str, Any]) -> list[Any]:
-    """Return [reward, answer, 0], or [None, reason, flag] if the function raises or returns no reward."""
-    try:
-        reward, answer = _parse_result(function(**call))
-    except MemoryError as error:
-        return [None, _reason(error, function), OUT_OF_MEMORY]
-    except BaseException as error:  # noqa: BLE001 - the user's code, which may raise SystemExit too
-        return [None, _reason(error, function), 0]
-    return [reward, None if answer is None else storable(answer, MAX_ANSWER_CHARACTERS), 0]
+def _serve_threads(parent: socket.socket, grader: _Grader, width: int) -> None:
+    units: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            number, responses, _ = units.get()
+            grader.answer(number, responses)
+
+    for _ in range(width):
+        threading.Thread(target=serve, daemon=True).start()
+    grader.count_threads()
+    while (received := _receive(parent)) is not None:
+        for unit in received:
+            units.put(unit)
+
+
+async def _serve_tasks(parent: socket.socket, grader: _Grader, width: int) -> None:
+    loop, has_closed = asyncio.get_running_loop(), asyncio.Event()
+    units: asyncio.Queue[Any] = asyncio.Queue()
+
+    def receive() -> None:
+        while (received := _receive(parent)) is not None:
+            for unit in received:
+                loop.call_soon_threadsafe(units.put_nowait, unit)
+        loop.call_soon_threadsafe(has_closed.set)
+
+    async def serve() -> None:
+        while True:
+            await grader.answer_async(*await units.get())
+
+    threading.Thread(target=receive, daemon=True).start()
+    grader.count_threads()
+    tasks = [loop.create_task(serve()) for _ in range(width)]
+    await has_closed.wait()
+    del tasks  # referenced until here, because the loop has only weak references
+
+
+class _Grader:
+    """The user's function, and its replies to the parent."""
+
+    def __init__(self, parent: socket.socket, function: Callable[..., Any], *, is_batch: bool) -> None:
+        self._parent, self._function, self._is_batch = parent, function, is_batch
+        self._process_id = os.getpid()
+        self._sending = threading.Lock()
+        self._n_threads = 0
+
+    def count_threads(self) -> None:
+        """Count the threads that no call has started."""
+        self._n_threads = threading.active_count()
+
+    def answer(self, number: int, responses: Sequence[Mapping[str, Any]]) -> None:
+        """Call the function and send the reply."""
+        try:
+            reply = self._results(self._function(**self._arguments(responses)), len(responses))
+        except BaseException as error:  # noqa: BLE001 - the user's code, which may raise SystemExit too
+            reply = self._fault(error)
+        self._reply(number, reply)
+
+    async def answer_async(self, number: int, responses: Sequence[Mapping[str, Any]], limit_s: float | None) -> None:
+        """Await the function and send the reply."""
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                given = await self._function(**self._arguments(responses))
+            reply = self._results(given, len(responses))
+        except BaseException as error:  # noqa: BLE001 - as above
+            is_late = isinstance(error, TimeoutError) and limit.expired()
+            reply = {"state": LATE, "fault": ""} if is_late else self._fault(error)
+        self._reply(number, reply)
+
+    def _arguments(self, responses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        if not self._is_batch:
+            return responses[0]
+        return {f"{name}s": [response[name] for response in responses] for name in responses[0]}
+
+    def _results(self, given: Any, n: int) -> dict[str, Any]:
+        """Return the rewards and answers, or for a response without a reward None and the reason."""
+        results = list(_split_batch(given)) if self._is_batch else [given]
+        if len(results) != n:
+            fault = _reason(ValueError(f"returned {len(results)} results for {n} responses"), self._function)
+            return {"state": OK, "results": [[None, fault]] * n}
+        return {"state": OK, "results": [self._result(result) for result in results]}
+
+    def _result(self, given: Any) -> list[Any]:
+        try:
+            reward, answer = _parse_result(given)
+        except (TypeError, ValueError, OverflowError) as error:
+            return [None, _reason(error, self._function)]
+        return [reward, None if answer is None else storable(answer, MAX_ANSWER_CHARACTERS)]
+
+    def _fault(self, error: BaseException) -> dict[str, Any]:
+        reply: dict[str, Any] = {"state": RAISED, "fault": _reason(error, self._function)}
+        if isinstance(error, MemoryError):
+            reply["state"] = MEMORY
+        elif _asks_for_retry(error):
+            reply |= {"state": LATER, "after_s": getattr(error, "after_s", None)}
+        return reply
+
+    def _reply(self, number: int, reply: dict[str, Any]) -> None:
+        if os.getpid() != self._process_id:  # the function forked, and this is the child process
+            os._exit(0)
+        # a thread that the function left running may slow down or break the next call
+        reply |= {"unit": number, "left_threads": threading.active_count() > self._n_threads}
+        try:
+            with self._sending:
+                _send(self._parent, reply)
+        except OSError:  # the parent has closed the socket, or the function has
+            os._exit(1)
+        if reply["state"] == MEMORY:
+            os._exit(1)
+
+
+def _asks_for_retry(error: BaseException) -> bool:
+    """Return whether the error is ``oversharp.RetryLater``, which only the user's file may import."""
+    return any(
+        kind.__name__ == "RetryLater" and kind.__module__.split(".")[0] == "oversharp" for kind in type(error).__mro__
+    )
+
+
+def _split_batch(given: Any) -> Iterator[Any]:
+    """Return the results of a batch. Raises ``TypeError`` if ``given`` is no sequence."""
+    if isinstance(given, Mapping | str | bytes) or not hasattr(given, "__len__") or not hasattr(given, "__iter__"):
+        raise TypeError(f"returned {type(given).__name__} instead of a list of results")
+    return iter(given)
 
 
 def _parse_result(given: Any) -> tuple[float, str | None]:
@@ -171,18 +298,27 @@ def _find_function(module: ModuleType, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names in ``ARGUMENTS`` that the function takes."""
+def _argument_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+    """Return the names in ``ARGUMENTS`` that the function takes, and whether it takes lists of them."""
     try:
         taken = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:  # some C functions have no signature
         raise _UnusableFileError(fault=f"cannot be called ({_reason(error)})") from error
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken):
-        return ARGUMENTS
-    for parameter in taken:
-        if parameter.name not in ARGUMENTS and parameter.default is inspect.Parameter.empty:
-            raise _UnusableFileError(unknown_argument=parameter.name)
-    return tuple(parameter.name for parameter in taken if parameter.name in ARGUMENTS)
+    lists = {f"{name}s": name for name in ARGUMENTS}
+    keywords = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken)
+    required = [
+        parameter.name
+        for parameter in taken
+        if parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    is_batch = any(name in lists for name in required)
+    allowed = lists if is_batch else {name: name for name in ARGUMENTS}
+    for name in required:
+        if name not in allowed:
+            raise _UnusableFileError(unknown_argument=name, allowed=list(allowed))
+    if keywords:
+        return ARGUMENTS, is_batch
+    return tuple(allowed[parameter.name] for parameter in taken if parameter.name in allowed), is_batch
 
 
 def _redirect_stdout() -> None:
