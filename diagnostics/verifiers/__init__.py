@@ -179,6 +179,15 @@ class Verifiers:
             if close is not None:
                 close()
 
+    def interrupt(self, *, is_on: bool) -> None:
+        """Make a ``grade`` of another thread raise ``VerifierError`` soon, until it is called with False.
+
+        This applies to functions in users' files. Other verifiers finish what they grade.
+        """
+        for verifier in list(self._by_name.values()):
+            if isinstance(verifier, OwnFileVerifier):
+                verifier.interrupt(is_on=is_on)
+
     def of(self, problem: Problem) -> Verifier:
         """Return the verifier that grades ``problem``."""
         return self.named(problem.verifier)

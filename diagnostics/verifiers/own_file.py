@@ -138,6 +138,10 @@ class OwnFileVerifier:
         outcomes = self._named.workers.map([self._call(problem, text) for problem, text in items])
         return [_grade(text, outcome) for (_, text), outcome in zip(items, outcomes, strict=True)]
 
+    def interrupt(self, *, is_on: bool) -> None:
+        """Make a ``grade`` of another thread raise ``VerifierError`` soon, until it is called with False."""
+        self._named.workers.interrupt(is_on=is_on)
+
     def _call(self, problem: Problem, text: str) -> dict[str, object]:
         given = {"response": text, "answer": problem.gold, "prompt": problem.prompt, "meta": dict(problem.meta)}
         return {name: given[name] for name in self._named.asked}

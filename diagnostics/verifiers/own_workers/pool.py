@@ -41,6 +41,10 @@ class GraderPool:
                 self._team.end(0.0)
                 raise
 
+    def interrupt(self, *, is_on: bool) -> None:
+        """Make a ``map`` of another thread, and each later one, raise ``VerifierError`` soon, until ``is_on=False``."""
+        self._team.is_interrupted = is_on
+
     def close(self) -> None:
         """End the workers; they start again at the next call."""
         with self._lock:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from signal import SIGKILL
 from typing import Any
 
+from oversharp.diagnostics.records.errors import VerifierError
 from oversharp.diagnostics.verifiers.killable import TRIES, Outcome
 from oversharp.diagnostics.verifiers.own_workers.process import GraderProcess, await_any, describe_exit
 from oversharp.diagnostics.verifiers.own_workers.team import END_S, GraderTeam
@@ -55,6 +56,8 @@ class Round:
     def run(self) -> list[Outcome[Reward]]:
         """Call the function for all, and return the outcomes in order."""
         while len(self._outcomes) < len(self._calls):
+            if self._team.is_interrupted:
+                raise VerifierError("grading was interrupted")
             while self._later and self._later[0][0] <= time.monotonic():
                 self._queue.appendleft(heapq.heappop(self._later)[1])
             workers = self._team.staffed(len(self._calls) - len(self._outcomes))

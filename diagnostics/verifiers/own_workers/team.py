@@ -45,6 +45,7 @@ class GraderTeam:
             "memory_bytes": int(limits.memory_gib * (1 << 30)),
         }
         self.n_processes = min(limits.workers, len(os.sched_getaffinity(0)))
+        self.is_interrupted = False
         self._load_s = max(LEAST_LOAD_S, LOAD_LIMITS * limits.timeout_s)
         self._slowest_first_s: float | None = None  # maximum over the first calls of all workers
         self._mean_s: float | None = None
