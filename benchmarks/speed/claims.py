@@ -70,6 +70,7 @@ CLAIMS: Mapping[str, Claim] = MappingProxyType(
         "real_model_speed": Claim(module="benchmarks.speed.real_model_speed", needs="MODEL"),
         "sampling_rounds": _audit("benchmarks.speed.sampling_rounds", needs="RUN"),
         "verification": Claim(module="benchmarks.speed.verification"),
+        "own_graders": Claim(module="benchmarks.speed.own_graders", folders=(f"{_GRADERS}/own_workers",)),
         "grading_memory": Claim(module="benchmarks.speed.grading_memory", folders=(_GRADERS, _SQL)),
         "scoring": Claim(module="benchmarks.speed.scoring"),
         "kernel": Claim(module="benchmarks.speed.kernel", needs="--peer-python PYTHON"),

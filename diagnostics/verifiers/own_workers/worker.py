@@ -13,7 +13,6 @@ loop if the function is a coroutine. A task is cancelled after ``limit_s`` secon
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import importlib.util
@@ -83,6 +82,8 @@ def main(descriptor: int) -> None:
     _send(parent, {"asked": asked, "is_batch": is_batch, "is_async": is_async})
     grader = _Grader(parent, function, is_batch=is_batch)
     if is_async:
+        import asyncio  # takes longer than the start of the process
+
         asyncio.run(_serve_tasks(parent, grader, task["width"]))
     elif task["width"] > 1:
         _serve_threads(parent, grader, task["width"])
@@ -115,6 +116,8 @@ def _serve_threads(parent: socket.socket, grader: _Grader, width: int) -> None:
 
 
 async def _serve_tasks(parent: socket.socket, grader: _Grader, width: int) -> None:
+    import asyncio
+
     loop, has_closed = asyncio.get_running_loop(), asyncio.Event()
     units: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -158,6 +161,8 @@ class _Grader:
 
     async def answer_async(self, number: int, responses: Sequence[Mapping[str, Any]], limit_s: float | None) -> None:
         """Await the function and send the reply."""
+        import asyncio
+
         try:
             async with asyncio.timeout(limit_s) as limit:
                 given = await self._function(**self._arguments(responses))
