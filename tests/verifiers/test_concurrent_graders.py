@@ -117,16 +117,23 @@ def test_a_task_that_hangs_is_canceled_and_its_neighbors_are_called_once(grader:
 
 
 @pytest.mark.slow
-def test_a_function_that_needs_the_main_thread_gets_it_with_few_workers_and_a_hint_with_many(grader: Grader) -> None:
-    code = """
-    import signal
+@pytest.mark.parametrize("first", ["", "if response != 'a': "])
+def test_a_function_that_uses_signals_gets_main_threads(first: str, grader: Grader) -> None:
+    code = f"""
+    import os, signal, time
     def grade(response, answer):
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        return response == answer
+        try:
+            {first}signal.alarm(30)
+            time.sleep(0.05)
+            {first}signal.alarm(0)
+        except Exception:
+            return 0.0, "no alarm"
+        return True, str(os.getpid())
     """
-    assert grader(code, "a", limits=GraderLimits())[0].correct
-    with pytest.raises(ConfigError, match=r"main thread of the main interpreter.*give --grader-workers \d+ or fewer"):
-        grader(code, "a")
+    grades = grader(code, "a", *"bcde" * 8, limits=GraderLimits(workers=6))
+    assert [grade.correct for grade in grades] == [True] * 33
+    if not first:
+        assert len({grade.answer for grade in grades}) == 6
 
 
 BATCH = """

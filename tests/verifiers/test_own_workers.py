@@ -206,7 +206,8 @@ def test_large_responses_pass_while_answers_come_back(grader: Grader) -> None:
 
 
 @pytest.mark.slow
-def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(grader: Grader) -> None:
+@pytest.mark.parametrize("workers", [1, 8])
+def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(workers: int, grader: Grader) -> None:
     code = """
     import multiprocessing, os, subprocess, time
     def work(queue):
@@ -216,7 +217,8 @@ def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(grader: Grad
             return 0
         if response == "hangs":
             child = subprocess.Popen(["sleep", "100"])
-            open(__file__ + ".pid", "w").write(str(child.pid))
+            with open(__file__ + ".pid", "w") as file:
+                file.write(str(child.pid))
             child.wait()
         queue = multiprocessing.Queue()
         process = multiprocessing.Process(target=work, args=(queue,))
@@ -225,7 +227,8 @@ def test_a_grader_may_start_processes_and_forks_and_all_end_with_it(grader: Grad
         process.join()
         return 1, said
     """
-    grades = grader(code, "forks", "hangs", "a")
+    limits = GraderLimits(timeout_s=1.0, memory_gib=1.0, workers=workers)
+    grades = grader(code, "forks", "hangs", "a", limits=limits)
     assert [grade.state for grade in grades] == ["ok", "timeout", "ok"]
     assert grades[0].answer == grades[2].answer == "right"
     child = Path(grader.__closure__[0].cell_contents, "reward.py.pid")  # type: ignore[index,attr-defined]

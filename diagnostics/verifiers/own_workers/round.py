@@ -23,15 +23,13 @@ from oversharp.diagnostics.records.errors import VerifierError
 from oversharp.diagnostics.verifiers.killable import TRIES, Outcome
 from oversharp.diagnostics.verifiers.own_workers.process import GraderProcess, await_any, describe_exit
 from oversharp.diagnostics.verifiers.own_workers.team import END_S, GraderTeam
-from oversharp.diagnostics.verifiers.own_workers.worker import LATE, LATER, MEMORY, OK
+from oversharp.diagnostics.verifiers.own_workers.worker import LATE, LATER, MAIN, MEMORY, OK
 
 #: Number of workers that must die in the same call before the call is an error.
 MOST_DEATHS = 2
 #: Number of tries of a call that raises ``RetryLater``, seconds before the second try (they double with each try), and
 #: most seconds before a try.
 MOST_TRIES, FIRST_WAIT_S, MOST_WAIT_S = 6, 1.0, 300.0
-
-_NEEDS_MAIN_THREAD = "give --grader-workers {} or fewer: more calls at a time are threads"
 
 #: Reward and final answer of one call.
 Reward = tuple[float, str | None]
@@ -72,6 +70,10 @@ class Round:
 
     def _ask(self, worker: GraderProcess) -> None:
         """Send calls to a worker that has few."""
+        if worker.width > self._team.most_width:
+            if not worker.n_open:
+                self._team.dismiss(worker, END_S)
+            return
         if worker.is_sending or (worker.n_open and (worker.is_alone or worker.n_answered == 0)):
             return
         is_alone = not worker.n_open and bool(self._first or self._suspects)
@@ -90,11 +92,11 @@ class Round:
     def _next_units(self, worker: GraderProcess) -> list[tuple[int, ...]]:
         """Take calls from the queue: what the worker can run, and some ahead, but no more than its share."""
         ahead, n_responses = self._team.calls_ahead(), self._team.batch_responses
-        n_beside = worker.width if worker.width > 1 else 0  # the clock of one call starts with the reply before it
-        if worker.n_open > (n_beside + ahead // 2 if n_beside else 0):
+        n_parallel = worker.width if worker.width > 1 else 0  # with one, calls are sent when all before are answered
+        if worker.n_open > (n_parallel + ahead // 2 if n_parallel else 0):
             return []
         share = -(-len(self._queue) // (n_responses * self._team.n_processes))
-        n_units = 1 if worker.n_answered == 0 else min(n_beside + ahead - worker.n_open, share)
+        n_units = 1 if worker.n_answered == 0 else min(n_parallel + ahead - worker.n_open, share)
         units: list[tuple[int, ...]] = []
         while self._queue and len(units) < n_units:
             units.append(tuple(self._queue.popleft() for _ in range(min(n_responses, len(self._queue)))))
@@ -112,16 +114,15 @@ class Round:
                 return
             self._team.add_duration(worker, took_s)
             worker.left_threads = reply["left_threads"]
-            was_alone = worker.is_alone
             unit = worker.take(reply["unit"], self._team.limit_s(worker))
             if unit is not None:
-                self._settle(unit.places, reply, was_alone=was_alone)
+                self._settle(unit.places, reply)
         if worker.n_open and (has_ended or worker.has_ended()):
             self._lose(worker, None)
         elif worker.n_open and time.monotonic() > worker.deadline:
             self._give_up(worker)
 
-    def _settle(self, places: Sequence[int], reply: Mapping[str, Any], *, was_alone: bool) -> None:
+    def _settle(self, places: Sequence[int], reply: Mapping[str, Any]) -> None:
         self._n_refusals = 0
         if reply["state"] == OK:
             for place, (reward, text) in zip(places, reply["results"], strict=True):
@@ -132,10 +133,11 @@ class Round:
         elif reply["state"] == LATER:
             for place in places:
                 self._repeat_later(place, reply)
+        elif reply["state"] == MAIN:
+            self._team.use_main_threads()
+            self._queue.extendleft(reversed(places))
         elif len(places) > 1 or reply["state"] == LATE:
             self._suspects.extend(places)
-        elif "main thread" in reply["fault"]:  # signal.alarm, which libraries use for time limits
-            self._fail(places[0], f"{reply['fault']}; {_NEEDS_MAIN_THREAD.format(self._team.n_processes)}")
         else:
             self._fail(places[0], reply["fault"])
 

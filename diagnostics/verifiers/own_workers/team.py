@@ -45,6 +45,7 @@ class GraderTeam:
             "memory_bytes": int(limits.memory_gib * (1 << 30)),
         }
         self.n_processes = min(limits.workers, len(os.sched_getaffinity(0)))
+        self.most_width = -(-limits.workers // self.n_processes)
         self.is_interrupted = False
         self._load_s = max(LEAST_LOAD_S, LOAD_LIMITS * limits.timeout_s)
         self._slowest_first_s: float | None = None  # maximum over the first calls of all workers
@@ -113,6 +114,10 @@ class GraderTeam:
         self._workers.append(self._hire())
         return self._workers[-1]
 
+    def use_main_threads(self) -> None:
+        """Run each call in the main thread of a separate process from now on."""
+        self.n_processes, self.most_width = self.limits.workers, 1
+
     def dismiss(self, worker: GraderProcess, wait_s: float = 0.0) -> int:
         """End a worker and the processes that it started; return its exit code."""
         self._workers.remove(worker)
@@ -132,7 +137,8 @@ class GraderTeam:
     def _start(self) -> GraderProcess:
         # the widths of all processes add up to the number of calls at a time
         n_others, n_taken = len(self._workers), sum(worker.width for worker in self._workers)
-        worker = GraderProcess.start(-((n_taken - self.limits.workers) // (self.n_processes - n_others)))
+        share = -((n_taken - self.limits.workers) // (self.n_processes - n_others))
+        worker = GraderProcess.start(max(1, min(self.most_width, share)))
         try:
             worker.send_task({**self._task, "width": worker.width, "sys_path": sys.path}, self._load_s)
             worker.loaded = self._await_loading(worker)

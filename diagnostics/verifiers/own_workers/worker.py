@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.util
 import inspect
 import json
@@ -37,14 +38,16 @@ ARGUMENTS = ("response", "answer", "prompt", "meta")
 MAX_ANSWER_CHARACTERS, MAX_REASON_CHARACTERS = 1000, 200
 #: States of a reply. ``OK`` has results, the others a fault. After ``MEMORY`` the worker ends: the call ran out of
 #: memory and left the process in an unknown state. ``LATER``: the function asks for another try. ``LATE``: a task was
-#: cancelled at its limit.
-OK, RAISED, MEMORY, LATER, LATE = "ok", "raised", "memory", "later", "late"
+#: cancelled at its limit. ``MAIN``: the function only works in the main thread.
+OK, RAISED, MEMORY, LATER, LATE, MAIN = "ok", "raised", "memory", "later", "late", "main"
 LENGTH_BYTES = 8
 
 _PR_SET_PDEATHSIG = 1
 _MODULE_PREFIX = "oversharp_verifier_"
 #: Stack of a thread, which counts as memory of the process.
 _STACK_BYTES = 8 << 20
+#: ``is_used``: whether the call that this thread runs used signals, which only the main thread can.
+_signals = threading.local()
 
 
 class _UnusableFileError(Exception):
@@ -72,6 +75,8 @@ def main(descriptor: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or hard > memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, hard))
+    if task["width"] > 1:
+        _watch_signals()
     try:
         function = _find_function(_load_module(task["path"], task["source"]), task["function"])
         asked, is_batch = _argument_names(function)
@@ -153,10 +158,13 @@ class _Grader:
 
     def answer(self, number: int, responses: Sequence[Mapping[str, Any]]) -> None:
         """Call the function and send the reply."""
+        _signals.is_used = False
         try:
             reply = self._results(self._function(**self._arguments(responses)), len(responses))
         except BaseException as error:  # noqa: BLE001 - the user's code, which may raise SystemExit too
             reply = self._fault(error)
+        if _signals.is_used:
+            reply = {"state": MAIN, "fault": ""}
         self._reply(number, reply)
 
     async def answer_async(self, number: int, responses: Sequence[Mapping[str, Any]], limit_s: float | None) -> None:
@@ -212,6 +220,22 @@ class _Grader:
             os._exit(1)
         if reply["state"] == MEMORY:
             os._exit(1)
+
+
+def _watch_signals() -> None:
+    """Notice signals in other threads: functions often catch the error and return 0, such as with ``signal.alarm``."""
+
+    def watch(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                _signals.is_used = True
+                raise ValueError("signal only works in main thread of the main interpreter")
+            return function(*arguments)
+
+        return call
+
+    signal.signal, signal.alarm, signal.setitimer = watch(signal.signal), watch(signal.alarm), watch(signal.setitimer)
 
 
 def _asks_for_retry(error: BaseException) -> bool:
