@@ -186,7 +186,7 @@ def fall_p_table(
     most = np.log(16 * max(before.cap, after.cap))
     rate_R = expit(np.linspace(-most, most, _RATES))  # evenly spaced log-odds
     chance_RB, chance_RA = before.chances(rate_R), after.chances(rate_R)
-    # two rates at a time, as real and imaginary part: a cumulative sum waits for each addition, whatever its width
+    # two rates at a time, as real and imaginary part: a cumulative sum takes as long for a wider number
     chance_BA, below_X = np.empty(sign_BA.shape, dtype=np.complex128), np.empty(len(order_X), dtype=np.complex128)
     most_X2 = np.zeros((len(order_X), 2))
     for first in range(0, _RATES, 2):
