@@ -70,6 +70,7 @@ HOMES = {
     "transformers": ("models", "kernel", "samplers", "engine.teacher_forcing"),
     "duckdb": ("store.database",),
     "ray": ("engine.ray_pool",),
+    "aiohttp": ("samplers.endpoint.transport",),
     "starlette": ("viewer.server",),
     "uvicorn": ("viewer.server",),
 }
@@ -251,8 +252,19 @@ oversharp.trainers.run.checkpointing.committed_step(oversharp.trainers.config.Tr
     ],
 )
 def test_light_imports_load_no_torch(code: str) -> None:
-    heavy = {"torch", "transformers", "vllm", "duckdb", "matplotlib", "sklearn", "ray", "starlette", "uvicorn"}
-    heavy |= {"tensorboard", "wandb", "trackio"}
+    heavy = {
+        "torch",
+        "transformers",
+        "vllm",
+        "duckdb",
+        "matplotlib",
+        "sklearn",
+        "ray",
+        "starlette",
+        "uvicorn",
+        "aiohttp",
+    }
+    heavy |= {"aiohttp", "tensorboard", "wandb", "trackio"}
     probe = f"{code}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]"

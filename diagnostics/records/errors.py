@@ -111,6 +111,10 @@ class EngineRefusedError(SamplerError):
     """An inference engine does not support this model. Another sampler may support it."""
 
 
+class EndpointError(SamplerError):
+    """A server that samples cannot be reached, refuses a request, or returns wrong results."""
+
+
 class KernelError(OversharpError):
     """The gradient kernel of a checkpoint cannot be computed, or its certificate failed."""
 

@@ -1,0 +1,1 @@
+"""Sampler that asks an OpenAI-compatible server, here or elsewhere."""

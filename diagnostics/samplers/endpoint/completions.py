@@ -1,0 +1,214 @@
+"""Requests for completions, and the check that a reply has every response in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.samplers.endpoint.transport import BadReplyError, RefusedError, Transport
+
+#: Server whose extensions of the API are used. "other" gets only fields that OpenAI documents.
+ServerKind = Literal["vllm", "sglang", "other"]
+
+#: Replies with too few responses after which the responses of a request are requested one by one.
+MOST_TOO_FEW = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionRequest:
+    """``n`` responses to one prompt.
+
+    Attributes:
+        model: model name of the server.
+        prompt_ids: tokens of the prompt.
+        n: number of responses. Response ``i`` has the seed ``seed + i``.
+        seed: seed of the first response, None for a greedy response.
+        end_ids: tokens that end a response. Without any, a response has always ``max_tokens`` tokens.
+        temperature, top_p, top_k, max_tokens: as in ``SamplingSettings``.
+    """
+
+    model: str
+    prompt_ids: tuple[int, ...]
+    n: int
+    seed: int | None
+    end_ids: tuple[int, ...]
+    temperature: float
+    top_p: float
+    top_k: int
+    max_tokens: int
+
+    def body(self, kind: ServerKind) -> dict[str, Any]:
+        """Return the content of a request to /v1/completions.
+
+        Settings without effect are also sent. A server could otherwise use those of the model's generation config.
+        """
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": list(self.prompt_ids),
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+        }
+        if self.n > 1:
+            body["n"] = self.n
+        if self.seed is not None:
+            body["seed"] = self.seed
+        if kind == "other":
+            return body | ({"top_k": self.top_k} if self.top_k else {})
+        return body | {
+            "top_k": self.top_k or -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "ignore_eos": True,  # end_ids has all end tokens, so the server must not add others
+            "stop_token_ids": list(self.end_ids),
+            "return_token_ids": True,
+            "logprobs": 0 if kind == "vllm" else 1,
+        }
+
+    def single_requests(self) -> list[CompletionRequest]:
+        """Return one request per response, with the seed of that response."""
+        seeds = [None if self.seed is None else self.seed + place for place in range(self.n)]
+        return [replace(self, n=1, seed=seed) for seed in seeds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedResponse:
+    """One response. ``token_ids`` and their log-probabilities are None if the server returns none."""
+
+    text: str
+    finish_reason: FinishReason
+    token_ids: tuple[int, ...] | None
+    logps: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """The responses to one request, and the tokens that the server counted, 0 if it counts none."""
+
+    choices: tuple[ServedResponse, ...]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class TooFewChoicesError(BadReplyError):
+    """A reply has fewer responses than requested."""
+
+
+class CompletionClient:
+    """Requests completions, with several responses per request if the server supports it."""
+
+    def __init__(self, transport: Transport, kind: ServerKind) -> None:
+        self.transport = transport
+        self.kind = kind
+        self.prompt_tokens = self.completion_tokens = 0
+        self._has_several: bool | None = None  # whether a request may have n > 1, None before the first reply
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Return all responses. Raises ``EndpointError``, see ``Transport.post``."""
+        if request.n > 1 and self._has_several is not False:
+            n_too_few = 0
+
+            def check(content: Any) -> Completion | None:
+                nonlocal n_too_few
+                try:
+                    return read_completion(content, request.n)
+                except TooFewChoicesError:
+                    n_too_few += 1
+                    if self._has_several is None or n_too_few == MOST_TOO_FEW:
+                        return None
+                    raise
+
+            try:
+                result = await self.transport.post("/v1/completions", request.body(self.kind), check)
+            except RefusedError as error:
+                if error.status not in (400, 422) or self._has_several:
+                    raise
+                result = None
+            if result is not None:
+                self._has_several = True
+                return self._count(result)
+        parts = [await self._complete_one(single) for single in request.single_requests()]
+        if request.n > 1 and self._has_several is None:
+            self._has_several = False
+        return Completion(
+            choices=tuple(part.choices[0] for part in parts),
+            prompt_tokens=sum(part.prompt_tokens for part in parts),
+            completion_tokens=sum(part.completion_tokens for part in parts),
+        )
+
+    async def _complete_one(self, request: CompletionRequest) -> Completion:
+        body = request.body(self.kind)
+        return self._count(
+            await self.transport.post("/v1/completions", body, lambda content: read_completion(content, 1))
+        )
+
+    def _count(self, completion: Completion) -> Completion:
+        self.prompt_tokens += completion.prompt_tokens
+        self.completion_tokens += completion.completion_tokens
+        return completion
+
+
+def read_completion(content: Any, n: int) -> Completion:
+    """Return the responses of a reply's content, in the order of their indices.
+
+    Raises ``BadReplyError`` unless it has ``n`` complete responses with the indices 0 to ``n`` - 1.
+
+    >>> choice = {"index": 0, "text": "4", "finish_reason": "stop"}
+    >>> read_completion({"choices": [choice], "usage": {"completion_tokens": 2}}, 1).completion_tokens
+    2
+    >>> read_completion({"choices": [choice | {"finish_reason": "abort"}]}, 1)
+    Traceback (most recent call last):
+    oversharp.diagnostics.samplers.endpoint.transport.BadReplyError: a response that ended with 'abort'
+    """
+    choices = content.get("choices") if isinstance(content, dict) else None
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise BadReplyError("a reply without choices")
+    by_index = {choice.get("index"): choice for choice in choices if isinstance(choice.get("index"), int)}
+    if len(choices) < n:
+        raise TooFewChoicesError(f"a reply with {len(choices)} of {n} responses")
+    if len(choices) > n or by_index.keys() != set(range(n)):
+        raise BadReplyError(f"a reply whose choices do not have the indices 0 to {n - 1}")
+    usage = content.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return Completion(
+        choices=tuple(_read_choice(by_index[index]) for index in range(n)),
+        prompt_tokens=_count_of(usage.get("prompt_tokens")),
+        completion_tokens=_count_of(usage.get("completion_tokens")),
+    )
+
+
+def _read_choice(choice: dict[str, Any]) -> ServedResponse:
+    text, reason = choice.get("text"), choice.get("finish_reason")
+    if text is None and isinstance(choice.get("message"), dict):
+        text = choice["message"].get("content")
+    if reason not in ("stop", "length"):
+        raise BadReplyError(f"a response that ended with {reason!r}")
+    if not isinstance(text, str):
+        raise BadReplyError("a response without text")
+    token_ids = choice.get("token_ids")
+    if token_ids is not None and not (_is_list_of(token_ids, int) and token_ids):
+        raise BadReplyError("a response with incorrect token_ids")
+    logps = choice["logprobs"].get("token_logprobs") if isinstance(choice.get("logprobs"), dict) else None
+    if logps is not None and not (_is_list_of(logps, int | float) and all(map(math.isfinite, logps))):
+        logps = None
+    if logps is not None and token_ids is not None and len(logps) != len(token_ids):
+        raise BadReplyError(f"a response with {len(token_ids)} tokens and {len(logps)} log-probabilities")
+    return ServedResponse(
+        text=text,
+        finish_reason=cast(FinishReason, reason),
+        token_ids=None if token_ids is None else tuple(token_ids),
+        logps=None if logps is None else tuple(map(float, logps)),
+    )
+
+
+def _is_list_of(values: object, kind: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in cast(Sequence[object], values)
+    )
+
+
+def _count_of(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
