@@ -207,8 +207,7 @@ def draw(prepared: PreparedAudit) -> DrawState:
     are sampled: batches, and therefore the last bits of scores, then do not depend on the speed of the others. At the
     end the base scores the samples of the others.
     """
-    base, *others = prepared.series.checkpoints
-    settings = prepared.settings
+    others = prepared.series.checkpoints[1:]
     forecast = _plan_rest(prepared)
     state = DrawState(
         pace=open_pace(prepared, forecast), forecast=forecast, bytes_before=store_bytes(prepared.store.path)
@@ -218,16 +217,21 @@ def draw(prepared: PreparedAudit) -> DrawState:
             announce_cost(prepared, state.pace)
             stack.enter_context(prepared.progress.overall(lambda: state.pace.line(time.monotonic())))
         _draw_base(prepared, state)
-        teacher_force(prepared, [base], settings.sampling)
+        _score_base(prepared)
         for group in prepared.engine.group(others):
             _draw_group(prepared, group, state)
-        teacher_force(prepared, [base], settings.sampling)
+        _score_base(prepared)
     prepared.engine.close()
     prepared.grader.close()
     if state.n_samples or state.failed:
         _grade_rest(prepared)
         prepared.store.plan_rounds(prepared.key)
     return state
+
+
+def _score_base(prepared: PreparedAudit) -> None:
+    if prepared.settings.loads_models:
+        teacher_force(prepared, [prepared.series.base], prepared.settings.sampling)
 
 
 def _draw_base(prepared: PreparedAudit, state: DrawState) -> None:
@@ -283,7 +287,8 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: Dra
     _draw_own(prepared, group, state, leave_out)
     if settings.controls is not None and last in remaining():
         _draw_controls(prepared, last, settings.controls.higher, settings.controls.n_higher, state, leave_out)
-    teacher_force(prepared, remaining(), settings.sampling, leave_out)
+    if settings.loads_models:
+        teacher_force(prepared, remaining(), settings.sampling, leave_out)
     _note_pace(prepared, remaining(), state)
 
 

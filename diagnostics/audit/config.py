@@ -35,6 +35,8 @@ from oversharp.diagnostics.records.settings import (
     require_rounds,
     require_storable,
 )
+from oversharp.diagnostics.samplers.endpoint.config import ENDPOINT as ENDPOINT  # see VERDICT above
+from oversharp.diagnostics.samplers.endpoint.config import EndpointConfig
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # see VERDICT above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
@@ -49,6 +51,7 @@ DEFAULT_ENOUGH, LEAST_IN_ROUNDS = 4, 64
 #: Default of ``--first``: at most this many samples, and at most a quarter of n.
 DEFAULT_FIRST = 32
 DEFAULT_ENTROPY_SAMPLES = 16
+DEFAULT_PANEL, DEFAULT_KERNEL_PROBLEMS = 4, 8
 
 # headings of ``oversharp audit --help``
 PROBLEMS = Parameter(group=Group("Problems", sort_key=1))
@@ -65,7 +68,7 @@ VALUES_OF_K = Parameter(converter=comma_separated, n_tokens=1, negative=(), show
 @Parameter(name="*")
 @check_settings
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
+class AuditConfig(EngineConfig, EndpointConfig, GraderConfig, VerdictConfig):
     """Problems, checkpoints, sampling and verdict of an audit.
 
     Attributes
@@ -114,7 +117,8 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     k
         Values of k for pass@k, comma-separated, none larger than n. Default: powers of two up to n.
     sampler
-        Sampler: transformers, vllm, or the name of a plug-in. auto uses vLLM if it can run here.
+        Sampler: transformers, vllm, endpoint, or the name of a plug-in. auto uses a server if --endpoint, --serve or
+        --endpoints gives one, else vLLM if it can run here.
     preset
         Prompt and sampling settings of a paper: prompt template, temperature, top-p and max tokens. Settings that you
         give override it. See oversharp explain.
@@ -146,11 +150,12 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         Regular expression. A matching response has the strategy "code", any other "prose".
     panel
         Responses per problem in the panel: sampled once from the base, and teacher-forced under every checkpoint. 0: no
-        panel. The same number of each checkpoint's own samples is teacher-forced under the base.
+        panel. The same number of each checkpoint's own samples is teacher-forced under the base. Default: 4, or 0 with
+        a server, because teacher forcing loads the model here.
     panel_temperature
         Temperature of the panel's responses.
     entropy_samples
-        Number of samples per problem from which token entropy is computed.
+        Number of samples per problem from which token entropy is computed. Default: 16, or 0 with a server.
     controls
         Sample the base at lower temperatures, and the last checkpoint and the one to ship at higher ones. Default: only
         if this adds at most a quarter of the audit's samples.
@@ -161,7 +166,8 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     hot_temperatures
         Higher temperatures for checkpoints, comma-separated. Default: 1.2 and 1.5 times the audit's.
     kernel_problems
-        Number of problems whose responses are in the gradient kernel of each checkpoint; 0: no kernel.
+        Number of problems whose responses are in the gradient kernel of each checkpoint; 0: no kernel. Default: 8, or 0
+        with a server.
     kernel_responses
         Number of panel responses and modes of each of these problems in the kernel, and also of own samples.
     kernel_memory_gib
@@ -205,14 +211,14 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     seed: Annotated[int, SAMPLING] = 0
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], SAMPLING] = "auto"
     strategy_regex: Annotated[str, SAMPLING] = CODE_BLOCK
-    panel: Annotated[int, PANEL] = 4
+    panel: Annotated[int | None, PANEL] = None
     panel_temperature: Annotated[float, PANEL] = 0.9
-    entropy_samples: Annotated[int, PANEL] = DEFAULT_ENTROPY_SAMPLES
+    entropy_samples: Annotated[int | None, PANEL] = None
     controls: Annotated[bool | None, CONTROLS] = None
     control_n: Annotated[int | None, CONTROLS] = None
     control_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
     hot_temperatures: Annotated[tuple[float, ...] | None, CONTROLS, TEMPERATURES] = None
-    kernel_problems: Annotated[int, KERNEL] = 8
+    kernel_problems: Annotated[int | None, KERNEL] = None
     kernel_responses: Annotated[int, KERNEL] = 6
     kernel_memory_gib: Annotated[float | None, KERNEL] = None
     ray: Annotated[
@@ -239,6 +245,7 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
         require_base_or_none(self.selected_by)
         GraderConfig.__post_init__(self)
         EngineConfig.__post_init__(self)
+        self.require_endpoint(self.sampler, uses_ray=self.ray is not None)
         if self.ray is not None and self.device not in (None, "cpu", "cuda"):
             raise ConfigError(f"--device {self.device}: each worker has only one GPU; with --ray pass cpu or cuda")
 
@@ -396,15 +403,35 @@ class AuditConfig(EngineConfig, GraderConfig, VerdictConfig):
     def _users_of_single_samples(self) -> Mapping[str, int]:
         """Flags whose measures use that many single samples of every problem."""
         return {
-            "--panel": self.panel,
-            "--kernel-responses": self.kernel_responses if self.kernel_problems else 0,
-            "--entropy-samples": 0 if self.entropy_samples == DEFAULT_ENTROPY_SAMPLES else self.entropy_samples,
+            "--panel": self.used_panel,
+            "--kernel-responses": self.kernel_responses if self.used_kernel_problems else 0,
+            "--entropy-samples": 0 if self.entropy_samples == DEFAULT_ENTROPY_SAMPLES else self.entropy_samples or 0,
         }
 
     @property
     def used_entropy_samples(self) -> int:
         """``entropy_samples``, at most ``n``, and at most the first round."""
-        return min(self.entropy_samples, self.n, self.used_first if self.is_stopping else self.n)
+        asked = self._with_model(self.entropy_samples, DEFAULT_ENTROPY_SAMPLES)
+        return min(asked, self.n, self.used_first if self.is_stopping else self.n)
+
+    @property
+    def used_sampler(self) -> str:
+        """``sampler``; endpoint for auto if a server is given."""
+        return "endpoint" if self.sampler == "auto" and self.has_endpoint else self.sampler
+
+    @property
+    def used_panel(self) -> int:
+        """``panel``, or its default for the sampler."""
+        return self._with_model(self.panel, DEFAULT_PANEL)
+
+    @property
+    def used_kernel_problems(self) -> int:
+        """``kernel_problems``, or its default for the sampler."""
+        return self._with_model(self.kernel_problems, DEFAULT_KERNEL_PROBLEMS)
+
+    def _with_model(self, given: int | None, default: int) -> int:
+        """Return the value of a setting whose measures load the model on this machine, which a server replaces."""
+        return given if given is not None else 0 if self.used_sampler == "endpoint" else default
 
     @property
     def control_request(self) -> ControlRequest:

@@ -35,6 +35,7 @@ from oversharp.diagnostics.records.types import (
     content_hash,
 )
 from oversharp.diagnostics.samplers import choose_sampler, lora_ranks
+from oversharp.diagnostics.samplers.endpoint.places import LOG_FOLDER
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from oversharp.diagnostics.store import Store
@@ -288,6 +289,11 @@ def _draw(
             f"fresh samples need the audit's sampler {settings.sampler}, which cannot run here ({why}); confirm on the "
             "machine of the audit"
         ) from error
+    endpoint = config.endpoint_settings(store.path.parent / LOG_FOLDER, compares_weights=False)
+    if (sampler == "endpoint") != (endpoint is not None):
+        fault = "a server generated the audit's samples" if endpoint is None else f"the audit's sampler is {sampler}"
+        hint = "add --endpoint URL or --serve COMMAND" if endpoint is None else "remove --endpoint and --serve"
+        raise ConfigError(f"--endpoint: {fault}, and fresh samples need the same sampler; {hint}")
     store.add_settings(settings)
     spec = EngineSpec(
         config=config,
@@ -295,6 +301,7 @@ def _draw(
         sampler_name=sampler,
         why="as in the audit",
         lora_ranks=lora_ranks(pair),
+        endpoint=endpoint,
     )
     with (
         closing(Engine(spec, note=progress.note)) as engine,

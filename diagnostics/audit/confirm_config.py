@@ -15,6 +15,8 @@ from oversharp.diagnostics.engine.config import (
 from oversharp.diagnostics.engine.config import EngineConfig
 from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.settings import require_at_least, require_storable
+from oversharp.diagnostics.samplers.endpoint.config import ENDPOINT as ENDPOINT
+from oversharp.diagnostics.samplers.endpoint.config import EndpointConfig
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 
@@ -22,7 +24,7 @@ from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 @Parameter(name="*")
 @check_settings
 @dataclass(frozen=True, kw_only=True)
-class ConfirmConfig(EngineConfig, GraderConfig):
+class ConfirmConfig(EngineConfig, EndpointConfig, GraderConfig):
     """Settings of a confirmation: problems to sample again, paths of the checkpoints, engine.
 
     Attributes
@@ -55,6 +57,7 @@ class ConfirmConfig(EngineConfig, GraderConfig):
 
     def __post_init__(self) -> None:
         EngineConfig.__post_init__(self)
+        self.require_endpoint("auto", uses_ray=False)
         GraderConfig.__post_init__(self)
         require_at_least("--most", self.most, 1)
         require_at_least("--fresh", self.fresh, 1)

@@ -26,6 +26,7 @@ from oversharp.diagnostics.records.types import (
     content_hash,
 )
 from oversharp.diagnostics.samplers import lora_ranks
+from oversharp.diagnostics.samplers.endpoint.places import LOG_FOLDER
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import FinishedSamples, finished_samples
 from oversharp.diagnostics.store.missing import StoredDraws, stored_controls, stored_draws
@@ -40,6 +41,10 @@ Note = Callable[[str], None]
 
 #: Largest default of the first round if the grader distinguishes modes.
 FIRST_WITH_MODES = 64
+_WITHOUT_MODEL = (
+    "left out, because they load the model on this machine: panel, token entropy and kernel; --panel 4, "
+    "--entropy-samples 16 and --kernel-problems 8 add them"
+)
 #: Approximate number of characters per token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
@@ -60,10 +65,10 @@ class Settings:
     """Resolved settings of one audit. After ``resolve``, no step reads the configuration.
 
     ``n`` and ``n_base`` include ``--top-up``. ``first_round`` and ``enough`` are the stopping rule, None without one.
-    ``panel_sampling`` are the sampling settings of the panel. ``controls``
-    are samples at other temperatures, None for none. ``engine`` specifies the engine that samples and scores.
-    ``uses_ray``:
-    Ray's workers run it. ``preset`` is the name of ``--preset`` and the settings that it set.
+    ``panel_sampling`` are the sampling settings of the panel. ``controls`` are samples at other temperatures, None for
+    none. ``engine`` specifies the engine that samples and scores. ``loads_models``: models are loaded for teacher
+    forcing or kernels; otherwise a server samples, and nothing is teacher-forced. ``uses_ray``: Ray's workers run it.
+    ``preset`` is the name of ``--preset`` and the settings that it set.
     """
 
     sampling: SamplingSettings
@@ -82,6 +87,7 @@ class Settings:
     terms: VerdictTerms
     controls: Controls | None
     engine: EngineSpec
+    loads_models: bool
     uses_ray: bool
     preset: Mapping[str, object]
 
@@ -130,7 +136,7 @@ def resolve(
     chat, chat_args = _resolve_chat(config, series, problems, draws, note)
     dtype = resolve_dtype(config, series.base, draws, note)
     name, why = choose_sampler(
-        config.sampler, series.checkpoints, device=config.device, stored=None if draws is None else draws.sampler
+        config.used_sampler, series.checkpoints, device=config.device, stored=None if draws is None else draws.sampler
     )
     sampling = sampling_settings(config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=dtype)
     if chat and (draws is None or not draws.chat):
@@ -138,6 +144,11 @@ def resolve(
     store.require_regex("--strategy-regex", config.strategy_regex)
     counts = _resolve_counts(store, config, series, sampling, problems)
     terms = resolve_terms(store, series.name, config)
+    loads_models = name != "endpoint" or bool(
+        config.used_panel or counts.used_entropy_samples or config.used_kernel_problems
+    )
+    if not loads_models:
+        note(_WITHOUT_MODEL)
     settings = Settings(
         sampling=sampling,
         panel_sampling=_panel_sampling(config, sampling),
@@ -146,10 +157,10 @@ def resolve(
         first_round=first_round(counts, problems) if counts.is_stopping else None,
         enough=counts.used_until_solved or None,
         ks=counts.ks,
-        panel=config.panel,
+        panel=config.used_panel,
         entropy_samples=counts.used_entropy_samples,
         is_strict=config.strict,
-        kernel_problems=config.kernel_problems,
+        kernel_problems=config.used_kernel_problems,
         kernel_responses=config.kernel_responses,
         strategy_regex=config.strategy_regex,
         terms=terms,
@@ -161,7 +172,9 @@ def resolve(
             why=why,
             lora_ranks=lora_ranks(series.checkpoints),
             kernel_memory_gib=config.kernel_memory_gib,
+            endpoint=config.endpoint_settings(config.out / LOG_FOLDER, compares_weights=loads_models),
         ),
+        loads_models=loads_models,
         uses_ray=config.ray is not None,
         preset={} if config.preset is None else {"name": config.preset, **config.set_by_preset},
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from oversharp.diagnostics.engine.grading import Grader
 from oversharp.diagnostics.engine.jobs import ComputedKernel, ForceJob, Job, KernelJob, SampleJob
 from oversharp.diagnostics.engine.local import AuditEngine
+from oversharp.diagnostics.engine.sampler_reports import log_reports
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import KernelTooLargeError, OversharpError
 from oversharp.diagnostics.records.progress import ProgressSink
@@ -95,6 +96,8 @@ def draw_samples(
                 advance(len(samples))
                 drawn[checkpoint_id] += len(samples)
                 on_drawn(checkpoint_id, len(samples))
+            if result.reports:
+                log_reports(audit.store, audit.key, result.checkpoint, result.reports, audit.progress.note)
             if result.error is not None:
                 on_error(result.checkpoint, result.error)
         graded_s = audit.grader.finish()

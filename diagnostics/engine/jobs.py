@@ -16,6 +16,7 @@ from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Prob
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.kernel import GradientKernel
+    from oversharp.diagnostics.samplers import SamplerReport
 
 #: Samples to draw: problem id → (sample indices, whether the greedy response is also missing).
 Missing = Mapping[str, tuple[tuple[int, ...], bool]]
@@ -72,13 +73,14 @@ class ComputedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """A part of the results of a job, or the error that ended it."""
+    """A part of the results of a job, or the error that ended it. ``reports`` are the sampler's events."""
 
     checkpoint: Checkpoint
     samples: Sequence[Sample] = ()
     forced: Sequence[ForcedResponse] = ()
     kernel: ComputedKernel | None = None
     error: OversharpError | None = None
+    reports: Sequence[SamplerReport] = ()
 
 
 def count_tokens(job: Job) -> int:

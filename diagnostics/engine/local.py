@@ -30,6 +30,7 @@ from oversharp.diagnostics.records.memory import trim_heap
 from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, training_problem
 from oversharp.diagnostics.samplers import (
     EngineSettings,
+    ReportingSampler,
     RestingSampler,
     Sampler,
     SamplerContext,
@@ -40,6 +41,7 @@ from oversharp.diagnostics.samplers import (
 if TYPE_CHECKING:
     from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
     from oversharp.diagnostics.models.load import Dtype, LoadedModel
+    from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings
 
 
 class AuditEngine(Protocol):
@@ -63,7 +65,8 @@ class EngineSpec:
     """Settings from which an engine is built.
 
     ``dtype`` is the floating-point type of the model. ``why`` is the printed reason for the sampler.
-    ``kernel_memory_gib`` limits the memory for the gradients of a kernel; None means the free memory.
+    ``kernel_memory_gib`` limits the memory for the gradients of a kernel; None means the free memory. ``endpoint`` has
+    the servers of the sampler "endpoint".
     """
 
     config: EngineConfig
@@ -72,6 +75,7 @@ class EngineSpec:
     why: str
     lora_ranks: Mapping[Path, int]
     kernel_memory_gib: float | None = None
+    endpoint: EndpointSettings | None = None
 
 
 class Engine:
@@ -101,8 +105,13 @@ class Engine:
             try:
                 match job:
                     case SampleJob():
-                        for samples in self.sample(job):
-                            yield JobResult(checkpoint=checkpoint, samples=samples)
+                        try:
+                            for samples in self.sample(job):
+                                yield JobResult(checkpoint=checkpoint, samples=samples)
+                        except JOB_ERRORS as error:
+                            yield JobResult(checkpoint=checkpoint, error=error)
+                        if isinstance(self._open_sampler, ReportingSampler):
+                            yield JobResult(checkpoint=checkpoint, reports=self._open_sampler.take_reports())
                     case ForceJob():
                         for forced in self.teacher_force(job):
                             yield JobResult(checkpoint=checkpoint, forced=forced)
@@ -123,9 +132,13 @@ class Engine:
                 trust_remote_code=config.trust_remote_code,
                 lora_ranks=self._spec.lora_ranks,
             )
-            context = SamplerContext(models=self._models, batch_size=config.batch_size, engine=engine, note=self._note)
+            endpoint = self._spec.endpoint
+            context = SamplerContext(
+                models=self._models, batch_size=config.batch_size, engine=engine, endpoint=endpoint, note=self._note
+            )
             self._open_sampler = make_sampler(self._spec.sampler_name, context)
-            self._note(f"sampler {self._spec.sampler_name} on {self._models.device}: {self._spec.why}")
+            where = f"on {self._models.device}" if endpoint is None else f"at {endpoint.describe()}"
+            self._note(f"sampler {self._spec.sampler_name} {where}: {self._spec.why}")
         return self._open_sampler
 
     def sample(self, job: SampleJob) -> Iterator[list[Sample]]:

@@ -73,6 +73,7 @@ def _join(checkpoint: Checkpoint, results: Sequence[JobResult]) -> JobResult:
         samples=[sample for result in results for sample in result.samples],
         forced=[response for result in results for response in result.forced],
         kernel=next((result.kernel for result in results if result.kernel is not None), None),
+        reports=[report for result in results for report in result.reports],
         error=next((result.error for result in results if result.error is not None), None),
     )
 

@@ -354,7 +354,7 @@ def _make_loaded(
             f"{name}: the tokenizer has {tokenizer.vocab_size:,} tokens, the model {vocabulary_size:,}; "
             f"{tokenizer_source} contains the tokenizer of another model: copy this model's tokenizer there"
         )
-    end_ids = _end_ids(tokenizer, of_model, vocabulary_size, name=name)
+    end_ids = find_end_ids(tokenizer, of_model, vocabulary_size, name=name)
     pad_id = tokenizer.pad_token_id
     if pad_id is None or pad_id >= vocabulary_size:
         pad_id = end_ids[0]
@@ -378,7 +378,7 @@ def _stated_end_ids(model: Any) -> list[Any]:
     return [] if stated is None else list(stated) if isinstance(stated, list | tuple) else [stated]
 
 
-def _end_ids(
+def find_end_ids(
     tokenizer: PreTrainedTokenizerBase, of_model: Sequence[Any], vocabulary_size: int, *, name: str
 ) -> tuple[int, ...]:
     """Return the end tokens of tokenizer and generation config, as generation engines use them.

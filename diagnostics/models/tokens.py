@@ -39,6 +39,18 @@ class PromptFormat(Protocol):
         """Additional arguments of the chat template as a JSON object, None for none."""
 
 
+class TokenLimits(Protocol):
+    """Limits of a model's tokens."""
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Maximum sequence length, None without a limit."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of rows of the embedding."""
+
+
 def chat_text(tokenizer: PreTrainedTokenizerBase, text: str, settings: PromptFormat) -> str:
     """Return ``text`` as the user turn of the chat template, ready for the assistant's answer.
 
@@ -113,7 +125,7 @@ def response_texts(tokenizer: PreTrainedTokenizerBase, token_rows: Sequence[tupl
     return [texts[tokens] for tokens in token_rows]
 
 
-def require_fit(loaded: LoadedModel, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
+def require_fit(loaded: TokenLimits, problem: Problem, prompt_ids: Sequence[int], *, n_response: int) -> None:
     """Raise ``SamplerError`` unless prompt and ``n_response`` tokens fit in the context.
 
     Also raises for a prompt token outside the model's vocabulary.

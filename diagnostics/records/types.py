@@ -154,7 +154,8 @@ class Sample:
     """A sampled response to a problem from a checkpoint.
 
     ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at temperature 1
-    without truncation, in nats, regardless of the sampling temperature. ``n_tokens`` is the number of response tokens,
+    without truncation, in nats, regardless of the sampling temperature; None if a server does not return it.
+    ``n_tokens`` is the number of response tokens,
     end token included. ``entropy_sum`` is the sum over the same tokens of the entropy of the next-token distribution at
     temperature 1 over the full vocabulary, in nats; None if the sampler does not compute it.
     """
@@ -165,7 +166,7 @@ class Sample:
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
-    logp_sum_raw: float
+    logp_sum_raw: float | None
     entropy_sum: float | None = None
 
     @property

@@ -15,16 +15,18 @@ from oversharp.diagnostics.records.plugins import find_callables, load_callable
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.contract import (
     EngineSettings,
+    ReportingSampler,
     RestingSampler,
     Sampler,
     SamplerContext,
     SampleRequest,
+    SamplerReport,
 )
 
 #: Entry-point group for samplers of other packages. An entry point is a class with the constructor of ``SamplerClass``.
 ENTRY_POINT_GROUP = "oversharp.samplers"
 
-_BUILT_IN = ("auto", "transformers", "vllm")
+_BUILT_IN = ("auto", "endpoint", "transformers", "vllm")
 _HINT = "; use --sampler transformers"
 
 
@@ -51,6 +53,11 @@ def choose_sampler(
     if name == "vllm" and (obstacle := _obstacle(checkpoints[:1], device)):
         raise SamplerError(f"--sampler vllm: {obstacle}")
     if name == "auto":
+        if stored == "endpoint":
+            raise SamplerError(
+                "--sampler auto: a server generated the samples in the store; add --endpoint URL, or pass another "
+                "--sampler to sample again"
+            )
         if stored == "transformers":
             return stored, "auto: it generated the samples in the store"
         obstacle = _obstacle(checkpoints, device)
@@ -102,6 +109,10 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
         from oversharp.diagnostics.samplers.transformers import TransformersSampler
 
         return TransformersSampler(context)
+    if name == "endpoint":
+        from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
+
+        return EndpointSampler(context)
     sampler_class: SamplerClass = load_callable(find_callables(ENTRY_POINT_GROUP, _BUILT_IN)[name])
     return sampler_class(context)
 
@@ -124,11 +135,13 @@ def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | No
 __all__ = [
     "ENTRY_POINT_GROUP",
     "EngineSettings",
+    "ReportingSampler",
     "RestingSampler",
     "SampleRequest",
     "Sampler",
     "SamplerClass",
     "SamplerContext",
+    "SamplerReport",
     "choose_sampler",
     "lora_ranks",
     "make_sampler",

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +53,14 @@ class SamplerContext:
     Attributes:
         models: loads transformers models. The scorer uses the same object, so a checkpoint is loaded only once.
         batch_size: number of concurrent responses. None: chosen from the model's size.
+        endpoint: servers of the sampler "endpoint", None without any.
         note: prints a line for the user, such as the reason for an engine restart.
     """
 
     models: ModelHolder
     batch_size: int | None = None
     engine: EngineSettings = field(default_factory=EngineSettings)
+    endpoint: EndpointSettings | None = None
     note: Callable[[str], None] = lambda line: None
 
 
@@ -88,6 +91,23 @@ class RestingSampler(Protocol):
 
     def rest(self) -> None:
         """Release as much memory as possible until the next call of ``sample``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerReport:
+    """An event of a sampler for the store: its stage, duration in seconds, and content."""
+
+    stage: str
+    wall_s: float
+    note: str
+
+
+@runtime_checkable
+class ReportingSampler(Protocol):
+    """A sampler that reports how its samples were made."""
+
+    def take_reports(self) -> list[SamplerReport]:
+        """Return the reports since the last call."""
 
 
 def row_key(*identity: str | int) -> int:

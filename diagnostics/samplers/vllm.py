@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from oversharp.diagnostics.models.load import LoadedModel
-from oversharp.diagnostics.models.tokens import encode_prompt, require_fit, response_texts
+from oversharp.diagnostics.models.tokens import response_texts
 from oversharp.diagnostics.records.errors import SamplerError
-from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
-from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, row_key
+from oversharp.diagnostics.records.types import Checkpoint, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.seeded import ROWS_PER_REQUEST, PlannedDraw, plan_draws
 from oversharp.diagnostics.samplers.vllm_engine import EngineLostError, EngineProcess
 from oversharp.diagnostics.samplers.vllm_messages import Draw, DrawnRow
 from oversharp.diagnostics.samplers.vllm_series import SeriesEngine
 
-#: Largest number of responses per request. They return together, so it limits the memory, and the work that is lost if
-#: the process is killed.
-ROWS_PER_REQUEST = 64
 #: A batch is yielded after this number of responses, or after this number of seconds if that is earlier.
 BATCH_ROWS = 1024
 BATCH_S = 5.0
@@ -32,19 +29,6 @@ BATCH_S = 5.0
 LEAST_TEMPERATURE = 0.01
 #: The audit gives up after this number of consecutive engines that fail before they return a response.
 MAX_FAILURES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DrawJob:
-    """Responses ``first`` to ``first + n - 1`` of one problem, or its greedy response."""
-
-    problem: Problem
-    problem_id: str
-    first: int
-    n: int
-    greedy: bool
-    prompt_ids: tuple[int, ...]
-    seed: int | None
 
 
 class VllmSampler:
@@ -76,7 +60,7 @@ class VllmSampler:
                 "raise --temperature, or use --sampler transformers"
             )
         loaded = self._models.load(checkpoint)
-        jobs = _jobs(loaded, checkpoint, requests, settings)
+        jobs = plan_draws(loaded, checkpoint, requests, settings)
         missing = {next(self._tickets): job for job in jobs}
         failures = 0
         self._n_unfinished += 1
@@ -109,7 +93,7 @@ class VllmSampler:
         self._models.close()
 
     def _draw(
-        self, missing: dict[int, _DrawJob], loaded: LoadedModel, settings: SamplingSettings
+        self, missing: dict[int, PlannedDraw], loaded: LoadedModel, settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
         """Submit all jobs in ``missing`` and yield their samples.
 
@@ -140,7 +124,7 @@ class VllmSampler:
             engine.abort()
             raise
 
-    def _make_draw(self, ticket: int, job: _DrawJob, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
+    def _make_draw(self, ticket: int, job: PlannedDraw, loaded: LoadedModel, settings: SamplingSettings) -> Draw:
         return Draw(
             ticket=ticket,
             prompt_ids=job.prompt_ids,
@@ -156,62 +140,13 @@ class VllmSampler:
         )
 
 
-def _jobs(
-    loaded: LoadedModel, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
-) -> list[_DrawJob]:
-    jobs = []
-    for request in requests:
-        if not request.sample_indices and not request.greedy:
-            continue
-        problem_id = request.problem.problem_id
-        prompt_ids = tuple(encode_prompt(loaded.tokenizer, request.problem, settings))
-        require_fit(loaded, request.problem, prompt_ids, n_response=settings.max_tokens)
-        # below 2^62, so that seed + index fits in 64 bits
-        seed = row_key(settings.seed, checkpoint.checkpoint_id, problem_id) % (1 << 62)
-        draws = [(first, n, False) for first, n in contiguous(request.sample_indices)]
-        draws += [(0, 1, True)] if request.greedy else []
-        jobs += [
-            _DrawJob(
-                problem=request.problem,
-                problem_id=problem_id,
-                first=first,
-                n=n,
-                greedy=greedy,
-                prompt_ids=prompt_ids,
-                seed=None if greedy else seed + first,
-            )
-            for first, n, greedy in draws
-        ]
-    return jobs
-
-
-def contiguous(indices: Iterable[int], *, most: int = ROWS_PER_REQUEST) -> list[tuple[int, int]]:
-    """Return ascending runs (first, length) of consecutive indices that cover ``indices``.
-
-    A run has at most ``most`` indices. vLLM generates response ``i`` of a request with the request's seed plus ``i``. A
-    run that starts at ``first`` gets the seed ``base + first``. So every index gets the seed ``base + index``, however
-    the indices are split into runs.
-
-    >>> contiguous([5, 0, 1, 2, 7], most=2)
-    [(0, 2), (2, 1), (5, 1), (7, 1)]
-    """
-    runs: list[tuple[int, int]] = []
-    for index in sorted(set(indices)):
-        first, length = runs[-1] if runs else (index, most)
-        if first + length == index and length < most:
-            runs[-1] = (first, length + 1)
-        else:
-            runs.append((index, 1))
-    return runs
-
-
-def _samples(loaded: LoadedModel, done: Sequence[tuple[_DrawJob, tuple[DrawnRow, ...]]]) -> list[Sample]:
+def _samples(loaded: LoadedModel, done: Sequence[tuple[PlannedDraw, tuple[DrawnRow, ...]]]) -> list[Sample]:
     rows = [(job, job.first + place, row) for job, drawn in done for place, row in enumerate(drawn)]
     texts = response_texts(loaded.tokenizer, [row.token_ids for _, _, row in rows])
     return [_sample(loaded, job, index, row, text) for (job, index, row), text in zip(rows, texts, strict=True)]
 
 
-def _sample(loaded: LoadedModel, job: _DrawJob, index: int, row: DrawnRow, text: str) -> Sample:
+def _sample(loaded: LoadedModel, job: PlannedDraw, index: int, row: DrawnRow, text: str) -> Sample:
     logp_sum = float(row.logp_T.sum(dtype=np.float64))
     entropy_sum = None if row.entropy_T is None else float(row.entropy_T.sum(dtype=np.float64))
     if not np.isfinite(logp_sum) or (entropy_sum is not None and not np.isfinite(entropy_sum)):

@@ -6,6 +6,7 @@ in ``missing`` return the remaining work.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -155,7 +156,7 @@ class Store(AuditWriter, ImportWriter):
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
         """Commit the samples of a batch that the store lacks. Returns their number.
 
-        Raises ``StoreError`` for a sample without log-probability; only imported samples may lack it.
+        Raises ``StoreError`` for a sample whose log-probability is NaN. An unknown one is None.
         """
         rows = pd.DataFrame(
             {
@@ -167,12 +168,14 @@ class Store(AuditWriter, ImportWriter):
                 "token_ids": [list(sample.token_ids) for sample in samples],
                 "n_tokens": [sample.n_tokens for sample in samples],
                 "finish_reason": [sample.finish_reason for sample in samples],
-                "logp_sum_raw": [sample.logp_sum_raw for sample in samples],
+                "logp_sum_raw": pd.array([sample.logp_sum_raw for sample in samples], dtype="Float64"),
                 "entropy_sum": pd.array([sample.entropy_sum for sample in samples], dtype="Float64"),
             }
         )
-        if rows["logp_sum_raw"].isna().any():
-            raise StoreError(f"{self.path}: a sample of {checkpoint_id} has no log-probability; its engine is broken")
+        if any(sample.logp_sum_raw is not None and math.isnan(sample.logp_sum_raw) for sample in samples):
+            raise StoreError(
+                f"{self.path}: a sample of {checkpoint_id} has the log-probability NaN; its engine is broken"
+            )
         with self._database.transaction():
             return self._database.insert(
                 """

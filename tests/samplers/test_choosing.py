@@ -58,7 +58,7 @@ def test_vllm_is_refused_with_its_reason(tiny_checkpoint: Path) -> None:
 
 
 def test_the_error_for_an_unknown_sampler_lists_the_known_ones(tiny_checkpoint: Path) -> None:
-    with pytest.raises(SamplerError, match=r"--sampler magic: unknown; choose from auto, transformers, vllm"):
+    with pytest.raises(SamplerError, match=r"--sampler magic: unknown; choose from auto, endpoint, transformers, vllm"):
         choose_sampler("magic", [checkpoint_at(tiny_checkpoint)], device="cpu")
 
 

@@ -15,7 +15,7 @@ from transformers import GPT2Config, MambaConfig, Qwen3Config
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.contract import EngineSettings
-from oversharp.diagnostics.samplers.vllm import contiguous
+from oversharp.diagnostics.samplers.seeded import contiguous
 from oversharp.diagnostics.samplers.vllm_engine import EnginePlan, VllmEngine, engine_environment
 from oversharp.diagnostics.samplers.vllm_messages import Answer, EngineCall, WorkerCall
 from oversharp.diagnostics.samplers.vllm_process import Server

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from oversharp.diagnostics.audit.config import AuditConfig
+from oversharp.diagnostics.audit.config import DEFAULT_KERNEL_PROBLEMS, DEFAULT_PANEL, AuditConfig
 from oversharp.diagnostics.audit.controls import ControlRequest, plan_controls
 from oversharp.diagnostics.audit.cost.machines import (
     ENGINE_BYTES,
@@ -52,8 +52,8 @@ class AuditSize:
     n: int
     tokens: float
     prompt_tokens: float
-    panel: int = AuditConfig.panel
-    kernel_problems: int = AuditConfig.kernel_problems
+    panel: int = DEFAULT_PANEL
+    kernel_problems: int = DEFAULT_KERNEL_PROBLEMS
     kernel_responses: int = AuditConfig.kernel_responses
     control_n: int | None = None
     first: int | None = None

@@ -60,7 +60,8 @@ def announce_cost(prepared: PreparedAudit, pace: Pace) -> None:
     store, settings, note = prepared.store, prepared.settings, prepared.progress.note
     note(pace.start_line(max_tokens=settings.sampling.max_tokens))
     cost, estimate = cost_before(store, prepared.key), ""
-    if cost.n == 0 and not settings.uses_ray:  # the speed of Ray's workers is unknown
+    is_here = not settings.uses_ray and settings.engine.endpoint is None
+    if cost.n == 0 and is_here:  # the speed of other machines is unknown
         prompts = [len(problem.prompt) for problem in prepared.problems]
         estimate = estimate_sampling(
             str(prepared.series.base.path),

@@ -13,6 +13,7 @@ from oversharp.diagnostics.samplers.endpoint.transport import BadReplyError, Ref
 #: Server whose extensions of the API are used. "other" gets only fields that OpenAI documents.
 ServerKind = Literal["vllm", "sglang", "other"]
 
+_OTHER_SEEDS = 2**31 - 1
 #: Replies with too few responses after which the responses of a request are requested one by one.
 MOST_TOO_FEW = 3
 
@@ -55,7 +56,7 @@ class CompletionRequest:
         if self.n > 1:
             body["n"] = self.n
         if self.seed is not None:
-            body["seed"] = self.seed
+            body["seed"] = self.seed if kind == "vllm" else self.seed % _OTHER_SEEDS  # others have 32 bits
         if kind == "other":
             return body | ({"top_k": self.top_k} if self.top_k else {})
         return body | {
@@ -88,7 +89,7 @@ class ServedResponse:
 class Completion:
     """The responses to one request, and the tokens that the server counted, 0 if it counts none."""
 
-    choices: tuple[ServedResponse, ...]
+    responses: tuple[ServedResponse, ...]
     prompt_tokens: int
     completion_tokens: int
 
@@ -134,7 +135,7 @@ class CompletionClient:
         if request.n > 1 and self._has_several is None:
             self._has_several = False
         return Completion(
-            choices=tuple(part.choices[0] for part in parts),
+            responses=tuple(part.responses[0] for part in parts),
             prompt_tokens=sum(part.prompt_tokens for part in parts),
             completion_tokens=sum(part.completion_tokens for part in parts),
         )
@@ -174,7 +175,7 @@ def read_completion(content: Any, n: int) -> Completion:
     usage = content.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
-        choices=tuple(_read_choice(by_index[index]) for index in range(n)),
+        responses=tuple(_read_choice(by_index[index]) for index in range(n)),
         prompt_tokens=_count_of(usage.get("prompt_tokens")),
         completion_tokens=_count_of(usage.get("completion_tokens")),
     )

@@ -61,7 +61,7 @@ class AdaptiveGate:
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[int]:
-        """Wait for a place. The value identifies the present limit, for ``cut``."""
+        """Wait for a place. The value identifies the present limit, for ``halve``."""
         while True:
             pause_s = self._paused_until_s - asyncio.get_running_loop().time()
             if pause_s > 0:
@@ -83,7 +83,7 @@ class AdaptiveGate:
         """Raise the limit after a success."""
         self._limit = min(self._most, self._limit + (1.0 / self._limit if self._was_cut else 1.0))
 
-    def cut(self, sent_at: int) -> None:
+    def halve(self, sent_at: int) -> None:
         """Halve the limit, unless it was halved after the request of ``enter``'s value was sent."""
         if sent_at == self._n_cuts:
             self._limit, self._was_cut = max(1.0, self._limit / 2), True

@@ -192,9 +192,9 @@ class Transport:
                 except (OSError, self._aiohttp.ClientError) as error:
                     fault = self._text(error)
                 if 200 < status < 500 and status not in RETRIED:
-                    raise self._refusal(path, status, raw)
+                    raise self.refusal(path, status, raw)
                 if status in OVERLOADED or fault.startswith("no reply"):
-                    self._gate.cut(sent_at)
+                    self._gate.halve(sent_at)
             self.faults[fault] += 1
             if n_failures == 0:
                 since_s = time.monotonic()
@@ -221,7 +221,8 @@ class Transport:
         ) as reply:
             return reply.status, await reply.read(), _retry_after_s(reply.headers.get("Retry-After"))
 
-    def _refusal(self, path: str, status: int, raw: bytes) -> RefusedError:
+    def refusal(self, path: str, status: int, raw: bytes = b"") -> RefusedError:
+        """Return the error of a refused request, with a hint, and with the reply's text unless a key was refused."""
         if status < 400:
             return RefusedError(
                 f"{self.url}{path}: the server redirects (status {status}); pass its present URL", status

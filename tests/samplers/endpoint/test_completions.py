@@ -42,7 +42,7 @@ def rows(client: CompletionClient, asked: list[CompletionRequest]) -> dict[int, 
     results: dict[int, list[tuple[int, ...] | None]] = {}
     for one, completion in client.transport.stream(asked, client.complete):
         assert asked.index(one) not in results  # no request is answered twice
-        results[asked.index(one)] = [choice.token_ids for choice in completion.choices]
+        results[asked.index(one)] = [choice.token_ids for choice in completion.responses]
     return results
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_is_killed_and_restarted_loses_nothing(opened: Any) -> Non
     try:
         for one, completion in client.transport.stream(asked, client.complete):
             assert asked.index(one) not in results
-            results[asked.index(one)] = [choice.token_ids for choice in completion.choices]
+            results[asked.index(one)] = [choice.token_ids for choice in completion.responses]
             if len(results) in (50, 150):
                 server.kill()
                 time.sleep(0.3)
@@ -152,10 +152,10 @@ def test_an_early_stop_cancels_unfinished_requests(opened: Any) -> None:
         stream = client.transport.stream((request(place) for place in range(10_000)), client.complete)
         next(stream)
         stream.close()
+        time.sleep(0.1)  # what was sent arrives
         sent = len(stub.calls)
-        time.sleep(0.15)
-        assert len(stub.calls) <= sent + 1
-    assert sent < 60
+        time.sleep(0.2)
+        assert len(stub.calls) == sent < 100
 
 
 def test_a_slow_reader_bounds_the_requests_that_are_sent(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,14 +190,14 @@ def test_the_gate_doubles_then_halves_once_per_overload_then_grows_slowly() -> N
     for _ in range(8):
         gate.grow()
     assert gate.limit == 16
-    gate.cut(0)
-    gate.cut(0)  # sent before the cut
+    gate.halve(0)
+    gate.halve(0)  # sent before the cut
     assert gate.limit == 8
     for _ in range(9):
         gate.grow()
     assert gate.limit == 9
     for _ in range(9):
-        gate.cut(gate._n_cuts)
+        gate.halve(gate._n_cuts)
     assert gate.limit == 1
 
 
@@ -248,7 +248,7 @@ CHOICE = {
     ],
 )
 def test_an_incomplete_reply_is_refused_with_its_fault(content: Any, fault: str) -> None:
-    assert read_completion({"choices": [CHOICE]}, 1).choices[0].logps == (-1.0, 0.0)
+    assert read_completion({"choices": [CHOICE]}, 1).responses[0].logps == (-1.0, 0.0)
     with pytest.raises(BadReplyError, match=fault):
         read_completion(content, 1)
 

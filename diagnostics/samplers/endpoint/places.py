@@ -1,0 +1,188 @@
+"""Where each checkpoint of a series is served: URL, model name, and how the server gets its weights."""
+
+from __future__ import annotations
+
+import os
+import string
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+from urllib.parse import urlsplit
+
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.files import read_small
+from oversharp.diagnostics.records.names import nearest_names
+from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.samplers.endpoint.pace import RequestLimits
+
+#: How a server gets the weights of a checkpoint. ``names``: it has a model name for each checkpoint. ``adapters``: it
+#: loads LoRA adapters on request. ``reload``: it replaces its weights on request. ``serve``: a command starts a server
+#: for each checkpoint. ``auto``: the first that the server supports and the series needs.
+How = Literal["auto", "names", "adapters", "reload", "serve"]
+
+#: Directory next to the store with the output of the servers that commands started.
+LOG_FOLDER = "endpoint-logs"
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+_PLACEHOLDERS = {"model": ("step", "label"), "serve": ("path", "port", "step", "label")}
+_KEYS = ("step", "url", "model", "how", "serve")
+_NUMBERS = ("timeout_s", "patience_s", "concurrent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedPlace:
+    """Where a checkpoint is served.
+
+    ``url`` is None if ``serve``, a command, starts the server at a free port. ``model`` is None if the server has a
+    single model.
+    """
+
+    url: str | None = None
+    model: str | None = None
+    how: How = "auto"
+    serve: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointSettings:
+    """Settings of the sampler "endpoint". The samples' identities do not depend on them.
+
+    Attributes:
+        default: place of each checkpoint that ``by_step`` does not contain; None if it must contain all.
+        by_step: step → place.
+        file: the TOML file that contains the places, None without one.
+        key_env: environment variable of the API key.
+        compares_weights: whether this process loads the weights, to compare log-probabilities with the server's.
+        log_folder: folder for the output of servers that a command starts.
+        limits: limits of requests.
+    """
+
+    default: ServedPlace | None = None
+    by_step: Mapping[int, ServedPlace] = field(default_factory=dict)
+    file: Path | None = None
+    key_env: str = DEFAULT_KEY_ENV
+    compares_weights: bool = False
+    log_folder: Path = Path(".")
+    limits: RequestLimits = field(default_factory=RequestLimits)
+
+    def place_of(self, checkpoint: Checkpoint) -> ServedPlace:
+        """Return the place of a checkpoint, with the placeholders of its model name filled.
+
+        Raises ``ConfigError`` if the file does not contain it.
+        """
+        place = self.by_step.get(checkpoint.step, self.default)
+        if place is None:
+            raise ConfigError(
+                f"--endpoints {self.file}: {checkpoint.label} is missing; add a [[checkpoint]] with "
+                f"step = {checkpoint.step}"
+            )
+        if place.model is None:
+            return place
+        return replace(place, model=place.model.format(step=checkpoint.step, label=checkpoint.label))
+
+    @property
+    def api_key(self) -> str | None:
+        """The API key, read from the environment at each use. It is in no record."""
+        return os.environ.get(self.key_env) or None
+
+    def describe(self) -> str:
+        """Return the servers' URLs or commands, for a line of the user."""
+        places = [*self.by_step.values(), *([] if self.default is None else [self.default])]
+        return ", ".join(dict.fromkeys(place.url or f"`{place.serve}`" for place in places))
+
+
+def make_place(
+    flags: Mapping[str, str], *, url: str | None, model: str | None, how: How, serve: str | None
+) -> ServedPlace:
+    """Return a checked place. ``flags`` maps field names to the flag or the place in a file, for errors."""
+    if url is None and serve is None:
+        raise ConfigError(f"{flags['url']}: the server is missing; give a URL, or a command that starts a server")
+    if url is not None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{flags['url']} {url}: not a URL; write it as http://127.0.0.1:8000")
+        if parts.username or parts.password or parts.query:
+            raise ConfigError(f"{flags['url']}: contains a name, password or query; pass the key by --api-key-env NAME")
+        url = url.rstrip("/").removesuffix("/v1")
+    for name, text in (("model", model), ("serve", serve)):
+        _require_placeholders(flags[name], text, _PLACEHOLDERS[name])
+    if serve is not None:
+        if "{path}" not in serve:
+            raise ConfigError(f"{flags['serve']} {serve!r}: must contain {{path}}, the checkpoint's directory")
+        if url is None and "{port}" not in serve:
+            raise ConfigError(f"{flags['serve']} {serve!r}: must contain {{port}}, or pass the server's --endpoint URL")
+        if how not in ("auto", "serve"):
+            raise ConfigError(f"{flags['serve']}: not possible with how = {how!r}; remove one of the two")
+        how = "serve"
+    elif how == "serve":
+        raise ConfigError(
+            f'{flags["serve"]}: the command is missing; add serve = "vllm serve {{path}} --port {{port}}"'
+        )
+    if how == "auto" and model is not None and "{" in model:
+        how = "names"
+    return ServedPlace(url=url, model=model, how=how, serve=serve)
+
+
+def read_places(path: Path) -> tuple[dict[int, ServedPlace], RequestLimits]:
+    """Read a TOML file with a table ``[[checkpoint]]`` per step, and optional limits.
+
+    ``url``, ``model``, ``how`` and ``serve`` outside of the tables are the defaults of all. Raises ``ConfigError``.
+    """
+    where = f"--endpoints {path}"
+    try:
+        content = tomllib.loads(read_small(path).decode())
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where}: not TOML ({error})") from None
+    tables = content.pop("checkpoint", [])
+    if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
+        raise ConfigError(f"{where}: no [[checkpoint]] table; add one per checkpoint, with step and url")
+    _require_keys(where, content, (*_KEYS[1:], *_NUMBERS))
+    by_step: dict[int, ServedPlace] = {}
+    for number, table in enumerate(tables, start=1):
+        at = f"{where}: [[checkpoint]] {number}"
+        _require_keys(at, table, _KEYS)
+        given = {**{key: content.get(key) for key in _KEYS}, **table}
+        step = given.pop("step")
+        if not isinstance(step, int) or isinstance(step, bool):
+            raise ConfigError(f"{at}: step must be a whole number, the checkpoint's step")
+        if step in by_step:
+            raise ConfigError(f"{at}: step {step} is listed twice; remove one")
+        for key, value in given.items():
+            if value is not None and not isinstance(value, str):
+                raise ConfigError(f"{at}: {key} must be text in quotes")
+        how = given["how"] or "auto"
+        if how not in get_args(How):
+            raise ConfigError(f"{at}: how = {how!r} is unknown; {nearest_names(how, get_args(How))}")
+        flags = {key: f"{at}: {key}" for key in _KEYS}
+        by_step[step] = make_place(flags, **{**given, "how": cast(How, how)})
+    limits = {key: content[key] for key in _NUMBERS if key in content}
+    for key, value in limits.items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e6:
+            raise ConfigError(f"{where}: {key} must be a number above 0")
+    if "concurrent" in limits:
+        limits["concurrent"] = max(1, int(limits["concurrent"]))
+    return by_step, RequestLimits(**limits)
+
+
+def _require_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}: {key} is unknown; {nearest_names(key, known)}")
+
+
+def _require_placeholders(flag: str, text: str | None, known: tuple[str, ...]) -> None:
+    if text is None:
+        return
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise ConfigError(f"{flag} {text!r}: {error}; write a brace as {{{{ or }}}}") from None
+    for name in names:
+        if name not in known:
+            listed = ", ".join(f"{{{each}}}" for each in known)
+            raise ConfigError(
+                f"{flag} {text!r}: {{{name}}} is unknown; use {listed}, and write other braces as {{{{ }}}}"
+            )

@@ -1,0 +1,262 @@
+"""Sampler that asks OpenAI-compatible servers. Seeded samples of a vLLM server equal those of an engine here."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from oversharp.diagnostics.models.encoders import Encoder, load_encoder
+from oversharp.diagnostics.models.tokens import response_ids, response_texts
+from oversharp.diagnostics.records.errors import ConfigError, EndpointError
+from oversharp.diagnostics.records.types import Checkpoint, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, SamplerReport
+from oversharp.diagnostics.samplers.endpoint.completions import Completion, CompletionRequest, ServedResponse
+from oversharp.diagnostics.samplers.endpoint.fingerprint import (
+    FINGERPRINT_STAGE,
+    PROMPTS,
+    ROUNDING_NATS,
+    TOKENS,
+    AnswerFingerprint,
+    difference_nats,
+    make_answer,
+)
+from oversharp.diagnostics.samplers.endpoint.placement import Placement, ServedModel
+from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
+
+#: Stage of the events with the numbers of requests and tokens.
+USAGE_STAGE = "endpoint usage"
+#: Largest number of responses per request. An engine here has more: a reply that is lost costs the server's time again.
+ROWS_PER_REQUEST = 32
+#: A batch is yielded after this number of responses, or after this number of seconds if that is earlier.
+BATCH_ROWS = 256
+BATCH_S = 5.0
+
+
+class EndpointSampler:
+    """Sampler that sends prompts as token ids to a server's /v1/completions.
+
+    The context's ``batch_size`` limits the number of concurrent responses. Samples do not depend on it.
+    """
+
+    name = "endpoint"
+
+    def __init__(self, context: SamplerContext) -> None:
+        if context.endpoint is None:
+            raise ConfigError("--sampler endpoint: no server is given; add --endpoint URL or --serve COMMAND")
+        settings, most = context.endpoint, context.batch_size
+        self._rows_per_request = min(ROWS_PER_REQUEST, most or ROWS_PER_REQUEST)
+        if most is not None:
+            limits = replace(settings.limits, concurrent=max(1, most // self._rows_per_request))
+            settings = replace(settings, limits=limits)
+        self._context, self._settings = context, settings
+        self._placement = Placement(settings, context.note)
+        self._fingerprints: dict[str, AnswerFingerprint] = {}  # checkpoint id → first fingerprint of this process
+        self._probe_prompts: list[tuple[int, ...]] = []
+        self._reports: list[SamplerReport] = []
+        self._notes: set[str] = set()
+
+    def sample(
+        self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
+    ) -> Iterator[list[Sample]]:
+        """Yield finished samples as they arrive, about ``BATCH_ROWS`` at a time.
+
+        Raises ``EndpointError`` if no server answers, if it refuses a request, or if it answers with other weights than
+        before.
+        """
+        encoder = load_encoder(checkpoint, trust_remote_code=self._context.engine.trust_remote_code)
+        draws = plan_draws(encoder, checkpoint, requests, settings, most=self._rows_per_request)
+        if not draws:
+            return
+        began_s = time.monotonic()
+        served = self._placement.place_checkpoint(checkpoint)
+        client, transport = served.client, served.client.transport
+        before = (transport.n_requests, client.prompt_tokens, client.completion_tokens, transport.faults.copy())
+        try:
+            start = self._answer(served, draws, settings)
+            self._require_same(checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start)
+            if self._settings.compares_weights:
+                self._compare_with_weights(checkpoint, start)
+            loaded_s = time.monotonic() - began_s
+            yield from self._draw(served, encoder, draws, settings)
+            end = self._answer(served, draws, settings)
+            self._require_same(checkpoint, start, end)
+            self._reports.append(
+                SamplerReport(
+                    stage=FINGERPRINT_STAGE,
+                    wall_s=loaded_s,
+                    note=replace(start, noise=difference_nats(start, end) or 0.0).as_json(),
+                )
+            )
+        finally:
+            usage = {
+                "url": transport.url,
+                "model": served.model,
+                "requests": transport.n_requests - before[0],
+                "prompt_tokens": client.prompt_tokens - before[1],
+                "completion_tokens": client.completion_tokens - before[2],
+                "repeated": dict(transport.faults - before[3]),
+            }
+            self._reports.append(SamplerReport(stage=USAGE_STAGE, wall_s=0.0, note=json.dumps(usage)))
+
+    def take_reports(self) -> list[SamplerReport]:
+        """Return fingerprints and usage since the last call, for the store."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def rest(self) -> None:
+        """Stop the server that ``--serve`` started, so that its memory is free for the model that scores responses."""
+        self._placement.rest()
+
+    def close(self) -> None:
+        """Stop servers that ``--serve`` started, close the connections, and release the model."""
+        self._placement.close()
+        self._context.models.close()
+
+    # ---------------------------------------------------------------- samples
+
+    def _draw(
+        self, served: ServedModel, encoder: Encoder, draws: Sequence[PlannedDraw], settings: SamplingSettings
+    ) -> Iterator[list[Sample]]:
+        def ask(draw: PlannedDraw) -> Awaitable[Completion]:
+            return served.client.complete(_make_request(served.model, encoder, draw, settings))
+
+        done: list[tuple[PlannedDraw, tuple[ServedResponse, ...]]] = []
+        n_done, since_s = 0, time.monotonic()
+        for draw, completion in served.client.transport.stream(draws, ask):
+            done.append((draw, completion.responses))
+            n_done += len(completion.responses)
+            if n_done >= BATCH_ROWS or time.monotonic() - since_s >= BATCH_S:
+                yield self._samples(served, encoder, done, settings)
+                done, n_done, since_s = [], 0, time.monotonic()
+        if done:
+            yield self._samples(served, encoder, done, settings)
+
+    def _samples(
+        self,
+        served: ServedModel,
+        encoder: Encoder,
+        done: Sequence[tuple[PlannedDraw, tuple[ServedResponse, ...]]],
+        settings: SamplingSettings,
+    ) -> list[Sample]:
+        rows = [(draw, draw.first + place, row) for draw, drawn in done for place, row in enumerate(drawn)]
+        token_rows = [row.token_ids or self._encode(encoder, row) for _, _, row in rows]
+        texts = response_texts(encoder.tokenizer, token_rows)
+        # a server's log-probabilities may be those of the truncated or scaled distribution
+        is_plain = (settings.temperature, settings.top_p, settings.top_k) == (1.0, 1.0, 0)
+        has_raw_logps = served.client.kind == "vllm" or is_plain
+        samples = []
+        for (draw, index, row), token_ids, text in zip(rows, token_rows, texts, strict=True):
+            logps = row.logps if row.token_ids and has_raw_logps else None
+            is_ended = token_ids[-1] in encoder.end_ids if row.token_ids else row.finish_reason == "stop"
+            samples.append(
+                Sample(
+                    problem_id=draw.problem_id,
+                    sample_index=index,
+                    greedy=draw.greedy,
+                    text=text if row.token_ids else row.text,
+                    token_ids=token_ids,
+                    finish_reason="stop" if is_ended else "length",
+                    # as in an engine here, which sums float32 values
+                    logp_sum_raw=None if logps is None else float(np.array(logps, np.float32).sum(dtype=np.float64)),
+                )
+            )
+        return samples
+
+    def _encode(self, encoder: Encoder, row: ServedResponse) -> tuple[int, ...]:
+        """Return the tokens of a response whose text alone is known, for its length."""
+        self._note_once(
+            "the server returns no token ids: the tokens of responses are those of their texts, and log-probabilities "
+            "are unknown"
+        )
+        ids = response_ids(encoder.tokenizer, row.text)
+        return ids if row.finish_reason == "stop" else ids[:-1]
+
+    # ---------------------------------------------------------------- verification
+
+    def _answer(
+        self, served: ServedModel, draws: Sequence[PlannedDraw], settings: SamplingSettings
+    ) -> AnswerFingerprint:
+        """Return the greedy responses to the probe prompts, which are the same for all checkpoints."""
+        if not self._probe_prompts:
+            # the smallest hashes: an audit that is continued with other problems has probably the same
+            by_id = {draw.problem_id: draw.prompt_ids for draw in draws}
+            self._probe_prompts = [by_id[problem_id] for problem_id in sorted(by_id)[:PROMPTS]]
+        requests = [
+            CompletionRequest(
+                model=served.model,
+                prompt_ids=prompt_ids,
+                n=1,
+                seed=None,
+                end_ids=(),
+                temperature=0.0,
+                top_p=1.0,
+                top_k=0,
+                max_tokens=min(TOKENS, settings.max_tokens),
+            )
+            for prompt_ids in dict.fromkeys(self._probe_prompts)
+        ]
+        replies = dict(served.client.transport.stream(requests, served.client.complete))
+        return AnswerFingerprint(
+            answers=tuple(make_answer(request.prompt_ids, replies[request].responses[0]) for request in requests)
+        )
+
+    def _require_same(self, checkpoint: Checkpoint, first: AnswerFingerprint, now: AnswerFingerprint) -> None:
+        difference = difference_nats(first, now)
+        if difference is not None and difference > ROUNDING_NATS:
+            raise EndpointError(
+                f"{checkpoint.label}: the server's greedy responses changed while it was sampled: its weights were "
+                "replaced; keep others from changing them, drop these samples with `oversharp drop`, and run the audit "
+                "again"
+            )
+
+    def _compare_with_weights(self, checkpoint: Checkpoint, answers: AnswerFingerprint) -> None:
+        """Compare the server's log-probabilities with those of the checkpoint's weights in transformers.
+
+        Raises ``EndpointError`` if rounding cannot explain the difference.
+        """
+        from oversharp.diagnostics.samplers.vllm_messages import DrawnRow
+        from oversharp.diagnostics.samplers.vllm_probe import compare, tolerance_nats
+
+        rows = [
+            DrawnRow(token_ids=row.token_ids, logp_T=np.array(row.logps, np.float32), entropy_T=None)
+            for row in answers.answers
+            if row.token_ids and row.logps
+        ]
+        if len(rows) < len(answers.answers):
+            self._note_once("the server returns no log-probabilities, so its weights are not compared with the files")
+            return
+        loaded = self._context.models.load(checkpoint)
+        result = compare(loaded, list(dict.fromkeys(self._probe_prompts)), rows)
+        if result.model_is_finite and result.logp > ROUNDING_NATS:
+            raise EndpointError(
+                f"{checkpoint.label}: log-probabilities of the server differ by up to {result.logp:.2g} nats from "
+                f"those of {checkpoint.path}: it serves other weights; check its model, or its --served-model-name"
+            )
+        if result.logp > tolerance_nats(result, self._context.models.dtype):
+            self._note_once(
+                f"{checkpoint.label}: log-probabilities of the server and of {self._context.models.dtype} here differ "
+                f"by up to {result.logp:.2g} nats; if the server has another floating-point type, pass it as --dtype"
+            )
+
+    def _note_once(self, line: str) -> None:
+        if line not in self._notes:
+            self._notes.add(line)
+            self._context.note(line)
+
+
+def _make_request(model: str, encoder: Encoder, draw: PlannedDraw, settings: SamplingSettings) -> CompletionRequest:
+    return CompletionRequest(
+        model=model,
+        prompt_ids=draw.prompt_ids,
+        n=draw.n,
+        seed=draw.seed,
+        end_ids=encoder.end_ids,
+        temperature=0.0 if draw.greedy else settings.temperature,
+        top_p=1.0 if draw.greedy else settings.top_p,
+        top_k=0 if draw.greedy else settings.top_k,
+        max_tokens=settings.max_tokens,
+    )

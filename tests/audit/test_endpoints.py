@@ -1,0 +1,86 @@
+"""Audits that a server samples: nothing lost, nothing twice, and wrong weights are noticed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oversharp.diagnostics.audit.audit import audit_shard
+from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.records.shard import WHOLE
+from tests.audit.small_audits import Notes, config, frame
+from tests.samplers.endpoint.serving import stub_server
+from tests.samplers.endpoint.stub import tokens_of
+
+ROOT = Path(__file__).resolve().parents[2]
+VLLM = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
+FAULTS = {"429": 0.06, "500": 0.03, "cut": 0.03, "drop": 0.03, "abort": 0.03, "few": 0.03}
+
+
+def seeds_asked(calls: list[tuple[str, Any]]) -> set[int]:
+    """Seed of each sampled response that was requested. Seeds of other problems and checkpoints differ."""
+    bodies = [body for path, body in calls if path == "/v1/completions" and "seed" in body]
+    return {body["seed"] + place for body in bodies for place in range(body.get("n", 1))}
+
+
+@pytest.mark.slow
+def test_an_audit_that_is_killed_has_each_sample_once_from_a_faulty_server(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    flags = "--task countdown --limit 5 --n 96 --n-base 96 --until-solved 0 --no-controls --name run --shard 1/1"
+    n_all, store = 3 * 5 * (96 + 1), tmp_path / "out" / "audit.duckdb"
+    with stub_server(routes=VLLM, **FAULTS) as (url, stub):
+        command = [sys.executable, "-m", "oversharp", "audit", str(countdown_series), *flags.split()]
+        command += ["--endpoint", url, "--out", str(tmp_path / "out"), "--quiet"]
+        killed = subprocess.Popen(command, cwd=ROOT)
+        while killed.poll() is None and len(stub.calls) < 50:
+            time.sleep(0.01)
+        killed.send_signal(signal.SIGKILL)
+        assert killed.wait() == -signal.SIGKILL
+        n_before = len(frame(store, "FROM samples WHERE NOT greedy"))
+        first_run = len(stub.calls)
+        subprocess.run(command, cwd=ROOT, check=True)
+    rows = frame(store, "SELECT checkpoint_id, problem_id, greedy, sample_index, token_ids FROM samples")
+    assert len(rows) == len(rows.drop_duplicates(["checkpoint_id", "problem_id", "greedy", "sample_index"])) == n_all
+    assert 0 < n_before < 3 * 5 * 96
+    asked = seeds_asked(stub.calls[first_run:])
+    assert len(asked) == 3 * 5 * 96 - n_before  # those that the store lacked, and no others
+    paths = {body["kwargs"]["weights_path"] for path, body in stub.calls if "weights_path" in str(body)}
+    bodies = [body for path, body in stub.calls if path == "/v1/completions"]
+    possible = {
+        tuple(tokens_of(path, body["prompt"], seed if seed is None else seed + place, body["max_tokens"]))
+        for body in bodies
+        for seed in [body.get("seed")]
+        for path in paths
+        for place in range(body.get("n", 1))
+    }
+    assert {tuple(ids) for ids in rows["token_ids"]} <= possible
+    usage = frame(store, "SELECT note FROM events WHERE stage = 'endpoint usage'")["note"].map(json.loads)
+    assert sum(each["completion_tokens"] for each in usage) >= 3 * len(asked)
+
+
+@pytest.mark.slow
+def test_a_server_that_ignores_the_reload_gets_a_warning_that_names_both_checkpoints(
+    countdown_series: Path, tmp_path: Path
+) -> None:
+    for settings, alike in (({"stale": True}, 2), ({}, 0)):
+        progress = Notes()
+        with stub_server(routes=VLLM, **settings) as (url, _):
+            small = config(
+                tmp_path / str(alike), n=8, n_base=8, panel=None, entropy_samples=None, controls=False, endpoint=url
+            )
+            audit_shard([countdown_series], small, WHOLE, progress=progress)
+        warnings = [note for note in progress.notes if note.startswith("warning:")]
+        assert len(warnings) >= alike
+        assert not alike or "checkpoint-20 and checkpoint-0 have different weights" in warnings[0]
+        assert bool(warnings) is bool(alike)
+        assert any("--panel 4" in note for note in progress.notes)
+    with pytest.raises(SamplerError, match="a server generated the samples in the store; add --endpoint URL"):
+        audit_shard([countdown_series], config(tmp_path / "0", n=8, n_base=8, controls=False), WHOLE)
