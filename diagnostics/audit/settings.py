@@ -172,7 +172,9 @@ def resolve(
             why=why,
             lora_ranks=lora_ranks(series.checkpoints),
             kernel_memory_gib=config.kernel_memory_gib,
-            endpoint=config.endpoint_settings(config.out / LOG_FOLDER, compares_weights=loads_models),
+            endpoint=config.endpoint_settings(
+                config.out / LOG_FOLDER, compares_weights=loads_models, knows_dtype=config.dtype != "auto"
+            ),
         ),
         loads_models=loads_models,
         uses_ray=config.ray is not None,

@@ -84,8 +84,13 @@ class EndpointConfig:
         if self.has_endpoint and uses_ray:
             raise ConfigError("--ray: the server samples, so workers would be idle; remove --ray")
 
-    def endpoint_settings(self, log_folder: Path, *, compares_weights: bool) -> EndpointSettings | None:
-        """Return the resolved settings, None if no server is given. Raises ``ConfigError``."""
+    def endpoint_settings(
+        self, log_folder: Path, *, compares_weights: bool, knows_dtype: bool = False
+    ) -> EndpointSettings | None:
+        """Return the resolved settings, None if no server is given. Raises ``ConfigError``.
+
+        The arguments are fields of ``EndpointSettings``.
+        """
         if not self.has_endpoint:
             return None
         key_env = self.api_key_env or DEFAULT_KEY_ENV
@@ -96,11 +101,16 @@ class EndpointConfig:
                 file=self.endpoints,
                 key_env=key_env,
                 compares_weights=compares_weights,
+                knows_dtype=knows_dtype,
                 log_folder=log_folder,
                 limits=limits,
             )
         flags = {"url": "--endpoint", "model": "--model", "serve": "--serve"}
         place = make_place(flags, url=self.endpoint, model=self.model, how="auto", serve=self.serve)
         return EndpointSettings(
-            default=place, key_env=key_env, compares_weights=compares_weights, log_folder=log_folder
+            default=place,
+            key_env=key_env,
+            compares_weights=compares_weights,
+            knows_dtype=knows_dtype,
+            log_folder=log_folder,
         )

@@ -54,6 +54,8 @@ class EndpointSettings:
         file: the TOML file that contains the places, None without one.
         key_env: environment variable of the API key.
         compares_weights: whether this process loads the weights, to compare log-probabilities with the server's.
+        knows_dtype: whether the user gave the server's floating-point type. Differences that its rounding does not
+            explain are then errors.
         log_folder: folder for the output of servers that a command starts.
         limits: limits of requests.
     """
@@ -63,6 +65,7 @@ class EndpointSettings:
     file: Path | None = None
     key_env: str = DEFAULT_KEY_ENV
     compares_weights: bool = False
+    knows_dtype: bool = False
     log_folder: Path = Path(".")
     limits: RequestLimits = field(default_factory=RequestLimits)
 

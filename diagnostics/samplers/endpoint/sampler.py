@@ -231,12 +231,13 @@ class EndpointSampler:
             return
         loaded = self._context.models.load(checkpoint)
         result = compare(loaded, list(dict.fromkeys(self._probe_prompts)), rows)
-        if result.model_is_finite and result.logp > ROUNDING_NATS:
+        tolerance = tolerance_nats(result, self._context.models.dtype)
+        if result.model_is_finite and result.logp > (tolerance if self._settings.knows_dtype else ROUNDING_NATS):
             raise EndpointError(
                 f"{checkpoint.label}: log-probabilities of the server differ by up to {result.logp:.2g} nats from "
                 f"those of {checkpoint.path}: it serves other weights; check its model, or its --served-model-name"
             )
-        if result.logp > tolerance_nats(result, self._context.models.dtype):
+        if result.model_is_finite and result.logp > tolerance:
             self._note_once(
                 f"{checkpoint.label}: log-probabilities of the server and of {self._context.models.dtype} here differ "
                 f"by up to {result.logp:.2g} nats; if the server has another floating-point type, pass it as --dtype"
