@@ -218,7 +218,7 @@ def __getattr__(name: str) -> Any:
 
 @check_arguments
 def audit(
-    series: Path | str | Sequence[Path | str],
+    series: Path | str | Sequence[Path | str] = (),
     config: AuditConfig | None = None,
     *,
     command: str | None = None,
@@ -233,7 +233,8 @@ def audit(
     Parameters
     ----------
     series
-        A directory of checkpoints, several checkpoint directories, or a quoted glob.
+        A directory of checkpoints, several checkpoint directories, or a quoted glob. Not given if the checkpoints exist
+        only behind the servers in --endpoints.
 
     Examples
     --------

@@ -71,7 +71,7 @@ Paths = Annotated[tuple[str, ...], Parameter(negative=())]
 @app.command
 @documented_by(api.audit)
 def audit(
-    series: Paths,
+    series: Annotated[Paths, Parameter(show_default=False)] = (),
     /,
     *,
     config: AuditConfig | None = None,

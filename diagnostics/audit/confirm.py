@@ -39,7 +39,15 @@ from oversharp.diagnostics.samplers.endpoint.places import LOG_FOLDER
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.statistics.confirmation import fisher_fell, holm, shortlist
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.store.load import choose_series, is_recorded, stored_key, stored_problems, stored_settings
+from oversharp.diagnostics.store.load import (
+    SERVED_LAYOUT,
+    choose_series,
+    is_recorded,
+    series_layout,
+    stored_key,
+    stored_problems,
+    stored_settings,
+)
 from oversharp.diagnostics.store.missing import find_ungraded_drawn, missing_samples
 from oversharp.diagnostics.verdict.counts import window_size
 from oversharp.diagnostics.verifiers import Verifiers, named_verifier
@@ -193,6 +201,10 @@ def _require_checkpoints(store: Store, key: AuditKey) -> None:
         raise ConfigError(
             f"--series {key.series}: `oversharp regrade` created it with {key.verifier}; confirm the original series, "
             "or audit the checkpoints with this verifier"
+        )
+    if series_layout(store, key.series) == SERVED_LAYOUT:
+        raise ConfigError(
+            f"--series {key.series}: exists only behind a server; add samples by `oversharp audit --top-up` instead"
         )
     if is_recorded(store, key.series):
         raise ConfigError(

@@ -21,7 +21,7 @@ from oversharp.diagnostics.records.types import AuditKey, Finding
 from oversharp.diagnostics.statistics.units import NOT_RELATED
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.kept import NOT_KEPT
-from oversharp.diagnostics.store.load import has_texts, is_recorded
+from oversharp.diagnostics.store.load import SERVED_LAYOUT, has_texts, is_recorded, series_layout
 from oversharp.diagnostics.store.views import Tag, tags_of
 from oversharp.diagnostics.verdict.decide import verdict_of
 from oversharp.diagnostics.verdict.record import Verdict
@@ -29,6 +29,10 @@ from oversharp.diagnostics.verdict.record import Verdict
 T = TypeVar("T", int, float)
 
 NEEDS_CHECKPOINTS = "needs the checkpoints, but only samples were imported; run `oversharp audit` on the checkpoints"
+#: The same for checkpoints that exist only behind a server.
+NEEDS_WEIGHTS = (
+    "needs the weights, but the checkpoints exist only behind a server; run `oversharp audit` on their files"
+)
 #: Reason for a measure that is unknown because only counts were imported.
 NO_TEXTS = "needs response texts, but only counts of correct samples were imported; import dumps with responses"
 #: Columns of other views that are computed from texts.
@@ -72,6 +76,7 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
         guess_rate=read_guess_rate(store, key).share,
     )
     recorded, texts = is_recorded(store, key.series), has_texts(store, key.series)
+    served = series_layout(store, key.series) == SERVED_LAYOUT
     n_listed = frames["mode_logps"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
@@ -81,7 +86,7 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
                 computed: Sequence[Finding] = measure.unknown(measure.expected(evidence), NO_TEXTS)
             else:
                 computed = _move_to_with_modes(_findings(store, key, measure, evidence), measure, n_listed, n_problems)
-            never = _why_never(measure, recorded=recorded, regraded=key.verifier is not None)
+            never = _why_never(measure, recorded=recorded, served=served, regraded=key.verifier is not None)
             for finding in computed:
                 finding = _set_interval_unit(finding, measure, evidence)
                 findings.append(replace(finding, why=never) if never and finding.value is None else finding)
@@ -204,10 +209,10 @@ def _set_interval_unit(finding: Finding, measure: Measure, evidence: Evidence) -
     return replace(finding, low=None, high=None, why_no_interval=NOT_RELATED)
 
 
-def _why_never(measure: Measure, *, recorded: bool, regraded: bool) -> str | None:
+def _why_never(measure: Measure, *, recorded: bool, served: bool, regraded: bool) -> str | None:
     """Return why a measure has no value for any samples of this kind of series, or None."""
     if recorded and "needs checkpoints" in _tags(measure):
-        return NEEDS_CHECKPOINTS
+        return NEEDS_WEIGHTS if served else NEEDS_CHECKPOINTS
     return OF_FIRST_SERIES if regraded and "first series" in _tags(measure) else None
 
 

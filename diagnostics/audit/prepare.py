@@ -21,6 +21,7 @@ from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import AuditKey, Problem, Series
 from oversharp.diagnostics.samplers import choose_sampler
+from oversharp.diagnostics.samplers.endpoint.served import served_series
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.series.training_log import read_training_responses
 from oversharp.diagnostics.store import Store
@@ -61,7 +62,7 @@ def prepare(
         raise ConfigError(
             f"--shard {shard}: the problem set has {plural(len(every_problem), 'problem')}; make fewer shards"
         )
-    series = find_series(series_paths, base=config.base, name=config.name, verify_weights=config.verify_weights)
+    series = _find_series(series_paths, config)
     skipped = dict(reason.split(": ", 1) for reason in series.skipped)
     _announce(config, series, skipped, progress)
     if shard != WHOLE:
@@ -122,6 +123,18 @@ def _load_problems(config: AuditConfig, progress: ProgressSink) -> Sequence[Prob
     if config.task and config.verifier is None and (as_text := text_answers_note(config.task, problems)):
         progress.note(as_text)
     return problems
+
+
+def _find_series(paths: Sequence[Path | str], config: AuditConfig) -> Series:
+    """Return the checkpoints in ``paths``, or those that exist only in the file of ``--endpoints``."""
+    if paths:
+        return find_series(paths, base=config.base, name=config.name, verify_weights=config.verify_weights)
+    served = config.endpoint_settings(config.out, compares_weights=False) if config.endpoints is not None else None
+    if served is None:
+        raise ConfigError("no checkpoints are given; pass the directory of a run, or --endpoints FILE with its servers")
+    if config.base is not None:
+        raise ConfigError(f"--base {config.base}: the base is the lowest step in --endpoints; remove --base")
+    return served_series(served, name=config.name)
 
 
 def _register(

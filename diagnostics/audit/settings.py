@@ -45,6 +45,9 @@ _WITHOUT_MODEL = (
     "left out, because they load the model on this machine: panel, token entropy and kernel; --panel 4, "
     "--entropy-samples 16 and --kernel-problems 8 add them"
 )
+_WITHOUT_WEIGHTS = "unknown without weights: panel, token entropy, kernel, and log-probabilities of given responses"
+#: Floating-point type in the sampling settings of models behind a server.
+UNKNOWN_DTYPE = "unknown"
 #: Approximate number of characters per token, for estimates.
 CHARACTERS_PER_TOKEN = 4
 
@@ -133,13 +136,17 @@ def resolve(
     ``SamplerError`` for a sampler or chat template that cannot be used.
     """
     draws = stored_draws(store, series.name)
+    is_served = series.base.kind == "recorded"  # its checkpoints exist only behind servers
     chat, chat_args = _resolve_chat(config, series, problems, draws, note)
-    dtype = resolve_dtype(config, series.base, draws, note)
+    dtype: Dtype = "float32" if is_served else resolve_dtype(config, series.base, draws, note)
     name, why = choose_sampler(
         config.used_sampler, series.checkpoints, device=config.device, stored=None if draws is None else draws.sampler
     )
-    sampling = sampling_settings(config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=dtype)
-    if chat and (draws is None or not draws.chat):
+    recorded_dtype = UNKNOWN_DTYPE if is_served else dtype
+    sampling = sampling_settings(
+        config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=recorded_dtype
+    )
+    if chat and not is_served and (draws is None or not draws.chat):
         require_usable(series.base, sampling)
     store.require_regex("--strategy-regex", config.strategy_regex)
     counts = _resolve_counts(store, config, series, sampling, problems)
@@ -147,8 +154,13 @@ def resolve(
     loads_models = name != "endpoint" or bool(
         config.used_panel or counts.used_entropy_samples or config.used_kernel_problems
     )
+    if is_served and loads_models:
+        raise ConfigError(
+            "--panel, --entropy-samples, --kernel-problems: need the weights, which are only behind the server; remove "
+            "these flags"
+        )
     if not loads_models:
-        note(_WITHOUT_MODEL)
+        note(_WITHOUT_WEIGHTS if is_served else _WITHOUT_MODEL)
     settings = Settings(
         sampling=sampling,
         panel_sampling=_panel_sampling(config, sampling),
@@ -213,6 +225,11 @@ def _resolve_chat(
                 "pass --chat to draw new samples"
             )
         return draws.chat, (chat_args or draws.chat_args) if draws.chat else None
+    if series.base.kind == "recorded":
+        is_chat = config.used_prompt_template == "{prompt}" or bool(config.system_prompt or config.chat_args)
+        route, other = ("/v1/chat/completions", "--no-chat") if is_chat else ("/v1/completions", "--chat")
+        note(f"prompts are sent to {route}; {other} uses the other route")
+        return is_chat, chat_args if is_chat else None
     choice = choose_chat(
         series.base,
         problems,
@@ -283,6 +300,8 @@ def _panel_sampling(config: AuditConfig, sampling: SamplingSettings) -> Sampling
 
 def _default_max_tokens(base: Checkpoint) -> int:
     """Return 1,024, or half of the model's context if that is less."""
+    if base.kind == "recorded":
+        return DEFAULT_MAX_TOKENS
     path = (base.base_path or base.path) / "config.json"
     context_tokens = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
     return DEFAULT_MAX_TOKENS if context_tokens is None else min(DEFAULT_MAX_TOKENS, int(context_tokens) // 2)

@@ -155,8 +155,8 @@ class Sample:
 
     ``logp_sum_raw`` is the sum over response tokens (end token included) of the log-probability at temperature 1
     without truncation, in nats, regardless of the sampling temperature; None if a server does not return it.
-    ``n_tokens`` is the number of response tokens,
-    end token included. ``entropy_sum`` is the sum over the same tokens of the entropy of the next-token distribution at
+    ``n_tokens`` is the number of response tokens, end token included. ``token_ids`` and ``n_tokens`` are None if only
+    the text is known. ``entropy_sum`` is the sum over the same tokens of the entropy of the next-token distribution at
     temperature 1 over the full vocabulary, in nats; None if the sampler does not compute it.
     """
 
@@ -164,15 +164,15 @@ class Sample:
     sample_index: int
     greedy: bool
     text: str
-    token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] | None
     finish_reason: FinishReason
     logp_sum_raw: float | None
     entropy_sum: float | None = None
 
     @property
-    def n_tokens(self) -> int:
+    def n_tokens(self) -> int | None:
         """Number of response tokens, end token included."""
-        return len(self.token_ids)
+        return None if self.token_ids is None else len(self.token_ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

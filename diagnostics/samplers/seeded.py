@@ -32,7 +32,10 @@ class PromptEncoder(TokenLimits, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedDraw:
-    """Responses ``first`` to ``first + n - 1`` of one problem, or its greedy response, which has no seed."""
+    """Responses ``first`` to ``first + n - 1`` of one problem, or its greedy response, which has no seed.
+
+    ``prompt_ids`` is empty if there was no encoder.
+    """
 
     problem: Problem
     problem_id: str
@@ -44,7 +47,7 @@ class PlannedDraw:
 
 
 def plan_draws(
-    encoder: PromptEncoder,
+    encoder: PromptEncoder | None,
     checkpoint: Checkpoint,
     requests: Sequence[SampleRequest],
     settings: SamplingSettings,
@@ -60,8 +63,10 @@ def plan_draws(
         if not request.sample_indices and not request.greedy:
             continue
         problem_id = request.problem.problem_id
-        prompt_ids = tuple(encode_prompt(encoder.tokenizer, request.problem, settings))
-        require_fit(encoder, request.problem, prompt_ids, n_response=settings.max_tokens)
+        prompt_ids: tuple[int, ...] = ()
+        if encoder is not None:
+            prompt_ids = tuple(encode_prompt(encoder.tokenizer, request.problem, settings))
+            require_fit(encoder, request.problem, prompt_ids, n_response=settings.max_tokens)
         # below 2^62, so that seed + index fits in 64 bits
         seed = row_key(settings.seed, checkpoint.checkpoint_id, problem_id) % (1 << 62)
         draws = [(first, n, False) for first, n in contiguous(request.sample_indices, most=most)]

@@ -104,10 +104,14 @@ def why_untested(verdict: Verdict | None) -> str | None:
     return next((claim.why for claim in claims if claim.name == FELL_HERE and claim.p is not None and claim.why), None)
 
 
-def is_recorded(store: Store, series: str) -> bool:
-    """Return whether the samples of ``series`` were imported.
+#: Layout of a series whose checkpoints exist only behind servers.
+SERVED_LAYOUT = "served"
 
-    Its checkpoints then have no weights.
+
+def is_recorded(store: Store, series: str) -> bool:
+    """Return whether the checkpoints of ``series`` have no weights.
+
+    Its samples were imported, or its checkpoints exist only behind a server.
     """
     kinds = store.frame(
         """

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from oversharp.diagnostics.audit.audit import audit_shard
-from oversharp.diagnostics.records.errors import SamplerError
+from oversharp.diagnostics.audit.audit import audit, audit_shard
+from oversharp.diagnostics.audit.measure import NEEDS_WEIGHTS
+from oversharp.diagnostics.records.errors import ConfigError, SamplerError
 from oversharp.diagnostics.records.shard import WHOLE
 from tests.audit.small_audits import Notes, config, frame
 from tests.samplers.endpoint.serving import stub_server
@@ -84,3 +85,59 @@ def test_a_server_that_ignores_the_reload_gets_a_warning_that_names_both_checkpo
         assert any("--panel 4" in note for note in progress.notes)
     with pytest.raises(SamplerError, match="a server generated the samples in the store; add --endpoint URL"):
         audit_shard([countdown_series], config(tmp_path / "0", n=8, n_base=8, controls=False), WHOLE)
+
+
+SERVERS = """
+url = "{url}"
+[[checkpoint]]
+step = 0
+model = "base"
+[[checkpoint]]
+step = 50
+model = "late"
+"""
+
+
+@pytest.mark.slow
+def test_checkpoints_that_exist_only_behind_a_server_are_audited_from_their_texts(tmp_path: Path) -> None:
+    file = tmp_path / "servers.toml"
+    with stub_server(owner="openai", models={"base": "b", "late": "l"}) as (url, stub):
+        file.write_text(SERVERS.format(url=url))
+        asked = config(
+            tmp_path / "out", n=8, n_base=8, panel=None, entropy_samples=None, kernel_problems=None, controls=False,
+            endpoints=file, name=None,
+        )  # fmt: skip
+        progress = Notes()
+        result = audit([], asked, progress=progress)
+        n_calls = len(stub.calls)
+        again = audit([], asked)
+        assert len(stub.calls) == n_calls
+    assert (result.samples_drawn, again.samples_drawn) == (2 * 5 * 9, 0)
+    assert {path for path, _ in stub.calls} == {"/v1/chat/completions"}
+    assert any("/v1/chat/completions; --no-chat" in note for note in progress.notes)
+    samples = frame(result.store_path, "SELECT token_ids, n_tokens, logp_sum_raw FROM samples")
+    assert samples.isna().all(axis=None)
+    why = frame(result.store_path, "SELECT measure, why FROM findings WHERE why IS NOT NULL").set_index("measure")[
+        "why"
+    ]
+    assert set(why[["kernel_ratio", "delta_pi"]]) == {NEEDS_WEIGHTS}
+    series = frame(result.store_path, "SELECT series, layout FROM series").to_dict("records")
+    assert series == [{"series": "servers", "layout": "served"}]
+
+
+def test_a_served_series_with_a_fault_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "servers.toml"
+    text = SERVERS.format(url="http://127.0.0.1:9")
+    for given, fault in (
+        (text.replace('"late"', '"base"'), "steps 0 and 50 have the same url and model"),
+        (text.partition("[[checkpoint]]\nstep = 50")[0], "has only one checkpoint"),
+        (text + 'how = "reload"\n', "needs the checkpoint's files; pass the run's directory"),
+    ):
+        file.write_text(given)
+        with pytest.raises(ConfigError, match=fault):
+            audit([], config(tmp_path / "out", panel=None, entropy_samples=None, endpoints=file))
+    with pytest.raises(ConfigError, match="no checkpoints are given; pass the directory of a run, or --endpoints FILE"):
+        audit([], config(tmp_path / "out"))
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"--panel, .*: need the weights"):
+        audit([], config(tmp_path / "out", panel=4, endpoints=file))

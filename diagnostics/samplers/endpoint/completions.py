@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,15 +25,16 @@ class CompletionRequest:
 
     Attributes:
         model: model name of the server.
-        prompt_ids: tokens of the prompt.
+        prompt: tokens of the prompt, or its text.
         n: number of responses. Response ``i`` has the seed ``seed + i``.
         seed: seed of the first response, None for a greedy response.
         end_ids: tokens that end a response. Without any, a response has always ``max_tokens`` tokens.
-        temperature, top_p, top_k, max_tokens: as in ``SamplingSettings``.
+        temperature, top_p, top_k, max_tokens, system_prompt, chat_args: as in ``SamplingSettings``.
+        chat: whether the server applies its chat template to the text.
     """
 
     model: str
-    prompt_ids: tuple[int, ...]
+    prompt: tuple[int, ...] | str
     n: int
     seed: int | None
     end_ids: tuple[int, ...]
@@ -40,15 +42,23 @@ class CompletionRequest:
     top_p: float
     top_k: int
     max_tokens: int
+    chat: bool = False
+    system_prompt: str = ""
+    chat_args: str | None = None
+
+    @property
+    def route(self) -> str:
+        """The server's route."""
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     def body(self, kind: ServerKind) -> dict[str, Any]:
-        """Return the content of a request to /v1/completions.
+        """Return the content of the request.
 
         Settings without effect are also sent. A server could otherwise use those of the model's generation config.
         """
         body: dict[str, Any] = {
             "model": self.model,
-            "prompt": list(self.prompt_ids),
+            **self._prompt(),
             "max_tokens": self.max_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -59,15 +69,22 @@ class CompletionRequest:
             body["seed"] = self.seed if kind == "vllm" else self.seed % _OTHER_SEEDS  # others have 32 bits
         if kind == "other":
             return body | ({"top_k": self.top_k} if self.top_k else {})
+        body |= {"top_k": self.top_k or -1, "min_p": 0.0, "repetition_penalty": 1.0}
+        if isinstance(self.prompt, str):  # the server knows the end tokens
+            return body | {"return_token_ids": True}
         return body | {
-            "top_k": self.top_k or -1,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
             "ignore_eos": True,  # end_ids has all end tokens, so the server must not add others
             "stop_token_ids": list(self.end_ids),
             "return_token_ids": True,
             "logprobs": 0 if kind == "vllm" else 1,
         }
+
+    def _prompt(self) -> dict[str, Any]:
+        if not self.chat:
+            return {"prompt": self.prompt if isinstance(self.prompt, str) else list(self.prompt)}
+        system = [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
+        more = {} if self.chat_args is None else {"chat_template_kwargs": json.loads(self.chat_args)}
+        return {"messages": [*system, {"role": "user", "content": self.prompt}], **more}
 
     def single_requests(self) -> list[CompletionRequest]:
         """Return one request per response, with the seed of that response."""
@@ -123,7 +140,7 @@ class CompletionClient:
                     raise
 
             try:
-                result = await self.transport.post("/v1/completions", request.body(self.kind), check)
+                result = await self.transport.post(request.route, request.body(self.kind), check)
             except RefusedError as error:
                 if error.status not in (400, 422) or self._has_several:
                     raise
@@ -142,9 +159,7 @@ class CompletionClient:
 
     async def _complete_one(self, request: CompletionRequest) -> Completion:
         body = request.body(self.kind)
-        return self._count(
-            await self.transport.post("/v1/completions", body, lambda content: read_completion(content, 1))
-        )
+        return self._count(await self.transport.post(request.route, body, lambda content: read_completion(content, 1)))
 
     def _count(self, completion: Completion) -> Completion:
         self.prompt_tokens += completion.prompt_tokens

@@ -30,7 +30,7 @@ _MOST_OF_A_TIE = math.log(0.5) + 0.25
 class GreedyAnswer:
     """A greedy response.
 
-    ``prompt`` is a hash of the prompt's tokens. ``token_ids`` and ``logps`` are None if the server returns none.
+    ``prompt`` is a hash of the prompt. ``token_ids`` and ``logps`` are None if the server returns none.
     """
 
     prompt: str
@@ -66,10 +66,10 @@ class AnswerFingerprint:
         return cls(answers=tuple(GreedyAnswer(**row) for row in answers), noise=content["noise"])
 
 
-def make_answer(prompt_ids: Sequence[int], response: ServedResponse) -> GreedyAnswer:
+def make_answer(prompt: Sequence[int] | str, response: ServedResponse) -> GreedyAnswer:
     """Return the fingerprint of one response."""
     return GreedyAnswer(
-        prompt=content_hash(list(prompt_ids)), text=response.text, token_ids=response.token_ids, logps=response.logps
+        prompt=content_hash(prompt), text=response.text, token_ids=response.token_ids, logps=response.logps
     )
 
 

@@ -55,7 +55,7 @@ class EndpointSampler:
         self._context, self._settings = context, settings
         self._placement = Placement(settings, context.note)
         self._fingerprints: dict[str, AnswerFingerprint] = {}  # checkpoint id → first fingerprint of this process
-        self._probe_prompts: list[tuple[int, ...]] = []
+        self._probes: list[PlannedDraw] = []  # their prompts are those of the fingerprints
         self._reports: list[SamplerReport] = []
         self._notes: set[str] = set()
 
@@ -67,7 +67,9 @@ class EndpointSampler:
         Raises ``EndpointError`` if no server answers, if it refuses a request, or if it answers with other weights than
         before.
         """
-        encoder = load_encoder(checkpoint, trust_remote_code=self._context.engine.trust_remote_code)
+        encoder = None
+        if checkpoint.kind != "recorded":  # its files are here
+            encoder = load_encoder(checkpoint, trust_remote_code=self._context.engine.trust_remote_code)
         draws = plan_draws(encoder, checkpoint, requests, settings, most=self._rows_per_request)
         if not draws:
             return
@@ -76,13 +78,13 @@ class EndpointSampler:
         client, transport = served.client, served.client.transport
         before = (transport.n_requests, client.prompt_tokens, client.completion_tokens, transport.faults.copy())
         try:
-            start = self._answer(served, draws, settings)
+            start = self._answer(served, encoder, draws, settings)
             self._require_same(checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start)
             if self._settings.compares_weights:
                 self._compare_with_weights(checkpoint, start)
             loaded_s = time.monotonic() - began_s
             yield from self._draw(served, encoder, draws, settings)
-            end = self._answer(served, draws, settings)
+            end = self._answer(served, encoder, draws, settings)
             self._require_same(checkpoint, start, end)
             self._reports.append(
                 SamplerReport(
@@ -119,7 +121,7 @@ class EndpointSampler:
     # ---------------------------------------------------------------- samples
 
     def _draw(
-        self, served: ServedModel, encoder: Encoder, draws: Sequence[PlannedDraw], settings: SamplingSettings
+        self, served: ServedModel, encoder: Encoder | None, draws: Sequence[PlannedDraw], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
         def ask(draw: PlannedDraw) -> Awaitable[Completion]:
             return served.client.complete(_make_request(served.model, encoder, draw, settings))
@@ -138,26 +140,30 @@ class EndpointSampler:
     def _samples(
         self,
         served: ServedModel,
-        encoder: Encoder,
+        encoder: Encoder | None,
         done: Sequence[tuple[PlannedDraw, tuple[ServedResponse, ...]]],
         settings: SamplingSettings,
     ) -> list[Sample]:
         rows = [(draw, draw.first + place, row) for draw, drawn in done for place, row in enumerate(drawn)]
         token_rows = [row.token_ids or self._encode(encoder, row) for _, _, row in rows]
-        texts = response_texts(encoder.tokenizer, token_rows)
+        # an engine here gives the text of its tokens, without special tokens
+        known = [token_ids for token_ids in token_rows if token_ids is not None] if encoder is not None else []
+        texts = dict(zip(known, response_texts(encoder.tokenizer, known), strict=True)) if encoder is not None else {}
         # a server's log-probabilities may be those of the truncated or scaled distribution
         is_plain = (settings.temperature, settings.top_p, settings.top_k) == (1.0, 1.0, 0)
         has_raw_logps = served.client.kind == "vllm" or is_plain
         samples = []
-        for (draw, index, row), token_ids, text in zip(rows, token_rows, texts, strict=True):
+        for (draw, index, row), token_ids in zip(rows, token_rows, strict=True):
             logps = row.logps if row.token_ids and has_raw_logps else None
-            is_ended = token_ids[-1] in encoder.end_ids if row.token_ids else row.finish_reason == "stop"
+            is_ended = row.finish_reason == "stop"
+            if encoder is not None and row.token_ids:
+                is_ended = row.token_ids[-1] in encoder.end_ids
             samples.append(
                 Sample(
                     problem_id=draw.problem_id,
                     sample_index=index,
                     greedy=draw.greedy,
-                    text=text if row.token_ids else row.text,
+                    text=texts[row.token_ids] if encoder is not None and row.token_ids else row.text,
                     token_ids=token_ids,
                     finish_reason="stop" if is_ended else "length",
                     # as in an engine here, which sums float32 values
@@ -166,8 +172,11 @@ class EndpointSampler:
             )
         return samples
 
-    def _encode(self, encoder: Encoder, row: ServedResponse) -> tuple[int, ...]:
-        """Return the tokens of a response whose text alone is known, for its length."""
+    def _encode(self, encoder: Encoder | None, row: ServedResponse) -> tuple[int, ...] | None:
+        """Return the tokens of a response whose text alone is known, for its length. None without tokenizer."""
+        if encoder is None:
+            self._note_once("the server returns no token ids: lengths and log-probabilities of responses are unknown")
+            return None
         self._note_once(
             "the server returns no token ids: the tokens of responses are those of their texts, and log-probabilities "
             "are unknown"
@@ -178,35 +187,35 @@ class EndpointSampler:
     # ---------------------------------------------------------------- verification
 
     def _answer(
-        self, served: ServedModel, draws: Sequence[PlannedDraw], settings: SamplingSettings
+        self, served: ServedModel, encoder: Encoder | None, draws: Sequence[PlannedDraw], settings: SamplingSettings
     ) -> AnswerFingerprint:
         """Return the greedy responses to the probe prompts, which are the same for all checkpoints."""
-        if not self._probe_prompts:
+        if not self._probes:
             # the smallest hashes: an audit that is continued with other problems has probably the same
-            by_id = {draw.problem_id: draw.prompt_ids for draw in draws}
-            self._probe_prompts = [by_id[problem_id] for problem_id in sorted(by_id)[:PROMPTS]]
-        requests = [
-            CompletionRequest(
-                model=served.model,
-                prompt_ids=prompt_ids,
-                n=1,
-                seed=None,
+            by_id = {draw.problem_id: draw for draw in draws}
+            self._probes = [by_id[problem_id] for problem_id in sorted(by_id)[:PROMPTS]]
+        greedy = [
+            replace(
+                _make_request(served.model, encoder, replace(draw, n=1, seed=None, greedy=True), settings),
                 end_ids=(),
-                temperature=0.0,
-                top_p=1.0,
-                top_k=0,
                 max_tokens=min(TOKENS, settings.max_tokens),
             )
-            for prompt_ids in dict.fromkeys(self._probe_prompts)
+            for draw in self._probes
         ]
+        requests = list(dict.fromkeys(greedy))
         replies = dict(served.client.transport.stream(requests, served.client.complete))
         return AnswerFingerprint(
-            answers=tuple(make_answer(request.prompt_ids, replies[request].responses[0]) for request in requests)
+            answers=tuple(make_answer(request.prompt, replies[request].responses[0]) for request in requests)
         )
 
     def _require_same(self, checkpoint: Checkpoint, first: AnswerFingerprint, now: AnswerFingerprint) -> None:
         difference = difference_nats(first, now)
-        if difference is not None and difference > ROUNDING_NATS:
+        if difference is None or difference <= ROUNDING_NATS:
+            return
+        if any(answer.logps is None for answer in now.answers):
+            # without log-probabilities, rounding of a service with many users cannot be excluded
+            self._note_once(f"{checkpoint.label}: the server's greedy responses changed; were its weights replaced?")
+        else:
             raise EndpointError(
                 f"{checkpoint.label}: the server's greedy responses changed while it was sampled: its weights were "
                 "replaced; keep others from changing them, drop these samples with `oversharp drop`, and run the audit "
@@ -230,7 +239,7 @@ class EndpointSampler:
             self._note_once("the server returns no log-probabilities, so its weights are not compared with the files")
             return
         loaded = self._context.models.load(checkpoint)
-        result = compare(loaded, list(dict.fromkeys(self._probe_prompts)), rows)
+        result = compare(loaded, list(dict.fromkeys(draw.prompt_ids for draw in self._probes)), rows)
         tolerance = tolerance_nats(result, self._context.models.dtype)
         if result.model_is_finite and result.logp > (tolerance if self._settings.knows_dtype else ROUNDING_NATS):
             raise EndpointError(
@@ -249,13 +258,20 @@ class EndpointSampler:
             self._context.note(line)
 
 
-def _make_request(model: str, encoder: Encoder, draw: PlannedDraw, settings: SamplingSettings) -> CompletionRequest:
+def _make_request(
+    model: str, encoder: Encoder | None, draw: PlannedDraw, settings: SamplingSettings
+) -> CompletionRequest:
+    """Return the request of a draw. Without encoder, the server encodes the prompt's text."""
+    text = settings.prompt_template.replace("{prompt}", draw.problem.prompt)
     return CompletionRequest(
         model=model,
-        prompt_ids=draw.prompt_ids,
+        prompt=text if encoder is None else draw.prompt_ids,
+        chat=encoder is None and settings.chat,
+        system_prompt=settings.system_prompt,
+        chat_args=settings.chat_args,
         n=draw.n,
         seed=draw.seed,
-        end_ids=encoder.end_ids,
+        end_ids=() if encoder is None else encoder.end_ids,
         temperature=0.0 if draw.greedy else settings.temperature,
         top_p=1.0 if draw.greedy else settings.top_p,
         top_k=0 if draw.greedy else settings.top_k,

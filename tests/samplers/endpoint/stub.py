@@ -45,6 +45,8 @@ class Stub:
     async def completions(self, request: Request) -> Response:
         body = await request.json()
         self.calls.append((request.url.path, body))
+        is_chat = "messages" in body
+        body |= {"prompt": body["messages"]} if is_chat else {}
         if (key := self.settings.get("key")) and request.headers.get("authorization") != f"Bearer {key}":
             return JSONResponse({"error": {"message": f"Incorrect API key: {key}"}}, 401)
         if body["model"] not in self.weights:
@@ -66,6 +68,8 @@ class Stub:
         choices = [self._choice(body, place) for place in range(n)]
         if fault == "abort":
             choices[-1]["finish_reason"] = "abort"
+        if is_chat:
+            choices = [each | {"message": {"role": "assistant", "content": each.pop("text")}} for each in choices]
         out = json.dumps(
             {"choices": choices, "usage": {"prompt_tokens": len(body["prompt"]), "completion_tokens": 3 * n}}
         )
@@ -124,6 +128,7 @@ class Stub:
         return Starlette(
             routes=[
                 Route("/v1/completions", self.completions, methods=["POST"]),
+                Route("/v1/chat/completions", self.completions, methods=["POST"]),
                 Route("/v1/models", models),
                 Route("/openapi.json", openapi),
                 Route("/health", lambda _: Response("ok")),

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,14 +29,14 @@ QUICK = RequestLimits(concurrent=16, timeout_s=0.3, tries=12, patience_s=0.0, ba
 
 def request(place: int, n: int = 4) -> CompletionRequest:
     return CompletionRequest(
-        model="m", prompt_ids=(2, 3 + place), n=n, seed=100 * place, end_ids=(1,), temperature=1.0, top_p=1.0, top_k=0,
+        model="m", prompt=(2, 3 + place), n=n, seed=100 * place, end_ids=(1,), temperature=1.0, top_p=1.0, top_k=0,
         max_tokens=8,
     )  # fmt: skip
 
 
 def expected(asked: CompletionRequest) -> list[tuple[int, ...]]:
     seeds = [(asked.seed or 0) + place for place in range(asked.n)]
-    return [tuple(tokens_of("m", list(asked.prompt_ids), seed, asked.max_tokens)) for seed in seeds]
+    return [tuple(tokens_of("m", list(asked.prompt), seed, asked.max_tokens)) for seed in seeds]
 
 
 def rows(client: CompletionClient, asked: list[CompletionRequest]) -> dict[int, list[tuple[int, ...] | None]]:
@@ -251,6 +252,21 @@ def test_an_incomplete_reply_is_refused_with_its_fault(content: Any, fault: str)
     assert read_completion({"choices": [CHOICE]}, 1).responses[0].logps == (-1.0, 0.0)
     with pytest.raises(BadReplyError, match=fault):
         read_completion(content, 1)
+
+
+def test_a_chat_request_has_turns_and_its_reply_a_message(opened: Any) -> None:
+    asked = replace(
+        request(0, n=2), prompt="2 + 2?", chat=True, system_prompt="Be brief.", chat_args='{"think": false}'
+    )
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
+    with stub_server(owner="openai") as (url, stub):
+        client = opened(url, "other")
+        ((_, completion),) = client.transport.stream([asked], client.complete)
+    assert [path for path, _ in stub.calls] == ["/v1/chat/completions"]
+    assert stub.calls[0][1]["messages"] == turns
+    assert stub.calls[0][1]["chat_template_kwargs"] == {"think": False}
+    assert [response.token_ids for response in completion.responses] == [None, None]
+    assert all(response.text for response in completion.responses)
 
 
 def test_closing_twice_ends_the_thread(opened: Any) -> None:

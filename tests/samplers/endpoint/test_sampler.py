@@ -153,6 +153,7 @@ def test_sglang_reloads_weights(opened: Any, checkpoints: list[Checkpoint]) -> N
     ]
 
 
+@pytest.mark.slow
 def test_adapters_have_a_name_each_and_are_loaded_once(
     opened: Any, checkpoints: list[Checkpoint], tiny_checkpoint: Path
 ) -> None:
