@@ -35,6 +35,7 @@ from oversharp.diagnostics.samplers import (
     Sampler,
     SamplerContext,
     SampleRequest,
+    SamplerReport,
     make_sampler,
 )
 
@@ -107,11 +108,11 @@ class Engine:
                     case SampleJob():
                         try:
                             for samples in self.sample(job):
-                                yield JobResult(checkpoint=checkpoint, samples=samples)
+                                yield JobResult(checkpoint=checkpoint, samples=samples, reports=self._reports())
                         except JOB_ERRORS as error:
                             yield JobResult(checkpoint=checkpoint, error=error)
-                        if isinstance(self._open_sampler, ReportingSampler):
-                            yield JobResult(checkpoint=checkpoint, reports=self._open_sampler.take_reports())
+                        if reports := self._reports():
+                            yield JobResult(checkpoint=checkpoint, reports=reports)
                     case ForceJob():
                         for forced in self.teacher_force(job):
                             yield JobResult(checkpoint=checkpoint, forced=forced)
@@ -144,6 +145,9 @@ class Engine:
     def sample(self, job: SampleJob) -> Iterator[list[Sample]]:
         """Yield samples batch by batch."""
         return self._sampler.sample(job.checkpoint, _requests(job.problems, job.missing), job.settings)
+
+    def _reports(self) -> Sequence[SamplerReport]:
+        return self._open_sampler.take_reports() if isinstance(self._open_sampler, ReportingSampler) else ()
 
     def teacher_force(self, job: ForceJob) -> Iterator[list[ForcedResponse]]:
         """Yield scores batch by batch."""

@@ -368,7 +368,7 @@ COMMENT ON COLUMN events.stage IS 'sample, teacher-force, grade, kernel, measure
 COMMENT ON COLUMN events.checkpoint_id IS 'hash of the checkpoint''s weights; NULL for a stage over all checkpoints';
 COMMENT ON COLUMN events.wall_s IS 'duration [seconds]';
 COMMENT ON COLUMN events.rows_written IS 'rows written [rows]';
-COMMENT ON COLUMN events.note IS 'error message of a failed stage';
+COMMENT ON COLUMN events.note IS 'error message of a failed stage; JSON for the stages endpoint answers and endpoint usage';
 
 -- ---------------------------------------------------------------- gradient kernels
 

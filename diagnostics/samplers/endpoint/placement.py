@@ -30,11 +30,16 @@ class ServedModel:
 
 @dataclass(kw_only=True)
 class _OpenServer:
-    """Connections to one server. ``loaded`` is the hash of the weights that it was last asked to load."""
+    """Connections to one server.
+
+    ``loaded`` is the hash of the weights that it was last asked to load. ``is_known`` is false after a fault: the
+    server may have been restarted, so ``info`` is read again.
+    """
 
     client: CompletionClient
     info: ServerInfo
     loaded: str | None = None
+    is_known: bool = True
 
 
 class Placement:
@@ -57,6 +62,8 @@ class Placement:
         if url not in self._servers:
             self._servers[url] = self._open(url)
         server = self._servers[url]
+        if not server.is_known:
+            server.info, server.is_known = read_server(server.client.transport), True
         how = self._resolve_how(place, checkpoint, server)
         if how == "adapters" and checkpoint.kind == "lora":
             return ServedModel(client=server.client, model=self._place_adapter(checkpoint, server))
@@ -64,6 +71,11 @@ class Placement:
         if how == "reload":
             self._reload(checkpoint, server)
         return ServedModel(client=server.client, model=model)
+
+    def forget_weights(self) -> None:
+        """Load weights and adapters again before the next checkpoint, because a server may have been restarted."""
+        for server in self._servers.values():
+            server.loaded, server.is_known = None, False
 
     def rest(self) -> None:
         """Stop the server that a command started, if there is one."""

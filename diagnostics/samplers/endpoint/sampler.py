@@ -58,6 +58,7 @@ class EndpointSampler:
         self._probes: list[PlannedDraw] = []  # their prompts are those of the fingerprints
         self._reports: list[SamplerReport] = []
         self._notes: set[str] = set()
+        self._noise = 0.0  # largest difference of two fingerprints of the same weights
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
@@ -82,17 +83,13 @@ class EndpointSampler:
             self._require_same(checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start)
             if self._settings.compares_weights:
                 self._compare_with_weights(checkpoint, start)
-            loaded_s = time.monotonic() - began_s
+            note = replace(start, noise=self._noise).as_json()
+            self._reports.append(SamplerReport(stage=FINGERPRINT_STAGE, wall_s=time.monotonic() - began_s, note=note))
             yield from self._draw(served, encoder, draws, settings)
-            end = self._answer(served, encoder, draws, settings)
-            self._require_same(checkpoint, start, end)
-            self._reports.append(
-                SamplerReport(
-                    stage=FINGERPRINT_STAGE,
-                    wall_s=loaded_s,
-                    note=replace(start, noise=difference_nats(start, end) or 0.0).as_json(),
-                )
-            )
+            self._require_same(checkpoint, start, self._answer(served, encoder, draws, settings))
+        except EndpointError:
+            self._placement.forget_weights()  # a server that was restarted has its first weights again
+            raise
         finally:
             usage = {
                 "url": transport.url,
@@ -128,12 +125,17 @@ class EndpointSampler:
 
         done: list[tuple[PlannedDraw, tuple[ServedResponse, ...]]] = []
         n_done, since_s = 0, time.monotonic()
-        for draw, completion in served.client.transport.stream(draws, ask):
-            done.append((draw, completion.responses))
-            n_done += len(completion.responses)
-            if n_done >= BATCH_ROWS or time.monotonic() - since_s >= BATCH_S:
+        try:
+            for draw, completion in served.client.transport.stream(draws, ask):
+                done.append((draw, completion.responses))
+                n_done += len(completion.responses)
+                if n_done >= BATCH_ROWS or time.monotonic() - since_s >= BATCH_S:
+                    yield self._samples(served, encoder, done, settings)
+                    done, n_done, since_s = [], 0, time.monotonic()
+        except EndpointError:
+            if done:  # the requests that succeeded before another one failed
                 yield self._samples(served, encoder, done, settings)
-                done, n_done, since_s = [], 0, time.monotonic()
+            raise
         if done:
             yield self._samples(served, encoder, done, settings)
 
@@ -211,6 +213,7 @@ class EndpointSampler:
     def _require_same(self, checkpoint: Checkpoint, first: AnswerFingerprint, now: AnswerFingerprint) -> None:
         difference = difference_nats(first, now)
         if difference is None or difference <= ROUNDING_NATS:
+            self._noise = max(self._noise, difference or 0.0)
             return
         if any(answer.logps is None for answer in now.answers):
             # without log-probabilities, rounding of a service with many users cannot be excluded

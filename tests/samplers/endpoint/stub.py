@@ -52,6 +52,8 @@ class Stub:
         if body["model"] not in self.weights:
             return JSONResponse({"error": {"message": f"The model `{body['model']}` does not exist."}}, 404)
         n = body.get("n", 1)
+        if n > 1 and body["prompt"] == self.settings.get("broken"):
+            return JSONResponse({"error": "broken"}, 500)
         if n > 1 and self.settings.get("no_n"):
             return JSONResponse({"error": {"message": "n must be 1"}}, 400)
         await asyncio.sleep(self.settings.get("wait_s", 0.0))

@@ -178,6 +178,20 @@ def test_a_server_that_cannot_load_other_weights_is_one_line(opened: Any, checkp
         draw(opened(ServedPlace(url=url)), checkpoints[0])
 
 
+def test_a_server_with_its_first_weights_again_is_noticed_and_then_reloaded(
+    opened: Any, checkpoints: list[Checkpoint]
+) -> None:
+    with stub_server(routes=VLLM) as (url, stub):
+        sampler = opened(ServedPlace(url=url))
+        batches = sampler.sample(checkpoints[0], requests(300), SETTINGS)
+        next(batches)
+        stub.weights["m"] = "m"  # as after a restart
+        with pytest.raises(EndpointError, match="greedy responses changed"):
+            list(batches)
+        weights = str(checkpoints[0].path.resolve())
+        assert all(one.token_ids == expected_ids(weights, checkpoints[0], one) for one in draw(sampler, checkpoints[0]))
+
+
 def test_weights_that_are_replaced_while_a_checkpoint_is_sampled_are_an_error(
     opened: Any, checkpoints: list[Checkpoint]
 ) -> None:
@@ -189,12 +203,23 @@ def test_weights_that_are_replaced_while_a_checkpoint_is_sampled_are_an_error(
         with pytest.raises(EndpointError, match="checkpoint-0: the server's greedy responses changed"):
             list(batches)
         stages = [report.stage for report in sampler.take_reports()]
-        assert stages == ["endpoint usage"]  # the fingerprint of a mixture is not recorded
+        assert stages == ["endpoint answers", "endpoint usage"]
         stub.weights["m"] = "m"
         draw(sampler, checkpoints[0])
         stub.weights["m"] = "other"
         with pytest.raises(EndpointError, match="greedy responses changed"):  # at the next start
             draw(sampler, checkpoints[0])
+
+
+def test_responses_that_arrived_before_a_request_failed_are_kept(opened: Any, checkpoints: list[Checkpoint]) -> None:
+    broken = list(encode_prompt(load_encoder(checkpoints[0]).tokenizer, PROBLEMS[2], SETTINGS))
+    kept: list[Sample] = []
+    with stub_server(broken=broken) as (url, _):
+        batches = opened(ServedPlace(url=url, how="names")).sample(checkpoints[0], requests(), SETTINGS)
+        with pytest.raises(EndpointError, match=r"failed 8 times .* status 500"):
+            kept.extend(one for batch in batches for one in batch)
+    assert sum(one.problem_id == PROBLEMS[2].problem_id for one in kept) == 1  # the greedy one
+    assert len(kept) == 3 * 7 + 1
 
 
 def test_fingerprints_of_checkpoints_differ_unless_the_reload_did_nothing(
