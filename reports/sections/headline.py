@@ -218,8 +218,8 @@ def _limits(context: Context) -> tuple[str, ...]:
         )
     if ks:
         limits.append(
-            f"There are no CIs for k above {numbers.listing(tuple(str(k) for k in ks))}, because CIs end at half the "
-            "number of samples."
+            f"There are no pointwise CIs for k above {numbers.listing(tuple(str(k) for k in ks))}, because they end at "
+            "half the number of samples."
         )
     limits.append(
         "Pointwise CIs are for one k and one checkpoint each, so about one CI in twenty misses the true value. The "
@@ -299,6 +299,7 @@ def _bar_note(lines: Sequence[Line]) -> tuple[str, ...]:
     if all(line.beyond is None for line in lines):
         return ()
     return (
-        f"Dashed bar, beyond the sampled k: {numbers.NINETY_FIVE} CI of the change of the late window. It assumes "
-        "independent samples.",
+        f"Dashed bar, at twice the sampled k: {numbers.NINETY_FIVE} CI of the change from the base to the mean of the "
+        "late checkpoints, which the verdict compares. It has no estimate. It is from all success rates that fit the "
+        "samples, which are assumed to be independent, and may be narrower than the band.",
     )

@@ -131,7 +131,10 @@ def test_a_served_series_with_a_fault_is_one_line(tmp_path: Path) -> None:
     for given, fault in (
         (text.replace('"late"', '"base"'), "steps 0 and 50 have the same url and model"),
         (text.partition("[[checkpoint]]\nstep = 50")[0], "has only one checkpoint"),
-        (text + 'how = "reload"\n', "needs the checkpoint's files; pass the run's directory"),
+        (
+            text + 'url = "http://127.0.0.1:10"\nhow = "reload"\n',
+            "needs the checkpoint's files; pass the run's directory",
+        ),
     ):
         file.write_text(given)
         with pytest.raises(ConfigError, match=fault):

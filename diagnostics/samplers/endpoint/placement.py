@@ -123,6 +123,11 @@ class Placement:
             return "adapters"
         if server.loaded == checkpoint.weights_hash:
             return "adapters"
+        if not info.models:
+            raise EndpointError(
+                f"{url}: lists no models at /v1/models, so it may be no OpenAI-compatible server; check --endpoint, "
+                "or pass --model with {step} if it has a name for each checkpoint"
+            )
         raise EndpointError(
             f"{checkpoint.label}: {url} has one model and cannot load other weights; pass --model with {{step}} if it "
             "has a name for each checkpoint, start vLLM with VLLM_SERVER_DEV_MODE=1, or pass --serve COMMAND"

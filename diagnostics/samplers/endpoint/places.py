@@ -161,6 +161,7 @@ def read_places(path: Path) -> tuple[dict[int, ServedPlace], RequestLimits]:
             raise ConfigError(f"{at}: how = {how!r} is unknown; {nearest_names(how, get_args(How))}")
         flags = {key: f"{at}: {key}" for key in _KEYS}
         by_step[step] = make_place(flags, **{**given, "how": cast(How, how)})
+    _require_one_way(where, by_step)
     limits = {key: content[key] for key in _NUMBERS if key in content}
     for key, value in limits.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e6:
@@ -168,6 +169,17 @@ def read_places(path: Path) -> tuple[dict[int, ServedPlace], RequestLimits]:
     if "concurrent" in limits:
         limits["concurrent"] = max(1, int(limits["concurrent"]))
     return by_step, RequestLimits(**limits)
+
+
+def _require_one_way(where: str, by_step: Mapping[int, ServedPlace]) -> None:
+    """Raise ``ConfigError`` if a server replaces its weights for some steps, and other steps need a name of it."""
+    reloaded = {place.url: step for step, place in by_step.items() if place.how == "reload"}
+    for step, place in by_step.items():
+        if place.url in reloaded and place.how != "reload":
+            raise ConfigError(
+                f"{where}: {place.url} replaces its weights at step {reloaded[place.url]}, so step {step} may get "
+                'these; add how = "reload" to it, or give it another url'
+            )
 
 
 def _require_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:

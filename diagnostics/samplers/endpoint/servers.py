@@ -68,7 +68,8 @@ def require_model(transport: Transport, info: ServerInfo, model: str | None) -> 
     if model is not None:
         if info.models and model not in info.models and info.kind != "other":
             raise EndpointError(
-                f"--model {model}: {transport.url} has only {', '.join(info.models)}; pass one of these"
+                f"model {model!r}: {transport.url} has only {', '.join(info.models)}; pass one of these by --model, or "
+                "in the file of --endpoints"
             )
         return model
     if len(info.base_models) != 1:

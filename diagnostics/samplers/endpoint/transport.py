@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
@@ -150,7 +151,7 @@ class Transport:
             status, body, _ = await self._send("GET", path, None, timeout_s)
         except (OSError, TimeoutError, self._aiohttp.ClientError) as error:
             raise EndpointError(
-                f"{self.url}: no server answers ({self._text(error)}); start it, or correct the URL"
+                f"{self.url}: no server answers ({self._text(error)}); start it, or correct --endpoint"
             ) from None
         return status, _parse_json(body)
 
@@ -233,6 +234,8 @@ class Transport:
         return RefusedError(f"{self.url}{path}: status {status}{why}; {hint}", status)
 
     def _text(self, error: BaseException) -> str:
+        if (number := getattr(error, "errno", None)) is not None:  # aiohttp's text has details of the connection
+            return os.strerror(number).lower()
         return self._hide_key(first_line(error) if isinstance(error, Exception) else type(error).__name__)
 
     def _hide_key(self, text: str) -> str:

@@ -191,7 +191,7 @@ def test_the_interval_beyond_the_sampled_k_is_a_dashed_bar_and_a_row_of_the_data
     assert line.beyond == Span(x=16, low=-12.0, high=-3.0)
     assert figure.panels[0].description.endswith("between −12.0 and −3.00 at k 16.")
     assert [cell.text for cell in figure.table.rows[-1]] == ["grpo", "16", "[−12.0, −3.0] of the late window"]
-    assert figure.notes[-1].startswith("Dashed bar, beyond the sampled k: 95\xa0% CI of the change of the late window")
+    assert figure.notes[-1].startswith("Dashed bar, at twice the sampled k: 95\xa0% CI of the change from the base")
     (svg,) = figure_svgs(figure)
     assert svg.count("stroke-dasharray") == 1 + figure_svgs(plain)[0].count("stroke-dasharray")
     unknown = replace(beyond, low=None, high=None, why="the interval at k = 16 is wider than 15 points")

@@ -106,7 +106,7 @@ def test_samples_have_the_seed_of_their_index_and_the_name_of_their_step(
         again = draw(sampler, checkpoints[1], [one])
         assert {sample.token_ids for sample in again} <= {sample.token_ids for sample in samples}
         assert sorted(sample.sample_index for sample in again) == [2, 3, 5]
-        with pytest.raises(EndpointError, match=r"--model m-40: .* has only m-0, m-20"):
+        with pytest.raises(EndpointError, match=r"model 'm-40': .* has only m-0, m-20"):
             draw(sampler, checkpoints[2])
 
 
@@ -343,6 +343,10 @@ def test_a_file_gives_each_step_its_place(tmp_path: Path, checkpoints: list[Chec
         ("[[checkpoint]]\nstep = 1\nurls = 'http://a'", r"urls is unknown; did you mean: url"),
         ("[[checkpoint]]\nstep = 1\nurl = 'http://a'\nhow = 'relod'", r"'relod' is unknown; did you mean: reload"),
         ("[[checkpoint]]\nstep = 1\nurl = 'http://a'\n" * 2, r"2: step 1 is listed twice"),
+        (
+            "url = 'http://a'\n[[checkpoint]]\nstep = 0\n[[checkpoint]]\nstep = 8\nhow = 'reload'",
+            r"http://a replaces its weights at step 8, so step 0 may get these; add how = \"reload\" to it",
+        ),
         ("timeout_s = -1\n[[checkpoint]]\nstep = 1\nurl = 'http://a'", r"timeout_s must be a number above 0"),
         ("a = ", "not TOML"),
     ],
