@@ -38,6 +38,7 @@ GROWTH: dict[str, tuple[tuple[int, int, int], ...]] = {
     "problems": ((100, 40, 250), (1000, 40, 25), (5000, 40, 5)),
     "checkpoints": ((1000, 5, 200), (1000, 20, 50), (1000, 80, 12)),
 }
+_CPU_TICKS = (10, 20, 50, 100, 200)
 PICTURE = Path(__file__).parents[1] / "results" / "growth.png"
 #: Seconds between two measurements of the temporary files.
 POLL_S = 0.2
@@ -159,8 +160,12 @@ def draw(growth: dict[str, list[dict[str, float]]]) -> None:
             axis = axes[row, column]
             sns.lineplot(x=[one[name] for one in points], y=[one[value] for one in points], marker="o", ax=axis)
             axis.set(xscale="log", ylabel=label, xlabel=name if row else "")
+            sizes = [int(one[name]) for one in points]
+            axis.set_xticks(sizes, labels=[f"{size:,}" for size in sizes])
             if value == "cpu_s":
                 axis.set_yscale("log")
+                axis.set_yticks(_CPU_TICKS, labels=map(str, _CPU_TICKS))
+            axis.minorticks_off()
     canvas.savefig(PICTURE, dpi=110)
 
 
