@@ -52,16 +52,18 @@ _DEPENDENCE_LEVEL = 1e-6
 _SORTED = 0.5
 
 _CORRECT = """
-SELECT list(s.correct ORDER BY s.sample_index) AS correct
+SELECT s.step, list(s.correct ORDER BY s.sample_index) AS correct
 FROM graded_samples AS s
-WHERE s.series = $series AND s.step = $step AND NOT s.greedy AND s.correct IS NOT NULL
+WHERE s.series = $series AND s.step IN $steps AND NOT s.greedy AND s.correct IS NOT NULL
 GROUP BY
-    s.checkpoint_id, s.problem_id,
+    s.step, s.checkpoint_id, s.problem_id,
     -- round of the sample; NULL without rounds
     CASE WHEN s.sample_index < $first_round THEN 0 ELSE length(bin(s.sample_index // $first_round)) END
 HAVING bool_or(s.correct) AND NOT bool_and(s.correct)
-ORDER BY s.problem_id, min(s.sample_index)
+ORDER BY s.step, s.problem_id, min(s.sample_index)
 """
+#: Checkpoints per query. A query reads all samples of the store, and more checkpoints take more memory.
+_STEPS_PER_QUERY = 8
 
 #: For problems with correct and wrong samples: whether each sample is correct, ordered by sample index.
 Correct = Bool[np.ndarray, "problem sample"]
@@ -73,11 +75,13 @@ def dependence_in_order(store: Store, series: str, steps: Sequence[int], first_r
     With ``first_round``, samples were drawn in rounds, as in ``AuditKey``. Raises ``StoreError``.
     """
     parts: list[Correct] = []
-    for step in steps:
-        by_length: dict[int, list[np.ndarray]] = {}
-        for correct in store.frame(_CORRECT, series=series, step=step, first_round=first_round)["correct"]:
-            by_length.setdefault(len(correct), []).append(np.asarray(correct, dtype=bool))
-        parts += [np.stack(rows) for rows in by_length.values()]
+    for first in range(0, len(steps), _STEPS_PER_QUERY):
+        some = list(steps[first : first + _STEPS_PER_QUERY])
+        rows = store.frame(_CORRECT, series=series, steps=some, first_round=first_round)
+        by_length: dict[tuple[int, int], list[np.ndarray]] = {}
+        for step, correct in zip(rows["step"], rows["correct"], strict=True):
+            by_length.setdefault((step, len(correct)), []).append(np.asarray(correct, dtype=bool))
+        parts += [np.stack(samples) for samples in by_length.values()]
     return describe_dependence(parts)
 
 

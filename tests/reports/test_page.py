@@ -37,7 +37,7 @@ def test_the_limits_name_seed_problems_grader_and_range_of_k(page: Page) -> None
     assert "training seed" in text
     assert "12 problems of mini" in text
     assert "graded by exact" in text
-    assert "no CIs for k above 4" in text
+    assert "no pointwise CIs for k above 4" in text
 
 
 def test_samples_that_name_no_task_are_not_said_to_be_of_their_series(context: Context) -> None:

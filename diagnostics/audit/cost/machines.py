@@ -75,7 +75,7 @@ MEASURED = MeasuredCpu(
     scoring_flop=120000000000.0,
     kernel_flop=82700000000.0,
     end_s=3.8,
-    sample_s=3.1e-5,
+    sample_s=3.8e-5,
     speed=CoreSpeed(dtype="bfloat16", decoding=126000000000.0, reading=368000000000.0, gradients=89800000000.0),
 )
 #: Memory of vLLM's process on a CPU, without weights and cache: torch, code, activations of 16,384 tokens.
