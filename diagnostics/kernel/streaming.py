@@ -199,9 +199,8 @@ class _Streams:
     def _choose_alone(self, logp_sums_B: Sequence[Tensor]) -> KernelBatch:
         """Store each row's log π, and return the row that runs alone as a batch.
 
-        It is a row that shares its batch, because other rows cannot be mixed with it otherwise. Of these it is the row
-        with the lowest log π: its response has many or unlikely tokens, so its gradient is large compared with rounding
-        errors.
+        It shares its batch, because other rows cannot be mixed with it otherwise. Among such rows it has the lowest
+        log π: its response has many or unlikely tokens, so its gradient is large compared with rounding errors.
         """
         for batch, logp_sum_B in zip(self._batches, logp_sums_B, strict=True):
             self.logp_sum_N[list(batch.members)] = logp_sum_B

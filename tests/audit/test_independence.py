@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from oversharp.diagnostics.audit import independence
 from oversharp.diagnostics.audit.counts.series import read_counts
 from oversharp.diagnostics.audit.independence import dependence_in_order, describe_dependence, describe_repeats
 from oversharp.diagnostics.store import Store
@@ -209,7 +210,10 @@ def test_problems_that_stop_when_they_are_solved_are_no_dependent_samples(store:
 
 
 @pytest.mark.slow
-def test_batches_that_share_their_luck_show_within_the_rounds(store: Store) -> None:
+def test_batches_that_share_their_luck_show_within_the_rounds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     right_PN = np.vstack([_in_batches(8, 0.5, n=64, seed=seed) for seed in range(3)])
     _plant_rounds(store, right_PN, first=16, enough=40)
-    assert dependence_in_order(store, "run", [20], 16) is not None
+    found = dependence_in_order(store, "run", [20], 16)
+    assert found is not None
+    monkeypatch.setattr(independence, "_STEPS_PER_QUERY", 1)
+    assert dependence_in_order(store, "run", [10, 20], 16) == found  # step 10 has no samples

@@ -104,6 +104,15 @@ class RecordedRows:
         return map(Recorded, lines, *(repeat(None) if column is None else column.to_pylist() for column in columns))
 
 
+def single_samples(items: Iterable[Recorded | Fault | RecordedRows]) -> Iterator[Recorded | Fault]:
+    """Yield the same samples and faults, one at a time."""
+    for item in items:
+        if isinstance(item, RecordedRows):
+            yield from item.records()
+        else:
+            yield item
+
+
 def text_offsets(texts: pyarrow.StringArray) -> Int32[np.ndarray, " text+1"]:
     """Return the start of each text in the buffer, followed by the end of the last text."""
     import numpy as np

@@ -28,6 +28,7 @@ from oversharp.diagnostics.ingest.formats.contract import (
     ReadOptions,
     Recorded,
     RecordedRows,
+    single_samples,
 )
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
@@ -94,11 +95,7 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
     Raises ``ImportFileError`` without names of the prompt and response fields.
     """
-    for item in parts(path, options):
-        if isinstance(item, Recorded | Fault):
-            yield item
-        else:
-            yield from item.records()
+    return single_samples(parts(path, options))
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:

@@ -30,6 +30,7 @@ from oversharp.diagnostics.ingest.formats.contract import (
     ReadOptions,
     Recorded,
     RecordedRows,
+    single_samples,
 )
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
@@ -80,11 +81,7 @@ _COLUMNS = {
 
 def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]:
     """Yield one sample per rollout. A rollout of several turns has several lines."""
-    for item in parts(path, options):
-        if isinstance(item, Recorded | Fault):
-            yield item
-        else:
-            yield from item.records()
+    return single_samples(parts(path, options))
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:

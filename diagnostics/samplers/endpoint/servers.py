@@ -1,4 +1,4 @@
-"""What a server supports, and the requests that replace its weights."""
+"""Read which models and routes a server has, and replace its weights."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def guessing_p(
     (``_p_without_guesses``). It is replaced by the p value of single problems (Holm's correction) if that is smaller,
     where these problems make up half of the largest fall.
 
-    With a ``level``, it returns as soon as it is known whether the p value is above it. Then the returned value is on
-    the same side of the level, but nearer to it. Most falls need no draws.
+    With a ``level``, it returns as soon as it is clear whether the p value is above it. Then the returned value is only
+    on the same side of the level. Clear falls need the first draws at most.
 
     >>> rng = np.random.default_rng(0)
     >>> guessed = PairedCounts(base_P=np.full(100, 2), late_P=np.full(100, 0), n_base=2048, n_late=3072)
@@ -126,9 +126,10 @@ def _as_low(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Seq
 def _largest_p(drawn_DK: Float[np.ndarray, "draw k"], counts: PairedCounts, ks: Sequence[int]) -> float:
     """Return an upper bound of the p value, from the mean and the variance of the drawn changes.
 
-    A change is a sum over independent problems, each at most 1 below its mean. Bernstein's inequality bounds the
-    probability of such a sum at each k, and the bounds are added. Less favourable values replace the mean and the
-    variance, because they are estimated from few draws. Source: Boucheron, Lugosi, Massart 2013, section 2.8.
+    A change is a sum over independent problems. Each is −1 to 1 with a mean of at most about 0, so at most 1 below its
+    mean. Bernstein's inequality bounds the probability of such a sum at each k, and the bounds are added. Less
+    favourable values replace the mean and the variance, because they are estimated from few draws.
+    Source: Boucheron, Lugosi, Massart 2013, section 2.8.
     """
     error_K = drawn_DK.std(axis=0) / np.sqrt(len(drawn_DK))
     scale_K = _SAFE_SCALE * np.maximum(drawn_DK.std(axis=0), _LEAST_SCALE)

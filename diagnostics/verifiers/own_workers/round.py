@@ -90,7 +90,7 @@ class Round:
             worker.give(units, self._calls, limit_s=self._team.limit_s(worker), cancel_s=self._team.cancel_s(worker))
 
     def _next_units(self, worker: GraderProcess) -> list[tuple[int, ...]]:
-        """Take calls from the queue: what the worker can run, and some ahead, but no more than its share."""
+        """Take calls from the queue: as many as the worker can run, and some ahead, but no more than its share."""
         ahead, n_responses = self._team.calls_ahead(), self._team.batch_responses
         n_parallel = worker.width if worker.width > 1 else 0  # with one, calls are sent when all before are answered
         if worker.n_open > (n_parallel + ahead // 2 if n_parallel else 0):

@@ -1,4 +1,4 @@
-"""The client of a completion server: every response once and unchanged, whatever the server does."""
+"""The client of a completion server: every response once and unchanged, also from a faulty server."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_an_early_stop_cancels_unfinished_requests(opened: Any) -> None:
         stream = client.transport.stream((request(place) for place in range(10_000)), client.complete)
         next(stream)
         stream.close()
-        time.sleep(0.1)  # what was sent arrives
+        time.sleep(0.1)  # the sent requests arrive
         sent = len(stub.calls)
         time.sleep(0.2)
         assert len(stub.calls) == sent < 100
