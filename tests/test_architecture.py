@@ -21,6 +21,7 @@ ROOMS = (
     "oversharp.diagnostics.records",
     "oversharp.diagnostics.statistics",
     "oversharp.diagnostics.theory",
+    "oversharp.diagnostics.http",
     "oversharp.diagnostics.ways",
     "oversharp.diagnostics.measures",
     "oversharp.diagnostics.verdict",
@@ -70,7 +71,7 @@ HOMES = {
     "transformers": ("models", "kernel", "samplers", "engine.teacher_forcing"),
     "duckdb": ("store.database",),
     "ray": ("engine.ray_pool",),
-    "aiohttp": ("samplers.endpoint.transport",),
+    "aiohttp": ("http.transport",),
     "starlette": ("viewer.server",),
     "uvicorn": ("viewer.server",),
 }

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from oversharp.diagnostics.http.transport import Transport
 from oversharp.diagnostics.records.errors import ConfigError, EndpointError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.endpoint import keeper
 from oversharp.diagnostics.samplers.endpoint.places import ServedPlace
-from oversharp.diagnostics.samplers.endpoint.transport import Transport
 
 #: Largest time from the start of a command to the first answer of its server.
 START_S = 3600.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from oversharp.diagnostics.http.transport import BadReplyError, RefusedError, Transport
 from oversharp.diagnostics.records.types import FinishReason
-from oversharp.diagnostics.samplers.endpoint.transport import BadReplyError, RefusedError, Transport
 
 #: Server whose extensions of the API are used. "other" gets only fields that OpenAI documents.
 ServerKind = Literal["vllm", "sglang", "other"]
@@ -177,7 +177,7 @@ def read_completion(content: Any, n: int) -> Completion:
     2
     >>> read_completion({"choices": [choice | {"finish_reason": "abort"}]}, 1)
     Traceback (most recent call last):
-    oversharp.diagnostics.samplers.endpoint.transport.BadReplyError: a response that ended with 'abort'
+    oversharp.diagnostics.http.transport.BadReplyError: a response that ended with 'abort'
     """
     choices = content.get("choices") if isinstance(content, dict) else None
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from oversharp.diagnostics.http.transport import Transport
 from oversharp.diagnostics.records.errors import EndpointError
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.endpoint.commands import CommandServer
@@ -17,7 +18,6 @@ from oversharp.diagnostics.samplers.endpoint.servers import (
     reload_weights,
     require_model,
 )
-from oversharp.diagnostics.samplers.endpoint.transport import Transport
 
 
 @dataclass(frozen=True, kw_only=True)

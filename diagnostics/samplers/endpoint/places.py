@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import string
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
-from urllib.parse import urlsplit
+from typing import Literal, cast, get_args
 
+from oversharp.diagnostics.http.pace import RequestLimits
+from oversharp.diagnostics.http.settings import read_toml, require_keys, require_placeholders, server_url
 from oversharp.diagnostics.records.errors import ConfigError
-from oversharp.diagnostics.records.files import read_small
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.types import Checkpoint
-from oversharp.diagnostics.samplers.endpoint.pace import RequestLimits
 
 #: How a server gets the weights of a checkpoint. ``names``: it has a model name for each checkpoint. ``adapters``: it
 #: loads LoRA adapters on request. ``reload``: it replaces its weights on request. ``serve``: a command starts a server
@@ -102,14 +99,10 @@ def make_place(
     if url is None and serve is None:
         raise ConfigError(f"{flags['url']}: the server is missing; give a URL, or a command that starts a server")
     if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{flags['url']} {url}: not a URL; write it as http://127.0.0.1:8000")
-        if parts.username or parts.password or parts.query:
-            raise ConfigError(f"{flags['url']}: contains a name, password or query; pass the key by --api-key-env NAME")
-        url = url.rstrip("/").removesuffix("/v1")
+        url = server_url(flags["url"], url, key_flag="--api-key-env NAME")
     for name, text in (("model", model), ("serve", serve)):
-        _require_placeholders(flags[name], text, _PLACEHOLDERS[name])
+        if text is not None:
+            require_placeholders(flags[name], text, _PLACEHOLDERS[name])
     if serve is not None:
         if "{path}" not in serve:
             raise ConfigError(f"{flags['serve']} {serve!r}: must contain {{path}}, the checkpoint's directory")
@@ -133,20 +126,15 @@ def read_places(path: Path) -> tuple[dict[int, ServedPlace], RequestLimits]:
     ``url``, ``model``, ``how`` and ``serve`` outside of the tables are the defaults of all. Raises ``ConfigError``.
     """
     where = f"--endpoints {path}"
-    try:
-        content = tomllib.loads(read_small(path).decode())
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: not TOML ({error})") from None
+    content, _ = read_toml(where, path)
     tables = content.pop("checkpoint", [])
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         raise ConfigError(f"{where}: no [[checkpoint]] table; add one per checkpoint, with step and url")
-    _require_keys(where, content, (*_KEYS[1:], *_NUMBERS))
+    require_keys(where, content, (*_KEYS[1:], *_NUMBERS))
     by_step: dict[int, ServedPlace] = {}
     for number, table in enumerate(tables, start=1):
         at = f"{where}: [[checkpoint]] {number}"
-        _require_keys(at, table, _KEYS)
+        require_keys(at, table, _KEYS)
         given = {**{key: content.get(key) for key in _KEYS}, **table}
         step = given.pop("step")
         if not isinstance(step, int) or isinstance(step, bool):
@@ -179,25 +167,4 @@ def _require_one_way(where: str, by_step: Mapping[int, ServedPlace]) -> None:
             raise ConfigError(
                 f"{where}: {place.url} replaces its weights at step {reloaded[place.url]}, so step {step} may get "
                 'these; add how = "reload" to it, or give it another url'
-            )
-
-
-def _require_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in table:
-        if key not in known:
-            raise ConfigError(f"{where}: {key} is unknown; {nearest_names(key, known)}")
-
-
-def _require_placeholders(flag: str, text: str | None, known: tuple[str, ...]) -> None:
-    if text is None:
-        return
-    try:
-        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
-    except ValueError as error:
-        raise ConfigError(f"{flag} {text!r}: {error}; write a brace as {{{{ or }}}}") from None
-    for name in names:
-        if name not in known:
-            listed = ", ".join(f"{{{each}}}" for each in known)
-            raise ConfigError(
-                f"{flag} {text!r}: {{{name}}} is unknown; use {listed}, and write other braces as {{{{ }}}}"
             )

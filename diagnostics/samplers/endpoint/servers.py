@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oversharp.diagnostics.http.transport import Transport
 from oversharp.diagnostics.records.errors import EndpointError
 from oversharp.diagnostics.samplers.endpoint.completions import ServerKind
-from oversharp.diagnostics.samplers.endpoint.transport import Transport
 
 #: Largest time to load weights, in seconds.
 LOAD_S = 1800.0

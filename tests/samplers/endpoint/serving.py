@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 
 from tests.samplers.endpoint.stub import Stub
 
@@ -24,15 +25,22 @@ from tests.samplers.endpoint.stub import Stub
 def stub_server(**settings: Any) -> Iterator[tuple[str, Stub]]:
     """Yield URL and state of a server with these settings."""
     stub = Stub(settings)
+    with serve(stub.app()) as url:
+        yield url, stub
+
+
+@contextmanager
+def serve(app: Starlette) -> Iterator[str]:
+    """Serve an application in a thread, and yield its URL."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(stub.app(), log_level="critical", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
         thread = Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         while not server.started:
             time.sleep(0.005)
         try:
-            yield f"http://127.0.0.1:{opened.getsockname()[1]}", stub
+            yield f"http://127.0.0.1:{opened.getsockname()[1]}"
         finally:
             server.should_exit = server.force_exit = True
             thread.join()

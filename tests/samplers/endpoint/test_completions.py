@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from oversharp.diagnostics.http import transport as transport_module
+from oversharp.diagnostics.http.pace import AdaptiveGate, RequestLimits
+from oversharp.diagnostics.http.transport import BadReplyError, RefusedError, Transport
 from oversharp.diagnostics.records.errors import ConfigError, EndpointError
-from oversharp.diagnostics.samplers.endpoint import transport as transport_module
 from oversharp.diagnostics.samplers.endpoint.completions import (
     CompletionClient,
     CompletionRequest,
     ServerKind,
     read_completion,
 )
-from oversharp.diagnostics.samplers.endpoint.pace import AdaptiveGate, RequestLimits
-from oversharp.diagnostics.samplers.endpoint.transport import BadReplyError, RefusedError, Transport
 from tests.samplers.endpoint.serving import StubProcess, stub_server
 from tests.samplers.endpoint.stub import tokens_of
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from oversharp.diagnostics.http.pace import RequestLimits
 from oversharp.diagnostics.models.encoders import load_encoder
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.models.tokens import encode_prompt
@@ -22,7 +23,6 @@ from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
 from oversharp.diagnostics.samplers.contract import row_key
 from oversharp.diagnostics.samplers.endpoint import keeper
 from oversharp.diagnostics.samplers.endpoint.fingerprint import AnswerFingerprint, are_alike
-from oversharp.diagnostics.samplers.endpoint.pace import RequestLimits
 from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings, ServedPlace
 from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
 from tests.samplers.endpoint.serving import stub_server

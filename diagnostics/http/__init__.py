@@ -1,0 +1,1 @@
+"""HTTP requests to inference servers, for samplers and for judges."""
