@@ -19,7 +19,7 @@ from oversharp.diagnostics.records.settings import require_chat_args
 from oversharp.diagnostics.records.types import DEFAULT_MAX_TOKENS
 from oversharp.diagnostics.tasks import suggested_max_tokens
 from oversharp.diagnostics.tasks.countdown import TASK
-from oversharp.diagnostics.verifiers.own_file import is_own, pinned
+from oversharp.diagnostics.verifiers import pinned_verifier
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # same reason
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
 from oversharp.trainers import objectives
@@ -201,8 +201,8 @@ class TrainConfig(GraderConfig):
 
     def __post_init__(self) -> None:
         GraderConfig.__post_init__(self)
-        if self.verifier is not None and is_own(self.verifier):  # so that a resumed run uses the same code
-            object.__setattr__(self, "verifier", pinned(self.verifier))
+        if self.verifier is not None:  # so that a resumed run uses the same file
+            object.__setattr__(self, "verifier", pinned_verifier(self.verifier))
         if self.algorithm == "sft":
             raise ConfigError("--algorithm sft: not an RL objective; omit --model to train the base first")
         objectives.terms(self.algorithm)

@@ -18,8 +18,7 @@ from oversharp.diagnostics.records.types import AuditKey, Grade, Problem, Sample
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.missing import Ungraded, find_graded, find_ungraded
 from oversharp.diagnostics.store.ways import BLOCK_CHARACTERS
-from oversharp.diagnostics.verifiers import Verifiers
-from oversharp.diagnostics.verifiers.own_file import is_own
+from oversharp.diagnostics.verifiers import Verifiers, is_from_file
 
 GRADES_PER_COMMIT = 4096
 #: Before the check of the first grades is final, a block ends after this many responses or seconds.
@@ -119,7 +118,7 @@ class Grader:
         self._by_id: Mapping[str, Problem] = {problem.problem_id: problem for problem in problems}
         self._verifiers = Verifiers()
         self._parts, self._thread = PartGrader(self._verifiers), GradingThread(self._verifiers)
-        self._has_only_own = all(is_own(problem.verifier) for problem in problems)
+        self._has_only_own = all(is_from_file(problem.verifier) for problem in problems)
         self._waiting: dict[tuple[str, str, str], str] = {}
         #: Responses of the block that is being graded, in order, without those that are committed.
         self._block: dict[tuple[str, str, str], str] = {}

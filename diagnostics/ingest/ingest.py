@@ -38,9 +38,8 @@ from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import stored_problems
 from oversharp.diagnostics.tasks.clusters import find_clusters
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier, verifier_names
+from oversharp.diagnostics.verifiers import Verifiers, get_verifier, is_from_file, named_verifier, verifier_names
 from oversharp.diagnostics.verifiers.names import RECORDED
-from oversharp.diagnostics.verifiers.own_file import is_own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,10 +271,10 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
             f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
             "pass another --name"
         )
-    if is_own(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
+    if is_from_file(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
         raise StoreError(
             f"{store.path}: series {series!r} is graded by {verifier}, and {config.verifier} is other code; grade its "
-            f"samples again with `oversharp regrade {store.path} --verifier FILE.py:function`, or pass another --name"
+            f"samples again with `oversharp regrade {store.path} --verifier FILE`, or pass another --name"
         )
     if config.regrade and verifier.startswith("recorded:"):
         raise StoreError(

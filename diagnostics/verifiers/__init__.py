@@ -2,7 +2,7 @@
 
 Other packages add a verifier through the entry-point group ``oversharp.verifiers``: a callable without arguments that
 returns an object with the methods of ``oversharp.diagnostics.verifiers.contract.Verifier`` (and ``close()`` if it has
-worker processes). A function in a user's file can also be a verifier; see ``named_verifier``.
+worker processes). A function or a judge in a user's file can also be a verifier; see ``named_verifier``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from oversharp.diagnostics.records.errors import ConfigError, ProblemError, Veri
 from oversharp.diagnostics.records.plugins import find_callables, load_callable
 from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers.contract import Verifier
-from oversharp.diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user
+from oversharp.diagnostics.verifiers.names import is_judge
+from oversharp.diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user, pinned
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.reading.golds import accepted_golds
 from oversharp.diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
@@ -83,6 +84,10 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
         return verifier
     if is_own(name):
         return OwnFileVerifier(name)
+    if is_judge(name):
+        from oversharp.diagnostics.verifiers.judges.judge import JudgeVerifier  # loads asyncio
+
+        return JudgeVerifier(name)
     if name not in outside:
         near = get_close_matches(name, verifier_names(), n=3) or verifier_names()
         raise VerifierError(f"verifier {name!r} is unknown; use one of: {', '.join(near)}")
@@ -90,13 +95,35 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
     return built
 
 
-def named_verifier(given: str, limits: GraderLimits | None = None) -> str:
-    """Return the verifier's name for the value of a flag. A function in a file is loaded first.
+def is_from_file(given: str) -> bool:
+    """Return whether ``given`` is a function or a judge in a user's file, which may wait for a server.
 
-    Only call this with a value that the user typed, because it runs the file, in a process bounded by ``limits``. With
-    None, the limits are those of an earlier call for this file, else the default. Raises ``ConfigError`` if the file or
-    function cannot be used.
+    >>> is_from_file("reward.py:grade"), is_from_file("judge:rubric.toml"), is_from_file("math")
+    (True, True, False)
     """
+    return is_own(given) or is_judge(given)
+
+
+def pinned_verifier(given: str) -> str:
+    """Return ``given`` with the hash of its file's content, if it has a file. Raises ``ConfigError``."""
+    if is_judge(given):
+        from oversharp.diagnostics.verifiers.judges.rubric import pin_judge  # loads asyncio
+
+        return pin_judge(given)
+    return pinned(given) if is_own(given) else given
+
+
+def named_verifier(given: str, limits: GraderLimits | None = None) -> str:
+    """Return the verifier's name for the value of a flag. A function or a judge in a file is loaded first.
+
+    Only call this with a value that the user typed, because it runs the file, in a process bounded by ``limits``, or
+    sends the API key to the judge's server. With None, the limits are those of an earlier call for this file, else the
+    default. Raises ``ConfigError`` if the file, function or judge cannot be used.
+    """
+    if is_judge(given):
+        from oversharp.diagnostics.verifiers.judges.judge import judge_named_by_user  # loads asyncio
+
+        return judge_named_by_user(given)
     return named_by_user(given, limits) if is_own(given) else given
 
 
@@ -182,11 +209,12 @@ class Verifiers:
     def interrupt(self, *, is_on: bool) -> None:
         """Make a ``grade`` of another thread raise ``VerifierError`` soon, until it is called with False.
 
-        This applies to functions in users' files. Other verifiers finish what they grade.
+        This applies to functions and judges in users' files. Other verifiers finish what they grade.
         """
         for verifier in list(self._by_name.values()):
-            if isinstance(verifier, OwnFileVerifier):
-                verifier.interrupt(is_on=is_on)
+            interrupt = getattr(verifier, "interrupt", None)
+            if interrupt is not None:
+                interrupt(is_on=is_on)
 
     def of(self, problem: Problem) -> Verifier:
         """Return the verifier that grades ``problem``."""

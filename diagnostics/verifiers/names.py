@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from oversharp.diagnostics.records.types import COUNTS_ALONE
 
 #: Prefix of ``verifier`` for grades that another tool recorded. The tool's name follows.
 RECORDED = "recorded:"
+#: A judge's file, and the hash of its content.
+JUDGE_SPEC = re.compile(r"judge:(?P<file>.+\.toml)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
+
+
+def is_judge(verifier: str) -> bool:
+    """Return whether ``verifier`` is ``judge:FILE.toml``, with or without a hash.
+
+    >>> is_judge("judge:rubric.toml"), is_judge("judge:a/rubric.toml@3f2a00112233"), is_judge("math")
+    (True, True, False)
+    """
+    return JUDGE_SPEC.fullmatch(verifier) is not None
 
 
 def grader_name(verifier: str) -> str:

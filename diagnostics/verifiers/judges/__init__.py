@@ -1,0 +1,1 @@
+"""Models behind a server that grade responses by a rubric."""
