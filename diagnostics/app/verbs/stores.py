@@ -181,7 +181,8 @@ def regrade(
     store
         The audit.duckdb file, or its directory.
     verifier
-        math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, or FILE.py:function.
+        math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, FILE.py:function, or
+        judge:FILE.toml.
     series
         Name of the series to grade again; required if the store has several.
     guess_rate

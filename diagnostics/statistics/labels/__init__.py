@@ -1,0 +1,1 @@
+"""Corrections of grades by gold labels, and tests for graders that change."""
