@@ -91,8 +91,8 @@ class TrainConfig(GraderConfig):
         Maximum response length in tokens, including the end token. Together with the longest prompt it must fit the
         model's context. Default: the task's value, else 1024.
     verifier
-        Verifier that computes rewards, instead of those named in the problems: a name, or FILE.py:function (your
-        code, which is executed).
+        Verifier that computes rewards, instead of those named in the problems: a name, FILE.py:function (your
+        code, which is executed), or judge:FILE.toml.
     correct_above
         A sample is correct if its reward exceeds this value. Use it for verifiers with partial rewards, together with
         parts that act on correct samples (iac, nsr, …). Default: the verifier's own criterion, a reward of 1.

@@ -83,8 +83,7 @@ class AuditConfig(EngineConfig, EndpointConfig, GraderConfig, VerdictConfig):
         Field that has the cluster of a problem. Problems of a cluster are related, such as variants of a template or
         questions on one document. none: problems are independent. Default: cluster, else group.
     verifier
-        Grader to use in place of the problems' own: a verifier, FILE.py:function, which runs your code,
-        or judge:FILE.toml, a model behind a server.
+        Grader to use in place of the problems' own: a verifier, FILE.py:function (runs your code) or judge:FILE.toml.
     gold
         For answers that are lists: whether a response must contain any or all of the members.
     answer_in_thoughts

@@ -44,7 +44,7 @@ class ConfirmConfig(EngineConfig, EndpointConfig, GraderConfig):
     out
         Path of the report. Default: report.html next to the store.
     verifier
-        FILE.py:function that graded the audit, unchanged.
+        FILE.py:function or judge:FILE.toml that graded the audit, unchanged.
     """
 
     series: Annotated[str | None, SERIES] = None

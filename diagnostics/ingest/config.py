@@ -90,7 +90,8 @@ class ImportConfig(GraderConfig, VerdictConfig):
         A response with at least this reward is correct. Default: 1.0, with a warning if some rewards are between wrong
         and right.
     verifier
-        Verifier of samples without a reward. FILE.py:function runs your code.
+        Verifier of samples without a reward. FILE.py:function runs your code, judge:FILE.toml asks a model
+        behind a server.
     gold
         If the gold is a list: whether a response must state any or all of its members.
     answer_in_thoughts
