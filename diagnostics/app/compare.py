@@ -102,8 +102,8 @@ class CompareResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a run, a checkpoint or a kernel was left out."""
-        return bool(self.left_out) or any(audit.left_out or audit.without_kernel for audit in self.audits)
+        """Whether a run was left out, or an audit has remarks."""
+        return bool(self.left_out) or any(audit.has_remarks for audit in self.audits)
 
     @property
     def summary(self) -> dict[str, object]:

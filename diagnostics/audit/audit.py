@@ -19,6 +19,7 @@ from oversharp.diagnostics.audit.freshness import update_verdict
 from oversharp.diagnostics.audit.prepare import PreparedAudit, prepare
 from oversharp.diagnostics.audit.stages import OnError, compute_kernels, draw_samples, raise_error, teacher_force
 from oversharp.diagnostics.engine.grading import grade_planned, grade_responses
+from oversharp.diagnostics.engine.sampler_reports import confused_checkpoints
 from oversharp.diagnostics.records.cells import short_repr
 from oversharp.diagnostics.records.errors import EngineRefusedError, OversharpError
 from oversharp.diagnostics.records.pace import Pace
@@ -40,7 +41,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """Result of an audit: verdict, files, and left-out checkpoints or kernels (label → reason)."""
+    """Result of an audit: verdict, files, and left-out checkpoints or kernels (label → reason).
+
+    ``confused`` has a sentence per pair of checkpoints that a server may have confused.
+    """
 
     series: str
     verdict: Verdict
@@ -49,8 +53,15 @@ class AuditResult:
     left_out: Mapping[str, str]
     without_kernel: Mapping[str, str]
     samples_drawn: int
+    confused: tuple[str, ...] = ()
 
     __repr__ = short_repr
+
+    @property
+    def has_remarks(self) -> bool:
+        """Whether something was left out, checkpoints may have been confused, or there is no verdict."""
+        is_partial = self.left_out or self.without_kernel or self.verdict.left_out
+        return bool(is_partial or self.confused or self.verdict.label == "no_verdict")
 
 
 def reload_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
@@ -104,6 +115,7 @@ def audit(
             prepared.engine.close()
             verdict = update_verdict(prepared.store, prepared.key, drawn.failed, prepared.skipped, sink)
             left_out = _left_out(prepared, drawn.failed)
+            confused = confused_checkpoints(prepared.store, prepared.key)
             prepared.store.end_audit(prepared.key, provenance(command, left_out, _record(prepared, refused)))
         return AuditResult(
             series=prepared.series.name,
@@ -113,6 +125,7 @@ def audit(
             left_out=left_out,
             without_kernel=without_kernel,
             samples_drawn=drawn.n_samples + n_controls,
+            confused=confused,
         )
 
     return _retry_with_transformers(run, config, sink)

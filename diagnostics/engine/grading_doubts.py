@@ -10,9 +10,12 @@ import pandas as pd
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verifiers.names import RECORDED, grader_name
+from oversharp.diagnostics.verifiers.own_file import is_own
 
 #: Largest share of ungraded samples of a checkpoint with which there is still a verdict.
 MAX_UNGRADED = 0.05
+#: Above this share of a grader's samples, timeouts are a warning.
+NOTABLE_TIMEOUTS = 0.01
 
 _FIRST_FAULT = """
 SELECT s.verifier, s.reason
@@ -75,11 +78,11 @@ def why_no_verdict(counts: pd.DataFrame, fault: GradeFault) -> str | None:
 
 
 def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
-    """Yield a sentence about ungraded samples, and about each grader that accepts all or none.
+    """Yield a sentence about ungraded samples, and about each grader that often times out, or accepts all or none.
 
-    ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed``.
+    ``counts`` has a row per checkpoint and verifier: ``verifier, n, n_correct, n_failed, n_timed_out``.
 
-    >>> counts = pd.DataFrame({"verifier": "math", "n": [8, 4], "n_correct": [8, 4], "n_failed": [0, 0]})
+    >>> counts = pd.DataFrame({"verifier": "math", "n": [8, 4], "n_correct": [8, 4], "n_failed": 0, "n_timed_out": 0})
     >>> list(grading_doubts(counts, None))
     ['math accepted all 12 samples at every checkpoint: no change can be measured if every response is correct. See what
      it accepts (oversharp view), or use harder problems.']
@@ -94,6 +97,12 @@ def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[s
         n, n_correct, n_own_failed = (int(own[name].sum()) for name in ("n", "n_correct", "n_failed"))
         if n_own_failed == n:
             continue
+        n_timed_out = int(own["n_timed_out"].sum())
+        if n_timed_out > NOTABLE_TIMEOUTS * n:
+            yield (
+                f"{n_timed_out:,} of {plural(n, 'sample')} timed out in grading ({grader_name(str(verifier))}) and count "
+                f"as wrong.{' Raise --grader-timeout, or make the function faster.' if is_own(str(verifier)) else ''}"
+            )
         if n_correct == n:
             yield (
                 f"{grader_name(str(verifier))} accepted all {plural(n, 'sample')} at every checkpoint: no change "

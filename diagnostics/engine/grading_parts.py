@@ -14,25 +14,28 @@ from collections.abc import Iterator, Sequence
 from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers import Verifiers
 
-#: Smallest and largest number of responses in a part, and its estimated duration in seconds.
-LEAST_RESPONSES, MOST_RESPONSES, PART_S = 64, 4096, 10.0
+#: Number of responses in the first part, the smallest and the largest number, and the estimated duration in seconds.
+FIRST_RESPONSES, LEAST_RESPONSES, MOST_RESPONSES, PART_S = 32, 8, 4096, 10.0
 
 
 class PartGrader:
-    """Grades blocks in parts. The size of a part is adapted to the speed of the one before."""
+    """Grades blocks in parts.
+
+    The size of a part is adapted to the speed of the one before. It is never below the number of calls at a time.
+    """
 
     def __init__(self, verifiers: Verifiers) -> None:
         self._verifiers = verifiers
-        self._n = LEAST_RESPONSES
+        self._n = FIRST_RESPONSES
 
     def grade(self, block: Sequence[tuple[Problem, str]]) -> Iterator[list[Grade]]:
         """Yield the grades of consecutive parts of ``block``, which has (problem, response text)."""
-        first = 0
+        first, least = 0, max(LEAST_RESPONSES, self._verifiers.most_calls({problem.verifier for problem, _ in block}))
         while first < len(block):
-            part, start = block[first : first + self._n], time.monotonic()
+            part, start = block[first : first + max(least, self._n)], time.monotonic()
             grades = self._verifiers.grade(part)
             n = int(len(part) * PART_S / max(time.monotonic() - start, 1e-6))
-            self._n = max(LEAST_RESPONSES, min(MOST_RESPONSES, n))
+            self._n = min(MOST_RESPONSES, n)
             first += len(part)
             yield grades
 

@@ -1,11 +1,11 @@
-"""Log what a server answered and used, and find checkpoints that a server may have confused."""
+"""Log what a server answered and used, and find checkpoints that the server may have confused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint
-from oversharp.diagnostics.samplers import SamplerReport
+from oversharp.diagnostics.samplers.contract import SamplerReport
 from oversharp.diagnostics.samplers.endpoint.fingerprint import FINGERPRINT_STAGE, AnswerFingerprint, are_alike
 from oversharp.diagnostics.store import Store
 
@@ -19,17 +19,30 @@ def log_reports(
     later fingerprints of the same checkpoint are not compared again.
     """
     for report in reports:
-        if report.stage == FINGERPRINT_STAGE:
-            before = _fingerprints(store, key)
-            if checkpoint.checkpoint_id not in before:
-                _warn_if_alike(checkpoint, AnswerFingerprint.from_json(report.note), before, note)
+        before = set(_alike(store, key)) if report.stage == FINGERPRINT_STAGE else set()
         store.log_event(
             key, report.stage, wall_s=report.wall_s, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=report.note
         )
+        if report.stage == FINGERPRINT_STAGE:
+            for first, second in _alike(store, key):
+                if (first, second) not in before:
+                    note(f"warning: {_describe(first, second)}")
 
 
-def _fingerprints(store: Store, key: AuditKey) -> dict[str, tuple[str, AnswerFingerprint]]:
-    """Return the first fingerprint of each checkpoint of the series: checkpoint id → (label, fingerprint)."""
+def confused_checkpoints(store: Store, key: AuditKey) -> tuple[str, ...]:
+    """Return a sentence for each pair of checkpoints for which a server gave equal greedy responses.
+
+    Checkpoints with equal weights, and the samples of an engine in this process, have no such sentence.
+    """
+    return tuple(f"{_describe(first, second)}." for first, second in _alike(store, key))
+
+
+def _alike(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
+    """Yield the labels of two checkpoints with different weights and the same fingerprint, in the order of steps.
+
+    A checkpoint is compared with those before it, and named with the first that is alike. The first fingerprint of a
+    checkpoint counts.
+    """
     rows = store.frame(
         """
         SELECT c.checkpoint_id, any_value(c.checkpoint) AS label, arg_min(e.note, e.logged_at) AS note
@@ -44,23 +57,18 @@ def _fingerprints(store: Store, key: AuditKey) -> dict[str, tuple[str, AnswerFin
         settings_id=key.settings_id,
         stage=FINGERPRINT_STAGE,
     )
-    return {
-        str(row.checkpoint_id): (str(row.label), AnswerFingerprint.from_json(str(row.note)))
-        for row in rows.itertuples()
-    }
+    before: list[tuple[str, str, AnswerFingerprint]] = []
+    for row in rows.itertuples():
+        # steps with equal weights have the same hash, followed by a hyphen and the step
+        weights, fingerprint = str(row.checkpoint_id).split("-")[0], AnswerFingerprint.from_json(str(row.note))
+        alike = [label for label, other, theirs in before if other != weights and are_alike(fingerprint, theirs)]
+        if alike:
+            yield alike[0], str(row.label)
+        before.append((str(row.label), weights, fingerprint))
 
 
-def _warn_if_alike(
-    checkpoint: Checkpoint,
-    fingerprint: AnswerFingerprint,
-    others: dict[str, tuple[str, AnswerFingerprint]],
-    note: Callable[[str], None],
-) -> None:
-    for checkpoint_id, (label, other) in others.items():
-        has_same_weights = checkpoint_id.split("-")[0] == checkpoint.weights_hash
-        if not has_same_weights and are_alike(fingerprint, other):
-            note(
-                f"warning: {checkpoint.label} and {label} have different weights, but the server answers alike for "
-                "both: it may serve one model for both; check its models, drop the samples with `oversharp drop`, and "
-                "run the audit again"
-            )
+def _describe(first: str, second: str) -> str:
+    return (
+        f"{first} and {second} have different weights, but the server answers alike for both: it may serve one model "
+        "for both. Check its models, drop the samples (`oversharp drop`), and run the audit again"
+    )

@@ -83,9 +83,12 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, file, step or series was excluded, or steps or grades are doubtful."""
+        """Whether a record, file, step or series was excluded, steps or grades are doubtful, or a verdict is missing."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
-            result.left_out or result.why or result.doubts or (result.verdict is not None and result.verdict.left_out)
+            result.left_out
+            or result.why
+            or result.doubts
+            or (result.verdict is not None and (result.verdict.left_out or result.verdict.label == "no_verdict"))
             for result in self.series
         )
 

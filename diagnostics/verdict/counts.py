@@ -233,7 +233,7 @@ class SeriesCounts:
         dependence: Description of the correlation between samples of a problem; None if they may be independent.
         is_repaired: The steps are not training steps but hundredths of the way from the base to a checkpoint.
         is_greedy: The counts are of one greedy response per problem.
-        grading: Sentences on faults of the grading as a whole.
+        doubts: Sentences on faults of grading and sampling as a whole.
         why_ungraded: Why there is no verdict, if too many samples have no grade.
         selected_by: "base" if the base's samples chose the problems, "none" if not; None if unknown.
         excluded: Problems and records of an import that are not compared, as a sentence; None where all are.
@@ -257,7 +257,7 @@ class SeriesCounts:
     dependence: str | None = None
     is_repaired: bool = False
     is_greedy: bool = False
-    grading: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     why_ungraded: str | None = None
     selected_by: Literal["base", "none"] | None = None
     excluded: str | None = None

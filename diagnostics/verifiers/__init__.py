@@ -226,6 +226,11 @@ class Verifiers:
             self._by_name[name] = get_verifier(name, timeout_s=self._timeout_s, workers=self._workers)
         return self._by_name[name]
 
+    def most_calls(self, names: Iterable[str]) -> int:
+        """Return the largest number of calls at a time of these verifiers that are functions in users' files, or 1."""
+        own = [verifier for name in names if isinstance(verifier := self.named(name), OwnFileVerifier)]
+        return max((verifier.most_calls for verifier in own), default=1)
+
     def check_gold(self, problem: Problem) -> None:
         """Raise ``ProblemError`` unless the verifier can use the gold or at least one member of a gold list."""
         faults: list[ProblemError] = []

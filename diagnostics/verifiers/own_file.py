@@ -115,6 +115,11 @@ class OwnFileVerifier:
         self._named = named
         self._was_called = False
 
+    @property
+    def most_calls(self) -> int:
+        """Largest number of calls at a time."""
+        return self._named.workers.limits.workers
+
     def check_gold(self, problem: Problem) -> None:
         """Call the function once, with the first problem's answer as the response; a batch function with two.
 

@@ -77,11 +77,15 @@ def test_a_server_that_ignores_the_reload_gets_a_warning_that_names_both_checkpo
             small = config(
                 tmp_path / str(alike), n=8, n_base=8, panel=None, entropy_samples=None, controls=False, endpoint=url
             )
-            audit_shard([countdown_series], small, WHOLE, progress=progress)
+            result = audit([countdown_series], small, progress=progress)
+            again = audit([countdown_series], small)
         warnings = [note for note in progress.notes if "answers alike" in note]
-        assert len(warnings) >= alike
-        assert not alike or "checkpoint-20 and checkpoint-0 have different weights" in warnings[0]
-        assert bool(warnings) is bool(alike)
+        assert len(warnings) == len(result.confused) == alike
+        assert not alike or "checkpoint-0 and checkpoint-20 have different weights" in warnings[0]
+        # a caveat of the verdict, also when the audit draws nothing
+        assert again.confused == result.confused
+        assert set(result.confused) <= set(result.verdict.warnings)
+        assert result.has_remarks or not alike
         assert any("--panel 4" in note for note in progress.notes)
     with pytest.raises(SamplerError, match="a server generated the samples in the store; add --endpoint URL"):
         audit_shard([countdown_series], config(tmp_path / "0", n=8, n_base=8, controls=False), WHOLE)

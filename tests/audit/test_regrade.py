@@ -204,7 +204,7 @@ def test_the_same_command_again_changes_nothing_and_keeps_both_grades(store: Pat
 @pytest.mark.usefixtures("few_measures")
 def test_killed_while_grading_it_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oversharp.diagnostics.engine.grading.GRADES_PER_COMMIT", 100)
-    monkeypatch.setattr("oversharp.diagnostics.engine.grading_parts.LEAST_RESPONSES", 100)
+    monkeypatch.setattr("oversharp.diagnostics.engine.grading_parts.FIRST_RESPONSES", 100)
     add, added = Store.add_grades, []
 
     def killed(self: Store, rows: object) -> None:

@@ -173,12 +173,21 @@ def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_gradin
 
 def test_each_verifier_of_a_series_is_checked_separately() -> None:
     counts = pd.DataFrame(
-        {"verifier": ["choice", "exact", "recorded:verl"], "n": 4000, "n_correct": [4000, 7, 0], "n_failed": 0}
+        {"verifier": ["choice", "exact", "recorded:verl"], "n": 4000, "n_correct": [4000, 7, 0], "n_failed": 0, "n_timed_out": 0}
     )
     choice, recorded = grading_doubts(counts, None)
     assert choice.startswith("choice accepted all 4,000 samples at every checkpoint: ")
     assert recorded.startswith("the reward that verl recorded accepted none of 4,000 samples at any checkpoint: ")
     assert recorded.endswith("(--correct-at).")
+
+
+@pytest.mark.parametrize(("verifier", "ends"), [("reward.py:grade@00", "faster."), ("math", "as wrong.")])
+def test_more_than_one_timeout_in_a_hundred_is_a_warning(verifier: str, ends: str) -> None:
+    counts = pd.DataFrame({"verifier": verifier, "n": [200, 200], "n_correct": 9, "n_failed": 0, "n_timed_out": [1, 3]})
+    assert list(grading_doubts(counts, None)) == []
+    (text,) = grading_doubts(counts.assign(n_timed_out=[1, 4]), None)
+    assert text.startswith(f"5 of 400 samples timed out in grading ({verifier}) and count as wrong.")
+    assert text.endswith(ends)
 
 
 def test_five_in_a_hundred_are_few_and_six_are_too_many() -> None:

@@ -89,7 +89,7 @@ def _calls(tmp_path: Path) -> list[str]:
 def test_samples_are_drawn_during_grading_and_the_grades_are_the_same(
     store: Store, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grading_parts, "LEAST_RESPONSES", 8)
+    monkeypatch.setattr(grading_parts, "FIRST_RESPONSES", 8)
     key = _begin(store, problem)
     with Grader(store, key, [problem]) as grader:
         grader.add(_draw(store, problem, "a", *map(str, range(31))))
@@ -174,7 +174,7 @@ from oversharp.diagnostics.verifiers import named_verifier
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from tests.engine.test_grading_thread import _begin, _draw
 
-grading_parts.LEAST_RESPONSES, grading_parts.PART_S = 8, 0.1
+grading_parts.FIRST_RESPONSES, grading_parts.PART_S = 8, 0.1
 verifier = named_verifier(f"{sys.argv[1]}/reward.py:grade", GraderLimits(workers=4))
 problem = Problem(task="t", prompt="?", gold="a", verifier=verifier)
 with Store.open(Path(sys.argv[1]) / "audit.duckdb") as store:

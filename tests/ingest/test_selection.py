@@ -80,7 +80,7 @@ def test_greedy_responses_are_reported_and_shipped_without_a_recommendation(
     fields = ",".join(f"{ours}={theirs}" for ours, theirs in {**MAP, "step": "step"}.items())
     store = str(tmp_path / "audit.duckdb")
     for command, code in (
-        (["import", str(tmp_path / "run.jsonl"), "--map", fields, "--store", store], 0),
+        (["import", str(tmp_path / "run.jsonl"), "--map", fields, "--store", store], 3),
         (["ship", store], 3),
         (["report", store], 0),
     ):

@@ -77,7 +77,7 @@ def show_audit(result: AuditResult, as_json: bool, *, explain: bool = False) -> 
     warn_left_out(result.left_out)
     for label, reason in result.without_kernel.items():
         warn(f"no gradient kernel of {label}: {reason}")
-    return LEFT_OUT_EXIT_CODE if result.left_out or result.without_kernel or result.verdict.left_out else 0
+    return LEFT_OUT_EXIT_CODE if result.has_remarks else 0
 
 
 def print_audits(audits: Sequence[AuditResult], *, explain: bool = False) -> None:
@@ -169,7 +169,7 @@ def show_regrade(result: RegradeResult, as_json: bool) -> int:
     if result.left_out:
         label, why = next(iter(result.left_out.items()))
         warn(f"{plural(len(result.left_out), 'problem')} left out, the first is {label}: {why}")
-    return LEFT_OUT_EXIT_CODE if result.left_out else 0
+    return LEFT_OUT_EXIT_CODE if result.left_out or result.verdict.label == "no_verdict" else 0
 
 
 def _earlier_text(result: RegradeResult) -> str:

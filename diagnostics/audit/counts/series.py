@@ -13,6 +13,7 @@ from oversharp.diagnostics.audit.counts.checkpoint import COUNTS, PLANNED, check
 from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
 from oversharp.diagnostics.audit.terms import SELECTED
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
+from oversharp.diagnostics.engine.sampler_reports import confused_checkpoints
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError
 from oversharp.diagnostics.records.types import AuditKey
@@ -165,7 +166,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         is_repaired=series_layout(store, key.series) == REPAIRED,
         is_greedy=is_greedy,
         selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
-        grading=_grading(rows, problems, fault),
+        doubts=(*_grading(rows, problems, fault), *confused_checkpoints(store, key)),
         why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
         excluded=_first_round_only(store, key, short)
         if is_cut

@@ -124,7 +124,7 @@ def _of_guessing(verdict: Verdict) -> Iterator[str]:
 
 def warnings_of(verdict: Verdict, counts: SeriesCounts) -> Iterator[str]:
     """Yield the caveats about the origin of problems and samples."""
-    yield from counts.grading
+    yield from counts.doubts
     if verdict.label == "no_verdict" and not _is_selected(verdict):
         yield from _of_unread(counts)
         yield from _of_misread_base(counts)
