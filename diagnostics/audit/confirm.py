@@ -304,7 +304,7 @@ def _draw(
     endpoint = config.endpoint_settings(store.path.parent / LOG_FOLDER, compares_weights=False)
     if (sampler == "endpoint") != (endpoint is not None):
         fault = "a server generated the audit's samples" if endpoint is None else f"the audit's sampler is {sampler}"
-        hint = "add --endpoint URL or --serve COMMAND" if endpoint is None else "remove --endpoint and --serve"
+        hint = "add --endpoint, --serve or --endpoints" if endpoint is None else "remove the flags of the server"
         raise ConfigError(f"--endpoint: {fault}, and fresh samples need the same sampler; {hint}")
     store.add_settings(settings)
     spec = EngineSpec(

@@ -159,6 +159,12 @@ def resolve(
             "--panel, --entropy-samples, --kernel-problems: need the weights, which are only behind the server; remove "
             "these flags"
         )
+    endpoint = config.endpoint_settings(
+        config.out / LOG_FOLDER, compares_weights=loads_models, knows_dtype=config.dtype != "auto"
+    )
+    if endpoint is not None and (unused := endpoint.require_places(series)):
+        listed = f"{'step' if len(unused) == 1 else 'steps'} {', '.join(map(str, unused))}"
+        note(f"--endpoints {config.endpoints}: {listed} not used, because {series.name} has no such checkpoint")
     if not loads_models:
         note(_WITHOUT_WEIGHTS if is_served else _WITHOUT_MODEL)
     settings = Settings(
@@ -184,9 +190,7 @@ def resolve(
             why=why,
             lora_ranks=lora_ranks(series.checkpoints),
             kernel_memory_gib=config.kernel_memory_gib,
-            endpoint=config.endpoint_settings(
-                config.out / LOG_FOLDER, compares_weights=loads_models, knows_dtype=config.dtype != "auto"
-            ),
+            endpoint=endpoint,
         ),
         loads_models=loads_models,
         uses_ray=config.ray is not None,

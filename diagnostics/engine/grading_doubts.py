@@ -99,9 +99,10 @@ def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[s
             continue
         n_timed_out = int(own["n_timed_out"].sum())
         if n_timed_out > NOTABLE_TIMEOUTS * n:
+            fix = " Raise --grader-timeout, or make the function faster." if is_own(str(verifier)) else ""
             yield (
-                f"{n_timed_out:,} of {plural(n, 'sample')} timed out in grading ({grader_name(str(verifier))}) and count "
-                f"as wrong.{' Raise --grader-timeout, or make the function faster.' if is_own(str(verifier)) else ''}"
+                f"{n_timed_out:,} of {plural(n, 'sample')} timed out in grading ({grader_name(str(verifier))}) and "
+                f"count as wrong.{fix}"
             )
         if n_correct == n:
             yield (

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint
 from oversharp.diagnostics.samplers.contract import SamplerReport
-from oversharp.diagnostics.samplers.endpoint.fingerprint import FINGERPRINT_STAGE, AnswerFingerprint, are_alike
+from oversharp.diagnostics.samplers.endpoint.fingerprint import (
+    FINGERPRINT_STAGE,
+    ROUNDING_NATS,
+    AnswerFingerprint,
+    are_alike,
+    difference_nats,
+)
 from oversharp.diagnostics.store import Store
 
 
@@ -15,16 +21,15 @@ def log_reports(
 ) -> None:
     """Log the reports of a sampler as events of the audit.
 
-    Prints a warning if another checkpoint of the series has the same fingerprint. It is printed once per checkpoint:
-    later fingerprints of the same checkpoint are not compared again.
+    Prints a warning if another checkpoint of the series has the same fingerprint, or if this one had another before.
     """
     for report in reports:
-        before = set(_alike(store, key)) if report.stage == FINGERPRINT_STAGE else set()
+        before = set(_confused(store, key)) if report.stage == FINGERPRINT_STAGE else set()
         store.log_event(
             key, report.stage, wall_s=report.wall_s, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=report.note
         )
         if report.stage == FINGERPRINT_STAGE:
-            for first, second in _alike(store, key):
+            for first, second in _confused(store, key):
                 if (first, second) not in before:
                     note(f"warning: {_describe(first, second)}")
 
@@ -32,20 +37,22 @@ def log_reports(
 def confused_checkpoints(store: Store, key: AuditKey) -> tuple[str, ...]:
     """Return a sentence for each pair of checkpoints for which a server gave equal greedy responses.
 
-    Checkpoints with equal weights, and the samples of an engine in this process, have no such sentence.
+    Also for each checkpoint whose responses differ between two runs. Checkpoints with equal weights, and the samples of
+    an engine in this process, have no such sentence.
     """
-    return tuple(f"{_describe(first, second)}." for first, second in _alike(store, key))
+    return tuple(f"{_describe(first, second)}." for first, second in _confused(store, key))
 
 
-def _alike(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
+def _confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
     """Yield the labels of two checkpoints with different weights and the same fingerprint, in the order of steps.
 
     A checkpoint is compared with those before it, and named with the first that is alike. The first fingerprint of a
-    checkpoint counts.
+    checkpoint counts. If its last one is of other weights, both labels are those of this checkpoint.
     """
     rows = store.frame(
         """
-        SELECT c.checkpoint_id, any_value(c.checkpoint) AS label, arg_min(e.note, e.logged_at) AS note
+        SELECT c.checkpoint_id, any_value(c.checkpoint) AS label, arg_min(e.note, e.logged_at) AS note,
+            arg_max(e.note, e.logged_at) AS last_note
         FROM events AS e
         SEMI JOIN (FROM audits WHERE series = $series AND settings_id = $settings_id) USING (audit_id)
         JOIN series_checkpoints AS c ON c.checkpoint_id = e.checkpoint_id AND c.series = $series
@@ -65,9 +72,16 @@ def _alike(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
         if alike:
             yield alike[0], str(row.label)
         before.append((str(row.label), weights, fingerprint))
+        if (difference_nats(fingerprint, AnswerFingerprint.from_json(str(row.last_note))) or 0.0) > ROUNDING_NATS:
+            yield str(row.label), str(row.label)
 
 
 def _describe(first: str, second: str) -> str:
+    if first == second:
+        return (
+            f"{first}: the server's greedy responses differ from those of an earlier run of this audit, so its samples "
+            "may be of two models. Drop them (`oversharp drop`), and run the audit again"
+        )
     return (
         f"{first} and {second} have different weights, but the server answers alike for both: it may serve one model "
         "for both. Check its models, drop the samples (`oversharp drop`), and run the audit again"

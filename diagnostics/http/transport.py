@@ -104,6 +104,7 @@ class Transport:
         self.limits = limits
         self.faults: Counter[str] = Counter()  # kind of fault → repeated requests
         self.n_requests = 0
+        self.n_lost = 0  # connections that ended before a whole reply: the server may have been restarted
         self._api_key, self._key_name, self._flags = api_key, key_name, flags
         self._session: aiohttp.ClientSession | None = None
         self._gate = AdaptiveGate(limits.concurrent)
@@ -217,6 +218,7 @@ class Transport:
                     fault = str(error)
                 except (OSError, self._aiohttp.ClientError) as error:
                     fault = self._text(error)
+                    self.n_lost += 1
                 if 200 < status < 500 and status not in RETRIED:
                     raise self.refusal(path, status, raw)
                 if status in OVERLOADED or fault.startswith("no reply"):

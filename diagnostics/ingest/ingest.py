@@ -83,7 +83,7 @@ class ImportResult:
 
     @property
     def incomplete(self) -> bool:
-        """Whether a record, file, step or series was excluded, steps or grades are doubtful, or a verdict is missing."""
+        """Whether anything was excluded, steps or grades are doubtful, or a verdict is missing."""
         return any(file.n_skipped or file.why or file.notes for file in self.files) or any(
             result.left_out
             or result.why

@@ -173,7 +173,13 @@ def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_gradin
 
 def test_each_verifier_of_a_series_is_checked_separately() -> None:
     counts = pd.DataFrame(
-        {"verifier": ["choice", "exact", "recorded:verl"], "n": 4000, "n_correct": [4000, 7, 0], "n_failed": 0, "n_timed_out": 0}
+        {
+            "verifier": ["choice", "exact", "recorded:verl"],
+            "n": 4000,
+            "n_correct": [4000, 7, 0],
+            "n_failed": 0,
+            "n_timed_out": 0,
+        }
     )
     choice, recorded = grading_doubts(counts, None)
     assert choice.startswith("choice accepted all 4,000 samples at every checkpoint: ")

@@ -22,6 +22,8 @@ from oversharp.diagnostics.samplers.endpoint.places import ServedPlace
 #: Largest time from the start of a command to the first answer of its server.
 START_S = 3600.0
 _POLL_S = 1.0
+#: Time between two lines about a server that does not answer yet.
+_REMIND_S = 120.0
 _STOP_S = keeper.GRACE_S + 10.0
 #: Number of characters of the log's last line in an error.
 _LOG_TAIL = 300
@@ -60,7 +62,8 @@ class CommandServer:
         """Wait until the server lists its models. Raises ``EndpointError`` if the command ends before, or hangs."""
         note(f"{self._label}: `{shlex.join(self._command)}` starts; its output is in {self.log}")
         began_s = time.monotonic()
-        while time.monotonic() < began_s + START_S:
+        remind_s = began_s + _REMIND_S
+        while (now_s := time.monotonic()) < began_s + START_S:
             if self._process.poll() is not None:
                 raise EndpointError(
                     f"{self._label}: `{shlex.join(self._command)}` ended with exit code {self._process.returncode} "
@@ -68,11 +71,18 @@ class CommandServer:
                 )
             try:
                 status, _ = transport.run(transport.get("/v1/models", timeout_s=10.0))
+                fault = f"status {status}"
             except EndpointError:
-                status = 0
+                status, fault = 0, "no answer"
             if status == 200:
                 note(f"{self._label}: the server answers after {time.monotonic() - began_s:.0f} s")
                 return
+            if now_s > remind_s:
+                remind_s = now_s + _REMIND_S
+                note(
+                    f"{self._label}: waits for {self.url}/v1/models for {now_s - began_s:.0f} of at most "
+                    f"{START_S:g} s ({fault}; {self.log}: {self._last_line()})"
+                )
             time.sleep(_POLL_S)
         self.close()
         raise EndpointError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -60,8 +61,8 @@ class EndpointConfig:
         """
         if self.api_key_env is not None and not os.environ.get(self.api_key_env):
             raise ConfigError(
-                "--api-key-env: there is no environment variable of this name; pass the name of the variable that "
-                "contains the key, not the key"
+                f"--api-key-env{_safe_name(self.api_key_env)}: there is no environment variable of this name; pass the "
+                "name of the variable that contains the key, not the key"
             )
         others = {"--endpoint": self.endpoint, "--model": self.model, "--serve": self.serve}
         given = [flag for flag, value in others.items() if value is not None]
@@ -114,3 +115,12 @@ class EndpointConfig:
             knows_dtype=knows_dtype,
             log_folder=log_folder,
         )
+
+
+def _safe_name(given: str) -> str:
+    """Return the name for an error, nothing if it may be a key.
+
+    >>> _safe_name("LAB_KEY"), _safe_name("sk-proj-1a2b3c4d5e6f")
+    (' LAB_KEY', '')
+    """
+    return f" {given}" if re.fullmatch(r"[A-Z][A-Z_]{0,40}", given) else ""

@@ -12,7 +12,7 @@ from oversharp.diagnostics.http.pace import RequestLimits
 from oversharp.diagnostics.http.settings import read_toml, require_keys, require_placeholders, server_url
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
-from oversharp.diagnostics.records.types import Checkpoint
+from oversharp.diagnostics.records.types import Checkpoint, Series
 
 #: How a server gets the weights of a checkpoint. ``names``: it has a model name for each checkpoint. ``adapters``: it
 #: loads LoRA adapters on request. ``reload``: it replaces its weights on request. ``serve``: a command starts a server
@@ -80,6 +80,15 @@ class EndpointSettings:
         if place.model is None:
             return place
         return replace(place, model=place.model.format(step=checkpoint.step, label=checkpoint.label))
+
+    def require_places(self, series: Series) -> tuple[int, ...]:
+        """Return the steps of the file that ``series`` does not have.
+
+        Raises ``ConfigError`` if a checkpoint of ``series`` has no place.
+        """
+        for checkpoint in series.checkpoints:
+            self.place_of(checkpoint)
+        return tuple(sorted(self.by_step.keys() - {checkpoint.step for checkpoint in series.checkpoints}))
 
     @property
     def api_key(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +34,11 @@ ROWS_PER_REQUEST = 32
 #: A batch is yielded after this number of responses, or after this number of seconds if that is earlier.
 BATCH_ROWS = 256
 BATCH_S = 5.0
+_DROP = "keep others from changing them, drop these samples with `oversharp drop`, and run the audit again"
+_CONTINUE = (
+    "no sample of the new weights was kept. A server that was restarted has its first weights again: run the same "
+    "command again"
+)
 
 
 class EndpointSampler:
@@ -80,13 +85,20 @@ class EndpointSampler:
         before = (transport.n_requests, client.prompt_tokens, client.completion_tokens, transport.faults.copy())
         try:
             start = self._answer(served, encoder, draws, settings)
-            self._require_same(checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start)
+            self._require_same(
+                checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start, are_kept=False
+            )
             if self._settings.compares_weights:
                 self._compare_with_weights(checkpoint, start)
             note = replace(start, noise=self._noise).as_json()
             self._reports.append(SamplerReport(stage=FINGERPRINT_STAGE, wall_s=time.monotonic() - began_s, note=note))
-            yield from self._draw(served, encoder, draws, settings)
-            self._require_same(checkpoint, start, self._answer(served, encoder, draws, settings))
+
+            def verify(*, are_kept: bool) -> None:
+                now = self._answer(served, encoder, draws, settings)
+                self._require_same(checkpoint, start, now, are_kept=are_kept)
+
+            yield from self._draw(served, encoder, draws, settings, lambda: verify(are_kept=False))
+            verify(are_kept=True)
         except EndpointError:
             self._placement.forget_weights()  # a server that was restarted has its first weights again
             raise
@@ -118,23 +130,42 @@ class EndpointSampler:
     # ---------------------------------------------------------------- samples
 
     def _draw(
-        self, served: ServedModel, encoder: Encoder | None, draws: Sequence[PlannedDraw], settings: SamplingSettings
+        self,
+        served: ServedModel,
+        encoder: Encoder | None,
+        draws: Sequence[PlannedDraw],
+        settings: SamplingSettings,
+        verify: Callable[[], None],
     ) -> Iterator[list[Sample]]:
+        """Yield batches of samples.
+
+        A server that was restarted may have other weights. So after a lost connection, a batch is yielded only after
+        ``verify``, which raises if the weights changed.
+        """
+        transport = served.client.transport
+
         def ask(draw: PlannedDraw) -> Awaitable[Completion]:
             return served.client.complete(_make_request(served.model, encoder, draw, settings))
 
         done: list[tuple[PlannedDraw, tuple[ServedResponse, ...]]] = []
-        n_done, since_s = 0, time.monotonic()
+        n_done, n_sure, n_lost, since_s = 0, 0, transport.n_lost, time.monotonic()
         try:
-            for draw, completion in served.client.transport.stream(draws, ask):
+            for draw, completion in transport.stream(draws, ask):
                 done.append((draw, completion.responses))
                 n_done += len(completion.responses)
+                if transport.n_lost == n_lost:
+                    n_sure = len(done)
                 if n_done >= BATCH_ROWS or time.monotonic() - since_s >= BATCH_S:
+                    if n_sure < len(done):
+                        n_lost = transport.n_lost  # before the requests of verify, which may find another loss
+                        verify()
                     yield self._samples(served, encoder, done, settings)
-                    done, n_done, since_s = [], 0, time.monotonic()
+                    done, n_done, n_sure, since_s = [], 0, 0, time.monotonic()
+            if n_sure < len(done):
+                verify()
         except EndpointError:
-            if done:  # the requests that succeeded before another one failed
-                yield self._samples(served, encoder, done, settings)
+            if n_sure:  # the requests that succeeded before another one failed
+                yield self._samples(served, encoder, done[:n_sure], settings)
             raise
         if done:
             yield self._samples(served, encoder, done, settings)
@@ -210,7 +241,10 @@ class EndpointSampler:
             answers=tuple(make_answer(request.prompt, replies[request].responses[0]) for request in requests)
         )
 
-    def _require_same(self, checkpoint: Checkpoint, first: AnswerFingerprint, now: AnswerFingerprint) -> None:
+    def _require_same(
+        self, checkpoint: Checkpoint, first: AnswerFingerprint, now: AnswerFingerprint, *, are_kept: bool
+    ) -> None:
+        """Raise ``EndpointError`` if the weights changed. ``are_kept``: whether samples of both may be in the store."""
         difference = difference_nats(first, now)
         if difference is None or difference <= ROUNDING_NATS:
             self._noise = max(self._noise, difference or 0.0)
@@ -221,8 +255,7 @@ class EndpointSampler:
         else:
             raise EndpointError(
                 f"{checkpoint.label}: the server's greedy responses changed while it was sampled: its weights were "
-                "replaced; keep others from changing them, drop these samples with `oversharp drop`, and run the audit "
-                "again"
+                f"replaced; {_DROP if are_kept else _CONTINUE}"
             )
 
     def _compare_with_weights(self, checkpoint: Checkpoint, answers: AnswerFingerprint) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.verdict.causes.explanations import CAUSES, Cause
@@ -165,21 +165,29 @@ NOT_READ = (
 )
 
 
+#: How it is known that pass@k is lower, and the reasons to be out that mean this.
+_LOWER: Mapping[str, frozenset[OutBy]] = {
+    "estimated": frozenset({"estimate", "reach", "veto"}),
+    "expected": frozenset({"expected"}),
+}
+
+
 def base_text(out_by: Sequence[OutBy | None], allowed_loss: float) -> str:
     """Return why the base is recommended. ``out_by`` has the reason why each checkpoint is out, or None.
 
     >>> base_text(["band", "verdict"], 0.0), base_text(["estimate"], 0.0)
     ('each checkpoint is out: some pass@k fell significantly', 'the only compared checkpoint is out: some pass@k is
-    estimated or expected to be more than 2 points lower')
+    estimated to be more than 2 points lower')
     """
     if None in out_by:
         return "no eligible checkpoint has a higher pass@1"
     each = "the only compared checkpoint" if len(out_by) == 1 else "each checkpoint"
     how = "" if allowed_loss == 0.0 else f" by more than {100 * allowed_loss:g} points"
     reasons = [f"fell significantly{how}"] if {"band", "verdict"} & set(out_by) else []
-    if set(out_by) - {"band", "verdict"}:
+    if others := set(out_by) - {"band", "verdict"}:
         most = 100 * max(MARGIN, allowed_loss)
-        reasons.append(f"is estimated or expected to be more than {most:g} points lower")
+        ways = [way for way, kinds in _LOWER.items() if kinds & others]
+        reasons.append(f"is {' or '.join(ways)} to be more than {most:g} points lower")
     return f"{each} is out: some pass@k {' or '.join(reasons)}"
 
 

@@ -25,7 +25,7 @@ from oversharp.diagnostics.samplers.endpoint import keeper
 from oversharp.diagnostics.samplers.endpoint.fingerprint import AnswerFingerprint, are_alike
 from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings, ServedPlace
 from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
-from tests.samplers.endpoint.serving import stub_server
+from tests.samplers.endpoint.serving import StubProcess, stub_server
 from tests.samplers.endpoint.stub import tokens_of
 from tests.samplers.tiny_models import load, problem
 
@@ -54,7 +54,7 @@ def opened() -> Iterator[Any]:
 
     def open_sampler(place: ServedPlace | None, **more: Any) -> EndpointSampler:
         notes: list[str] = []
-        settings = EndpointSettings(default=place, limits=LIMITS, **more)
+        settings = EndpointSettings(default=place, **{"limits": LIMITS, **more})
         context = SamplerContext(models=ModelHolder(device="cpu"), endpoint=settings, note=notes.append)
         samplers.append(EndpointSampler(context))
         samplers[-1].notes = notes  # type: ignore[attr-defined]
@@ -190,6 +190,27 @@ def test_a_server_with_its_first_weights_again_is_noticed_and_then_reloaded(
             list(batches)
         weights = str(checkpoints[0].path.resolve())
         assert all(one.token_ids == expected_ids(weights, checkpoints[0], one) for one in draw(sampler, checkpoints[0]))
+
+
+@pytest.mark.slow
+def test_no_sample_of_a_server_that_restarted_with_other_weights_is_kept(
+    opened: Any, checkpoints: list[Checkpoint]
+) -> None:
+    server = StubProcess(routes=VLLM, wait_s=0.02)
+    try:
+        sampler = opened(ServedPlace(url=server.url), limits=replace(LIMITS, patience_s=60.0))
+        batches = sampler.sample(checkpoints[0], requests(2000), SETTINGS)
+        kept = list(next(batches))
+        server.kill()  # with requests on their way
+        server.start()  # its weights are "m" again
+        with pytest.raises(EndpointError, match=r"greedy responses changed .*; no sample of the new weights was kept"):
+            kept.extend(sample for batch in batches for sample in batch)
+        rest = draw(sampler, checkpoints[0])  # reloads the weights
+    finally:
+        server.kill()
+    weights = str(checkpoints[0].path.resolve())
+    assert len(kept) >= 256
+    assert all(one.token_ids == expected_ids(weights, checkpoints[0], one) for one in (*kept, *rest))
 
 
 def test_weights_that_are_replaced_while_a_checkpoint_is_sampled_are_an_error(

@@ -79,7 +79,7 @@ def test_a_fall_that_is_not_sure_puts_a_checkpoint_out_by_the_estimate_unless_it
     assert said.steps[1].why is not None
     assert said.steps[1].why.startswith("the estimate of pass@2 fell by more than 2 points, not significantly: −3.3 [")
     assert said.sentence.startswith(
-        "Ship the base, checkpoint-0: the only compared checkpoint is out: some pass@k is estimated or expected to be "
+        "Ship the base, checkpoint-0: the only compared checkpoint is out: some pass@k is estimated to be "
         "more than 2 points lower. Too few data: "
     )
     allowed = recommend([series], allowed_loss=0.05)
