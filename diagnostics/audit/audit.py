@@ -41,10 +41,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """Result of an audit: verdict, files, and left-out checkpoints or kernels (label → reason).
-
-    ``confused`` has a sentence per pair of checkpoints that a server may have confused.
-    """
+    """Result of an audit: verdict, files, what was left out (label → reason), and ``confused_checkpoints``."""
 
     series: str
     verdict: Verdict
@@ -60,8 +57,8 @@ class AuditResult:
     @property
     def has_remarks(self) -> bool:
         """Whether something was left out, checkpoints may have been confused, or there is no verdict."""
-        is_partial = self.left_out or self.without_kernel or self.verdict.left_out
-        return bool(is_partial or self.confused or self.verdict.label == "no_verdict")
+        verdict = self.verdict
+        return any((self.left_out, self.without_kernel, self.confused, verdict.left_out, verdict.label == "no_verdict"))
 
 
 def reload_verdicts(results: Sequence[AuditResult]) -> tuple[AuditResult, ...]:
@@ -115,18 +112,17 @@ def audit(
             prepared.engine.close()
             verdict = update_verdict(prepared.store, prepared.key, drawn.failed, prepared.skipped, sink)
             left_out = _left_out(prepared, drawn.failed)
-            confused = confused_checkpoints(prepared.store, prepared.key)
             prepared.store.end_audit(prepared.key, provenance(command, left_out, _record(prepared, refused)))
-        return AuditResult(
-            series=prepared.series.name,
-            verdict=verdict,
-            store_path=prepared.store.path,
-            report_path=prepared.store.path.parent / "report.html",
-            left_out=left_out,
-            without_kernel=without_kernel,
-            samples_drawn=drawn.n_samples + n_controls,
-            confused=confused,
-        )
+            return AuditResult(
+                series=prepared.series.name,
+                verdict=verdict,
+                store_path=prepared.store.path,
+                report_path=prepared.store.path.parent / "report.html",
+                left_out=left_out,
+                without_kernel=without_kernel,
+                samples_drawn=drawn.n_samples + n_controls,
+                confused=confused_checkpoints(prepared.store, prepared.key),
+            )
 
     return _retry_with_transformers(run, config, sink)
 
@@ -408,12 +404,9 @@ def draw_kernels(prepared: PreparedAudit, failed: Mapping[str, str]) -> Mapping[
     """Compute the gradient kernel of every checkpoint. Returns the failures (label → reason)."""
     if not prepared.settings.kernel_problems:
         return {}
-    checkpoints = [checkpoint for checkpoint in prepared.series.checkpoints if checkpoint.checkpoint_id not in failed]
-    kind = prepared.series.checkpoints[-1].kind
-    without_kernel: dict[str, str] = {}
-    for group in prepared.engine.group(checkpoints):
-        without_kernel |= compute_kernels(prepared, group, prepared.settings.sampling, kind)
-    return without_kernel
+    series = prepared.series.checkpoints
+    sampled = [checkpoint for checkpoint in series if checkpoint.checkpoint_id not in failed]
+    return compute_kernels(prepared, sampled, prepared.settings.sampling, series[-1].kind)
 
 
 def _note_pace(prepared: PreparedAudit, checkpoints: Sequence[Checkpoint], state: DrawState) -> None:

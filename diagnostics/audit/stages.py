@@ -190,13 +190,26 @@ def _score_again(
 def compute_kernels(
     audit: OpenAudit, checkpoints: Sequence[Checkpoint], settings: SamplingSettings, kind: str
 ) -> Mapping[str, str]:
-    """Compute the gradient kernels. Returns the failures (label → reason).
+    """Compute the gradient kernels, one group of the engine after the other. Returns the failures (label → reason).
 
     If the rows do not fit into memory, the kernel has fewer problems. That is printed, but is no failure. ``kind`` is
     the kind of weights that this series trains: a full model or an adapter.
     """
     without_kernel: dict[str, str] = {}
-    n_problems = dict.fromkeys(checkpoints, audit.key.kernel_problems)
+    for group in audit.engine.group(checkpoints):
+        _compute_group(audit, group, settings, kind, without_kernel)
+    return without_kernel
+
+
+def _compute_group(
+    audit: OpenAudit,
+    group: Sequence[Checkpoint],
+    settings: SamplingSettings,
+    kind: str,
+    without_kernel: dict[str, str],
+) -> None:
+    """Compute the kernels of a group. Failures are added to ``without_kernel``."""
+    n_problems = dict.fromkeys(group, audit.key.kernel_problems)
     while n_problems:
         plans = {
             checkpoint: plan
@@ -209,7 +222,6 @@ def compute_kernels(
             for checkpoint, error in fewer.items()
             if (n := _affordable_problems(audit, checkpoint, n_problems[checkpoint], error))
         }
-    return without_kernel
 
 
 def _kernel_plan(
