@@ -24,12 +24,12 @@ def log_reports(
     Prints a warning if another checkpoint of the series has the same fingerprint, or if this one had another before.
     """
     for report in reports:
-        before = set(_confused(store, key)) if report.stage == FINGERPRINT_STAGE else set()
+        before = set(_find_confused(store, key)) if report.stage == FINGERPRINT_STAGE else set()
         store.log_event(
             key, report.stage, wall_s=report.wall_s, rows=0, checkpoint_id=checkpoint.checkpoint_id, note=report.note
         )
         if report.stage == FINGERPRINT_STAGE:
-            for first, second in _confused(store, key):
+            for first, second in _find_confused(store, key):
                 if (first, second) not in before:
                     note(f"warning: {_describe(first, second)}")
 
@@ -40,10 +40,10 @@ def confused_checkpoints(store: Store, key: AuditKey) -> tuple[str, ...]:
     Also for each checkpoint whose responses differ between two runs. Checkpoints with equal weights, and the samples of
     an engine in this process, have no such sentence.
     """
-    return tuple(f"{_describe(first, second)}." for first, second in _confused(store, key))
+    return tuple(f"{_describe(first, second)}." for first, second in _find_confused(store, key))
 
 
-def _confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
+def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
     """Yield the labels of two checkpoints with different weights and the same fingerprint, in the order of steps.
 
     A checkpoint is compared with those before it, and named with the first that is alike. The first fingerprint of a
