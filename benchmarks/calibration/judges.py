@@ -119,7 +119,9 @@ def outcomes(drawn: Drawn, order_P: np.ndarray, n_labels: int, k: int, rng: np.r
     )
 
 
-def linearised(drawn: Drawn, order_P: np.ndarray, n_labels: int, rng: np.random.Generator) -> tuple[float, float]:
+def linear_correction(
+    drawn: Drawn, order_P: np.ndarray, n_labels: int, rng: np.random.Generator
+) -> tuple[float, float]:
     """Correct pass@K by single labels and the derivative of pass@K; return estimate and standard error."""
     problem_S, sample_S1 = draw_sets(drawn.judge_PN, order_P, n_labels=n_labels, k=1, rng=rng)
     table_C = pass_at_k_table(SAMPLES, [K])[:, 0]
@@ -152,7 +154,7 @@ def coverage_rows(judge: str, n_labels: int, repetitions: int, seed: int) -> Ite
                 seen.setdefault((quantity, "sets"), []).append(
                     (len(of_late.gold_S), by_judge, interval.mean, low, high)
                 )
-        value, error = linearised(late, order_P, n_labels, rng)
+        value, error = linear_correction(late, order_P, n_labels, rng)
         by_judge = float(pass_at_k_table(SAMPLES, [K])[late.judge_PN.sum(axis=1), 0].mean())
         seen.setdefault((f"pass@{K}", "single labels, linearised"), []).append(
             (n_labels, by_judge, value, value - 1.97 * error, value + 1.97 * error)

@@ -35,6 +35,7 @@ from oversharp.diagnostics.app.verbs.preparing import repair as repair
 from oversharp.diagnostics.app.verbs.stores import diff as diff
 from oversharp.diagnostics.app.verbs.stores import drop as drop
 from oversharp.diagnostics.app.verbs.stores import export as export
+from oversharp.diagnostics.app.verbs.stores import judge as judge
 from oversharp.diagnostics.app.verbs.stores import lost as lost
 from oversharp.diagnostics.app.verbs.stores import regrade as regrade
 from oversharp.diagnostics.app.verbs.stores import report as report
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.audit.cost.cost import CostPlan as CostPlan
     from oversharp.diagnostics.audit.cost.top_up import CheckpointTopUp as CheckpointTopUp
     from oversharp.diagnostics.audit.cost.top_up import TopUp as TopUp
+    from oversharp.diagnostics.audit.judges.judge import JudgeResult as JudgeResult
     from oversharp.diagnostics.audit.plan import Plan as Plan
     from oversharp.diagnostics.audit.regrade import RegradeResult as RegradeResult
     from oversharp.diagnostics.changes.difference import StepDifference as StepDifference
@@ -100,6 +102,7 @@ VERBS = (
     "check_problems",
     "confirm",
     "regrade",
+    "judge",
     "repair",
     "report",
     "export",
@@ -137,6 +140,7 @@ RECORDS: Mapping[str, str] = MappingProxyType(
         "Overlap": "oversharp.diagnostics.tasks.overlap",
         "ConfirmResult": "oversharp.diagnostics.audit.confirm",
         "RegradeResult": "oversharp.diagnostics.audit.regrade",
+        "JudgeResult": "oversharp.diagnostics.audit.judges.judge",
         "RepairResult": "oversharp.diagnostics.repair.points",
         "RepairedPoint": "oversharp.diagnostics.repair.points",
         "ExportResult": "oversharp.diagnostics.export.contract",
@@ -163,6 +167,7 @@ __all__ = [
     "Exported",
     "ImportConfig",
     "ImportResult",
+    "JudgeResult",
     "LostProblem",
     "LostProblems",
     "MergeResult",
@@ -195,6 +200,7 @@ __all__ = [
     "explain",
     "export",
     "import_samples",
+    "judge",
     "lost",
     "merge",
     "open_store",

@@ -27,7 +27,7 @@ from oversharp.diagnostics.app.commands import (
     documented_by,
     progress_sink,
 )
-from oversharp.diagnostics.app.console import changes, imports, results
+from oversharp.diagnostics.app.console import changes, imports, judging, results
 from oversharp.diagnostics.app.help import OPTIONS, arrange_help, help_for, refused_path_text, wrong_arguments_text
 from oversharp.diagnostics.app.verbs.planning import plan, problems
 from oversharp.diagnostics.app.verbs.viewing import view
@@ -119,6 +119,7 @@ app.command(plan)
 app.command(problems)
 app.command(command_of(api.confirm, results.show_confirm))
 app.command(command_of(api.regrade, results.show_regrade), alias="rescore")
+app.command(command_of(api.judge, judging.show_judge))
 app.command(command_of(api.repair, results.show_repair))
 app.command(command_of(api.report, results.show_report))
 app.command(command_of(api.export, results.show_export))

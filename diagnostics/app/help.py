@@ -35,7 +35,7 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Start here": ("demo", "audit", "import"),
         "Look at results": ("report", "view", "lost", "diff", "sql", "explain"),
-        "Decide": ("ship", "plan", "confirm", "regrade", "problems"),
+        "Decide": ("ship", "plan", "confirm", "regrade", "judge", "problems"),
         "Train": ("train-base", "train", "compare", "repair"),
         "Stores and files": ("export", "merge", "drop"),
         "Machine and models": ("doctor", "fetch-model", "convert"),

@@ -18,6 +18,7 @@ from dataclasses import astuple
 from types import MappingProxyType
 
 from oversharp.diagnostics.audit.counts.recorded import CODE
+from oversharp.diagnostics.audit.judges.recorded import JUDGE_STAGE
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store import Store
@@ -83,12 +84,13 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "kernel_rows": _OF_KERNELS,
         "kernel_roles": _OF_KERNELS,
         "kernel_values": _OF_KERNELS,
+        "events": f"{_OF_AUDIT} AND stage = '{JUDGE_STAGE}'",
     }
 )
-#: Tables that are not hashed: results, logs, the audit's settings (which are in its key), and the index of
+#: Tables that are not hashed: results, the audit's settings (which are in its key), and the index of
 #: ``response_tokens``.
 NO_EVIDENCE = (
-    *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks", "events"),
+    *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks"),
     "response_ways",  # computed from the samples together with the findings
 )
 _CODE = CODE

@@ -364,11 +364,11 @@ CREATE TABLE events (
 );
 COMMENT ON TABLE events IS 'a finished stage of an audit';
 COMMENT ON COLUMN events.logged_at IS 'when it ended';
-COMMENT ON COLUMN events.stage IS 'sample, teacher-force, grade, kernel, measure, verdict, … or failed';
+COMMENT ON COLUMN events.stage IS 'sample, teacher-force, grade, judge, kernel, measure, verdict, … or failed';
 COMMENT ON COLUMN events.checkpoint_id IS 'hash of the checkpoint''s weights; NULL for a stage over all checkpoints';
 COMMENT ON COLUMN events.wall_s IS 'duration [seconds]';
 COMMENT ON COLUMN events.rows_written IS 'rows written [rows]';
-COMMENT ON COLUMN events.note IS 'error message of a failed stage; JSON for the stages endpoint answers and endpoint usage';
+COMMENT ON COLUMN events.note IS 'error message of a failed stage; JSON for the stages judge, endpoint answers and endpoint usage';
 
 -- ---------------------------------------------------------------- gradient kernels
 

@@ -25,7 +25,20 @@ from tests.preloaded import RunningServer
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("audit", "plan", "confirm", "train", "train-base", "compare", "report", "sql", "explain", "doctor", "demo")
-COMMANDS += ("import", "regrade", "export", "merge", "repair", "ship", "diff", "lost", "view", "convert", "fetch-model")
+COMMANDS += (
+    "import",
+    "regrade",
+    "judge",
+    "export",
+    "merge",
+    "repair",
+    "ship",
+    "diff",
+    "lost",
+    "view",
+    "convert",
+    "fetch-model",
+)
 COMMANDS += ("problems", "drop")
 
 Run = Callable[..., tuple[int, str, str]]

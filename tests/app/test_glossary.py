@@ -15,7 +15,7 @@ from rich.table import Table as ConsoleTable
 
 import oversharp
 from oversharp.diagnostics.app.cli import main
-from oversharp.diagnostics.app.console import changes, layout, results, shipping
+from oversharp.diagnostics.app.console import changes, judging, layout, results, shipping
 from oversharp.diagnostics.app.console.changes import show_diff, show_lost
 from oversharp.diagnostics.app.console.layout import LABEL_WIDTH, OutputColumn, table_lines
 from oversharp.diagnostics.app.console.plan import print_plan
@@ -112,6 +112,7 @@ def test_every_word_that_starts_a_line_of_the_console_is_explained(
     heads = {start for start in starts if re.fullmatch(r"[a-z][a-z@1]*( [a-z@]+)*", start)}
     assert {"verdict", "pass@1", "worst pass@k", "frontier", "cause", "ship", "next", "caveat", "guarantee"} <= heads
     heads |= {"made of", "report", "store", "warning", "lost step", "modes"}
+    heads |= {"judge", "labels", "repeats agree", "leniency"}
     heads |= {f"{reading} @{k}" for reading in READINGS.values() for k in "1k"}
     assert [head for head in sorted(heads) if not explained(head)] == []
 
@@ -140,7 +141,8 @@ def test_every_heading_of_a_table_on_the_console_is_explained(
     changes.show_diff(computed.diff, False, store_path=imported_store, explain=False)
     changes.show_lost(computed.lost, False, store_path=imported_store, explain=False)
     show_overlap(oversharp.check_problems("countdown", ["countdown"]), out)
-    headings += [column.heading for column in results.CONFIRM_COLUMNS]
+    headings += [column.heading for column in (*results.CONFIRM_COLUMNS, *judging.PROBE_COLUMNS)]
+    headings += [column.heading for column in judging.CORRECTED_COLUMNS]
     assert {"worst pass@k, points", "adjusted p", "problems", "same words", "seemed"} <= set(headings)
     assert [one for one in headings if one not in PLAIN | {"step 100"} and not explained(one)] == []
 

@@ -111,6 +111,21 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "loss.",
         "cause": "Other explanations of a loss: truncated, unparsed or misread samples, false accepts of the grader, "
         "or an equal loss on every problem. docs/why.md",
+        "judge": "A model behind a server that grades responses by a rubric, the verifier judge:FILE.toml. "
+        "`oversharp judge` measures its errors. docs/judges.md",
+        "labels": "Grades by people, 1 correct or 0 incorrect, for randomly drawn responses. They show a judge's "
+        "errors and correct pass@k.",
+        "judged": "pass@k, or its change since the base in points, by the judge's grades.",
+        "corrected": "The same value corrected by labels, with its 95 % interval. docs/judges.md",
+        "sets": "Labelled sets: up to k samples of a problem in random order, labelled up to the first correct one.",
+        "repeats agree": "Share of responses for which three verdicts of the judge are equal.",
+        "planted change": "A change of a response, or of the judge's instruction, that should not change the verdict.",
+        "accepted": "Refused responses that the judge accepts after the planted change.",
+        "refused": "Accepted responses that the judge refuses after the planted change.",
+        "responses": "Number of responses with a verdict before and after the planted change.",
+        "shift": "Change of the share of accepted responses in points, with its 95 % interval.",
+        "leniency": "Change, from the base to the late checkpoints, of the samples that only the judge accepts and not "
+        "the second verifier, in points. The part that follows from the change of accuracy is removed.",
         "caveat": "A limitation of this verdict. --explain prints it. Warnings, which change the conclusion, are "
         "always printed.",
         "next": "The command to run next.",

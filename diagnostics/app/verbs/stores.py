@@ -1,4 +1,4 @@
-"""Functions of the API that take a store: diff, lost, ship, regrade, report, export, drop."""
+"""Functions of the API that take a store: diff, lost, ship, regrade, judge, report, export, drop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from oversharp.diagnostics.records.arguments import check_arguments
 from oversharp.diagnostics.records.names import as_path_list, store_file
 
 if TYPE_CHECKING:
+    from oversharp.diagnostics.audit.judges.judge import JudgeResult
     from oversharp.diagnostics.audit.regrade import RegradeResult
     from oversharp.diagnostics.changes.difference import StepDifference
     from oversharp.diagnostics.changes.lost import LostProblems
@@ -214,6 +215,72 @@ def regrade(
         progress=progress,
     )
     write_report(result.store_path, result.report_path)
+    return result
+
+
+@check_arguments
+def judge(
+    store: Path | str,
+    verifier: str,
+    *,
+    series: str | None = None,
+    labels: Path | str | None = None,
+    draw_labels: int | None = None,
+    draw_k: int = 1,
+    steps: Sequence[int] = (),
+    probes: int = 50,
+    progress: ProgressSink | None = None,
+) -> JudgeResult:
+    """Measure the judge that graded a series, or write responses to label.
+
+    Measures repeat agreement, and the effect of planted changes: a longer response, Markdown, a confident tone, an
+    instruction to accept, the order of the two verdicts. With labels it measures the judge's errors, and corrects
+    pass@1, pass@k and their changes. With a second verifier (`oversharp regrade`) it tests whether the judge grew more
+    lenient. The results are caveats of the verdict. docs/judges.md
+
+    Parameters
+    ----------
+    store
+        The audit.duckdb file, or its directory.
+    verifier
+        The judge: judge:FILE.toml, unchanged since it graded.
+    series
+        Name of the series; required if the judge graded several.
+    labels
+        JSONL file with gold labels. With --draw-labels, the file to write. Default: labels.jsonl next to the store.
+    draw_labels
+        Write random responses to label, about this number of labels per checkpoint, and stop.
+    draw_k
+        Largest k of pass@k that the drawn labels correct. Responses are drawn in sets of this size.
+    steps
+        Checkpoints to label, besides the base: --steps 80 160. Default: the last.
+    probes
+        Number of responses for planted changes and repeats; each takes 8 requests. 0: none.
+
+    Examples
+    --------
+    ::
+
+        result = oversharp.judge("audit/audit.duckdb", "judge:rubric.toml", labels="audit/labels.jsonl")
+        print(*result.sentences, sep="\\n")
+    """
+    from oversharp.diagnostics.app.report import require_report_place, write_report
+    from oversharp.diagnostics.audit.judges.judge import measure_judge
+
+    require_report_place(store_file(store))
+    result = measure_judge(
+        store_file(store),
+        verifier,
+        series=series,
+        labels=None if labels is None else Path(labels),
+        draw_labels=draw_labels,
+        draw_k=draw_k,
+        steps=steps,
+        probes=probes,
+        progress=progress,
+    )
+    if result.drawn is None:
+        write_report(result.store_path, result.report_path)
     return result
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
+from oversharp.diagnostics.audit.judges.recorded import JUDGE_STAGE
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.samplers.endpoint.fingerprint import FINGERPRINT_STAGE
 from oversharp.diagnostics.series.layouts import REPAIRED
@@ -45,6 +46,7 @@ _SMALL = (
     f"FROM (FROM stops {_OF_AUDIT}) AS r",
     f"FROM (FROM audit_controls {_OF_AUDIT}) AS r",
     f"FROM (FROM events {_OF_CHECKPOINTS} AND stage = '{FINGERPRINT_STAGE}') AS r",
+    f"FROM (FROM events {_OF_AUDIT} AND stage = '{JUDGE_STAGE}') AS r",
 )
 # Also samples of other problems: a caveat counts those that are not compared. The hash of a hash depends on all columns
 # nonlinearly, so that changes in several rows cannot cancel out.

@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from oversharp.diagnostics.audit.counts.checkpoint import COUNTS, PLANNED, checkpoint_counts, rule_of
 from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
+from oversharp.diagnostics.audit.judges.recorded import judge_caveats
 from oversharp.diagnostics.audit.terms import SELECTED
 from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
 from oversharp.diagnostics.engine.sampler_reports import confused_checkpoints
@@ -166,7 +167,11 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         is_repaired=series_layout(store, key.series) == REPAIRED,
         is_greedy=is_greedy,
         selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
-        doubts=(*_grading(rows, problems, fault), *confused_checkpoints(store, key)),
+        doubts=(
+            *_grading(rows, problems, fault),
+            *judge_caveats(store, key, problems["verifier"]),
+            *confused_checkpoints(store, key),
+        ),
         why_ungraded=_why_ungraded(rows[rows["step"].isin(compared)], planned, fault),
         excluded=_first_round_only(store, key, short)
         if is_cut

@@ -99,14 +99,14 @@ class JudgeVerifier:
         for (place, _), verdict in transport.stream(enumerate(calls), self._ask_until_parsed):
             places[place] = verdict
             if self._is_interrupted:
-                raise _interrupted(self.name)
+                raise _interrupt_error(self.name)
         return [places[place] for place in range(len(calls))]
 
     def interrupt(self, *, is_on: bool) -> None:
         """Make an ``ask`` of another thread raise ``VerifierError`` soon, until it is called with False."""
         self._is_interrupted = is_on
         if is_on and self._transport is not None:
-            self._transport.interrupt(_interrupted(self.name))
+            self._transport.interrupt(_interrupt_error(self.name))
 
     def close(self) -> None:
         """Close the connections. A later call opens new ones."""
@@ -170,7 +170,7 @@ class JudgeVerifier:
         return await self._transport.post("/v1/chat/completions", body, _check_reply)
 
 
-def _interrupted(name: str) -> VerifierError:
+def _interrupt_error(name: str) -> VerifierError:
     return VerifierError(f"{name}: grading was interrupted")
 
 
