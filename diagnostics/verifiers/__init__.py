@@ -34,6 +34,7 @@ _BUILT_IN = {
     "math": ("oversharp.diagnostics.verifiers.math", "MathVerifier"),
     "math_strict": ("oversharp.diagnostics.verifiers.math", "StrictMathVerifier"),
     "modes": ("oversharp.diagnostics.verifiers.modes", "ModesVerifier"),
+    "program": ("oversharp.diagnostics.verifiers.programs.verifier", "ProgramVerifier"),
     "reasoning_gym": ("oversharp.diagnostics.verifiers.reasoning_gym", "ReasoningGymVerifier"),
 }
 #: Verifiers that extract an answer from text. Their gold may list several answers, and they have a variant that accepts
@@ -50,7 +51,7 @@ RULES: Mapping[str, int] = MappingProxyType(
 _FALSE_ACCEPTS_OF_NUMBERS: Mapping[str, float] = MappingProxyType({"math": 0.0011, "math_strict": 0.0011})
 _NUMBER = re.compile(r"[-−+]?\$?\d[\d,]*(\.\d+)?%?")
 #: Verifiers whose grades distinguish correct answers of a problem as modes.
-SHOW_MODES = frozenset({"expression", "modes"})
+SHOW_MODES = frozenset({"expression", "modes", "program"})
 _WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
 
 
