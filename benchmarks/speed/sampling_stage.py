@@ -23,6 +23,7 @@ from oversharp.diagnostics.samplers import SamplerContext, SampleRequest, make_s
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.tasks import countdown
+from oversharp.diagnostics.tasks.splits import N_AUDIT
 from oversharp.diagnostics.verifiers import Verifiers
 
 MEMORY_ROWS = 20
@@ -195,13 +196,13 @@ def main() -> None:
     parser.add_argument("series", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--n", type=int, required=True)
-    parser.add_argument("--problems", type=int, default=countdown.N_AUDIT)
+    parser.add_argument("--problems", type=int, default=N_AUDIT)
     parser.add_argument("--checkpoints", type=int)
     parser.add_argument("--max-tokens", type=int, default=countdown.RESPONSE_TOKENS)
     parser.add_argument("--grade", action="store_true")
     arguments = parser.parse_args()
     start = time.perf_counter()
-    split = "audit" if arguments.problems <= countdown.N_AUDIT else "train"
+    split = "audit" if arguments.problems <= N_AUDIT else "train"
     problems = countdown.problems(split, limit=arguments.problems)
     series = find_series([arguments.series])
     stage = Stage(arguments.out, SamplingSettings(sampler="vllm", max_tokens=arguments.max_tokens))

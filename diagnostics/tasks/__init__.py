@@ -15,6 +15,7 @@ from oversharp.diagnostics.records.errors import ProblemError, VerifierError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.plugins import find_callables, load_callable
 from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.tasks.worlds import WORLDS
 from oversharp.diagnostics.verifiers import in_thoughts, named_verifier
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.reading.golds import GoldList, all_of
@@ -23,7 +24,7 @@ ENTRY_POINT_GROUP = "oversharp.tasks"
 #: Number of generated problems if no limit is given.
 DEFAULT_GENERATED = 100
 
-_BUILT_IN = ("benchmark", "countdown", "reasoning_gym", "word_problems")
+_BUILT_IN = ("benchmark", "reasoning_gym", "word_problems", *WORLDS)
 
 
 def load_problems(
@@ -89,7 +90,7 @@ def task_names() -> tuple[str, ...]:
     from oversharp.diagnostics.tasks.benchmarks import BENCHMARKS
 
     built_in = (
-        "countdown",
+        *WORLDS,
         "reasoning_gym:NAME",
         "word_problems",
         "word_problems:train",
@@ -104,20 +105,19 @@ def suggested_max_tokens(task: str | None) -> int | None:
     >>> suggested_max_tokens("countdown"), suggested_max_tokens("benchmark:gsm8k")
     (6, None)
     """
-    from oversharp.diagnostics.tasks import countdown, word_problems
+    from oversharp.diagnostics.tasks import word_problems
 
-    lengths = {task_module.TASK: task_module.RESPONSE_TOKENS for task_module in (countdown, word_problems)}
+    lengths = {name: world.RESPONSE_TOKENS for name, world in WORLDS.items()}
+    lengths[word_problems.TASK] = word_problems.RESPONSE_TOKENS
     return lengths.get(task.partition(":")[0]) if task is not None else None
 
 
 def _load_task(task: str, *, limit: int | None, seed: int) -> Iterable[Problem]:
     name, _, argument = task.partition(":")
     outside = find_callables(ENTRY_POINT_GROUP, _BUILT_IN)
-    if name == "countdown" and not argument:
-        from oversharp.diagnostics.tasks.countdown import problems
-
+    if name in WORLDS and not argument:
         # the seed is not used: with another seed, the audit would contain problems of the training split
-        return problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
+        return WORLDS[name].problems(split="held_out", limit=DEFAULT_GENERATED if limit is None else limit)
     if name == "reasoning_gym":
         from oversharp.diagnostics.tasks.reasoning_gym import generated_problems
 

@@ -15,12 +15,10 @@ import random
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, permutations, product
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
-from oversharp.diagnostics.records.errors import ProblemError
 from oversharp.diagnostics.records.types import Problem
-
-Split = Literal["train", "held_out", "audit"]
+from oversharp.diagnostics.tasks.splits import Split, split_problems
 
 TASK = "countdown"
 OPERATORS = "+-*"
@@ -28,7 +26,6 @@ NUMBERS = range(1, 13)
 NUMBERS_PER_QUERY = 3
 MAX_TARGET = 99
 HELD_OUT_SHARE = 0.2
-N_AUDIT = 100
 #: Tokens of a response: three numbers, two operators and the end token.
 RESPONSE_TOKENS = 2 * NUMBERS_PER_QUERY
 
@@ -129,17 +126,12 @@ def problem(query: Query) -> Problem:
 def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) -> tuple[Problem, ...]:
     """Return the problems of one split, in shuffled order.
 
-    ``audit`` is the first 100 of the held-out split. ``seed`` determines the split, so use the same seed for training
-    and audit. Raises ``ProblemError`` for an unknown split or a limit below 1.
+    ``seed`` determines the splits, so use the same seed for training and audit. Raises ``ProblemError`` for an unknown
+    split or a limit below 1.
 
     >>> audit = problems()
     >>> len(audit), sum(len(problem.modes) for problem in audit)
     (100, 390)
     """
-    if limit is not None and limit < 1:
-        raise ProblemError(f"countdown: limit {limit} leaves no problem; pass at least 1")
     train, held_out = split_queries(seed)
-    by_split = {"train": train, "held_out": held_out, "audit": held_out[:N_AUDIT]}
-    if split not in by_split:
-        raise ProblemError(f"countdown: no split {split!r}; choose from {', '.join(get_args(Split))}")
-    return tuple(problem(query) for query in by_split[split][:limit])
+    return split_problems(TASK, split, limit, train=train, held_out=held_out, problem=problem)
