@@ -87,7 +87,7 @@ def write_checkpoint(folder: Path, seed: int) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from oversharp.trainers.countdown_base import build_model, build_tokenizer
+    from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
     folder.mkdir(parents=True)
     plain = build_model(seed)

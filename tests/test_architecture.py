@@ -51,7 +51,7 @@ ROOMS_OF_TRAINERS = (
     "oversharp.trainers.batch",
     "oversharp.trainers.objectives",
     "oversharp.trainers.config",
-    "oversharp.trainers.countdown_base",
+    "oversharp.trainers.worlds",
     "oversharp.trainers.warning_signs",
     "oversharp.trainers.model",
     "oversharp.trainers.rollouts",

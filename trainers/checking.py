@@ -18,16 +18,18 @@ from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ConfigError, OversharpError, TrainingError
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import Problem
-from oversharp.diagnostics.tasks import countdown, load_problems
+from oversharp.diagnostics.tasks import load_problems
+from oversharp.diagnostics.tasks.worlds import WORLDS
 from oversharp.trainers import objectives
-from oversharp.trainers.config import SftConfig, TrainConfig
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.config import DEFAULT_WORLD, SftConfig, TrainConfig
 from oversharp.trainers.objectives.composition import off_policy_part
 from oversharp.trainers.objectives.contract import GroupedRewards, Objective
 from oversharp.trainers.objectives.effects import find_void_parts, uses_correctness
 from oversharp.trainers.rollouts.memory_network import require_same_tokens
 from oversharp.trainers.run.checkpointing import checkpoint_path, save_checkpoint
 from oversharp.trainers.seeds import stream_seed
+from oversharp.trainers.worlds import get_world
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
 #: Default number of validation problems.
 _VALIDATED = 100
@@ -58,24 +60,27 @@ Outlines = Callable[[str], Outline]
 
 
 @contextmanager
-def model_outlines(*, untrained: Path | None = None) -> Iterator[Outlines]:
+def model_outlines(*, untrained: SftConfig | None = None) -> Iterator[Outlines]:
     """Yield a function that opens models without weights and caches them. Use it only inside the block.
 
-    ``untrained`` is the run directory of the built-in task's base if that is not trained yet. A missing path in it
+    ``untrained`` has the settings of a world's base if that is not trained yet. A missing path in its run directory
     opens an untrained base.
     """
     with TemporaryDirectory() as folder:
 
         @cache
         def untrained_base() -> Outline:
-            save_checkpoint(Path(folder), 0, build_model(seed=0), build_tokenizer())
+            assert untrained is not None
+            world = get_world(untrained.world)
+            save_checkpoint(Path(folder), 0, build_model(0, world), build_tokenizer(world))
             path = checkpoint_path(Path(folder), 0)
             return Outline(loaded=outline_path(path), folder=path)
 
         @cache
         def outline(name: str) -> Outline:
             path = Path(name).absolute()
-            if untrained is not None and path.is_relative_to(untrained.absolute()) and not path.exists():
+            is_base = untrained is not None and path.is_relative_to(untrained.output_dir.absolute())
+            if is_base and not path.exists():
                 return untrained_base()
             return Outline(loaded=outline_path(name), folder=model_folder(name))
 
@@ -239,8 +244,9 @@ def needs_reference(objective: Objective) -> bool:
 
 
 def base_config(config: TrainConfig) -> SftConfig:
-    """Return the settings for training the built-in task's base, which a run without ``--model`` starts from."""
+    """Return the settings for training the world's base, which a run without ``--model`` starts from."""
     return SftConfig(
+        task=None if config.world == DEFAULT_WORLD else config.world,  # None as in runs of earlier versions
         output_dir=config.output_dir / "base",
         seed=config.seed,
         resume=True,
@@ -268,12 +274,12 @@ def policy_source(config: TrainConfig, done: int | None) -> str:
 
 
 def training_problems(config: TrainConfig, progress: ProgressSink | None = None) -> tuple[Problem, ...]:
-    """Return the training problems, without duplicates and without the held-out problems of the built-in task.
+    """Return the training problems, without duplicates and without the held-out problems of a built-in world.
 
     Training skips duplicates. An audit rejects them, because they would count twice.
     """
-    if config.trains_on_countdown:
-        return countdown.problems(split="train", limit=config.limit)
+    if config.world is not None:
+        return WORLDS[config.world].problems(split="train", limit=config.limit)
     # a separate seed, because the audit generates its problems from the plain seed, and training must not use these
     seed = stream_seed(config.seed, "problems") % 2**31
     repeated: list[str] = []
@@ -302,9 +308,8 @@ def validation_problems(config: TrainConfig) -> tuple[Problem, ...]:
         return ()
     if config.validation is not None:
         return load_problems(config.validation, None, limit=None, seed=0)
-    if config.trains_on_countdown:
-        audited = countdown.problems(split="audit")
-        return countdown.problems(split="held_out", limit=len(audited) + _VALIDATED)[len(audited) :]
+    if config.world is not None:
+        return WORLDS[config.world].problems(split="validation")
     seed = stream_seed(config.seed, "validation problems") % 2**31
     return load_problems(None, config.task, limit=_VALIDATED, seed=seed)
 

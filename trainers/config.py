@@ -15,10 +15,11 @@ from cyclopts import Parameter
 
 from oversharp.diagnostics.records.arguments import check_settings
 from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.records.settings import require_chat_args
 from oversharp.diagnostics.records.types import DEFAULT_MAX_TOKENS
 from oversharp.diagnostics.tasks import suggested_max_tokens
-from oversharp.diagnostics.tasks.countdown import TASK
+from oversharp.diagnostics.tasks.worlds import WORLDS
 from oversharp.diagnostics.verifiers import pinned_verifier
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # same reason
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
@@ -32,6 +33,8 @@ MOST_WARM_UP_RATE = 1e-3
 
 #: Prefix of the names of tasks that generate their problems.
 GENERATED = "reasoning_gym:"
+#: World that is trained on if neither a task nor a problem file is given.
+DEFAULT_WORLD = next(iter(WORLDS))
 
 Engine = Literal["own", "vllm"]
 Correction = Literal["auto", "none"]
@@ -50,8 +53,8 @@ class TrainConfig(GraderConfig):
     Attributes
     ----------
     model
-        Checkpoint to start from: a directory or a hub name. Default, for countdown only: its base model, which is
-        first trained in OUTPUT_DIR/base.
+        Checkpoint to start from: a directory or a hub name. Default, for countdown and programs only: the task's base
+        model, which is first trained in OUTPUT_DIR/base.
     output_dir
         Run directory: checkpoint-N/, rollouts/, metrics.jsonl, config.toml, environment.json, state/.
     algorithm
@@ -60,9 +63,9 @@ class TrainConfig(GraderConfig):
     problems
         JSONL or Parquet file with the fields prompt and answer, and optionally id, modes, verifier.
     task
-        Named problem set: countdown (its 1,599 training problems), reasoning_gym:NAME, benchmark:NAME. Problems that a
-        task generates for training differ from those it generates for an audit. Default: countdown, unless --problems
-        is given.
+        Named problem set: countdown (its 1,599 training problems), programs (its 708), reasoning_gym:NAME,
+        benchmark:NAME. Problems that a task generates for training differ from those it generates for an audit.
+        Default: countdown, unless --problems is given.
     limit
         Train on the first LIMIT problems only. For tasks that generate problems: the number of problems.
     order
@@ -110,8 +113,8 @@ class TrainConfig(GraderConfig):
         Steps between validations, which log pass@1, pass@n and entropy on problems outside the training set as val_…
         in the metrics. Default: no validation.
     validation
-        JSONL or Parquet file of validation problems. Default: for countdown, 100 problems that are in neither the
-        training set nor the audit; for tasks that generate problems, 100 separately generated ones.
+        JSONL or Parquet file of validation problems. Default: for countdown and programs, up to 100 problems that are
+        in neither the training set nor the audit; for tasks that generate problems, 100 separately generated ones.
     validation_samples
         Samples per validation problem (n of pass@n).
     seed
@@ -208,10 +211,10 @@ class TrainConfig(GraderConfig):
         objectives.terms(self.algorithm)
         if self.problems is not None and self.task is not None:
             raise ConfigError("pass --problems FILE.jsonl or --task NAME, not both")
-        if self.model is None and not self.trains_on_countdown:
+        if self.model is None and self.world is None:
             raise ConfigError("--model is missing; pass the checkpoint to train on these problems")
-        if self.verifier is not None and self.trains_on_countdown:
-            raise ConfigError("--verifier: the built-in task has its own verifier; pass --problems, or omit --verifier")
+        if self.verifier is not None and self.world is not None:
+            raise ConfigError("--verifier: built-in tasks have their own verifier; pass --problems, or omit --verifier")
         for flag, number in (
             ("--max-steps", self.max_steps),
             ("--group-size", self.group_size),
@@ -262,7 +265,7 @@ class TrainConfig(GraderConfig):
         if self.validation_samples != TrainConfig.validation_samples and self.validate_every is None:
             raise ConfigError(f"--validation-samples {self.validation_samples} needs --validate-every")
         generated = self.task is not None and self.task.startswith(GENERATED)
-        if self.validate_every is not None and self.validation is None and not (self.trains_on_countdown or generated):
+        if self.validate_every is not None and self.validation is None and self.world is None and not generated:
             raise ConfigError("--validate-every needs --validation FILE with problems outside the training set")
 
     @cached_property
@@ -286,14 +289,16 @@ class TrainConfig(GraderConfig):
         return self.used_updates_per_batch * self.epochs_per_batch > 1
 
     @property
-    def trains_on_countdown(self) -> bool:
-        """Whether the training problems are those of the built-in task Countdown."""
-        return self.problems is None and self.task in (None, TASK)
+    def world(self) -> str | None:
+        """Name of the built-in world whose problems are trained on; None for other problems."""
+        if self.problems is not None:
+            return None
+        return DEFAULT_WORLD if self.task is None else self.task if self.task in WORLDS else None
 
     @property
     def used_max_tokens(self) -> int:
         """Maximum response length in tokens: the setting, else the task's value, else the default."""
-        task = TASK if self.trains_on_countdown else self.task
+        task = self.world or self.task
         return self.max_tokens or suggested_max_tokens(task) or DEFAULT_MAX_TOKENS
 
 
@@ -301,13 +306,15 @@ class TrainConfig(GraderConfig):
 @check_settings
 @dataclass(frozen=True, kw_only=True)
 class SftConfig:
-    """Settings of supervised training: the built-in task's base from random weights, or a pretrained model.
+    """Settings of supervised training: a built-in task's base from random weights, or a pretrained model.
 
     Attributes
     ----------
     model
         Checkpoint (directory or hub name) to warm up on worked solutions of word_problems:train. Default: train the
-        base of the built-in task from random weights.
+        base of --task from random weights.
+    task
+        Built-in task whose base is trained: countdown or programs. Default: countdown. Not used with --model.
     output_dir
         Run directory: checkpoint-N/, metrics.jsonl, config.toml, environment.json, state/.
     max_steps
@@ -321,8 +328,9 @@ class SftConfig:
     max_grad_norm
         Maximum global L2 norm of the gradient. Larger gradients are clipped.
     wrong_share
-        Share of examples whose expression uses the right numbers but misses the target. Without such examples, the
-        base is so good that RL changes nothing. Not used with --model.
+        Share of examples with a wrong response: for countdown an expression of the right numbers that misses the
+        target, for programs a program of another function. Without such examples, the base is so good that RL changes
+        nothing. Not used with --model.
     precision
         Precision of forward and backward passes: float32, or bfloat16 autocast with float32 master weights.
     n_examples
@@ -340,6 +348,7 @@ class SftConfig:
     """
 
     model: str | None = None
+    task: str | None = None
     output_dir: Path = Path("runs/base")
     max_steps: int = 1200
     batch_size: int = 128
@@ -373,8 +382,15 @@ class SftConfig:
                 f"--learning-rate {self.learning_rate:g}: too high for the pretrained weights of --model; "
                 "pass --learning-rate 5e-5"
             )
+        if self.world not in WORLDS:
+            raise ConfigError(f"--task {self.task}: has no base to train; {nearest_names(self.world, tuple(WORLDS))}")
         if not 0 <= self.wrong_share <= 1:
             raise ConfigError(f"--wrong-share {self.wrong_share}: must be in [0, 1]")
+
+    @property
+    def world(self) -> str:
+        """Name of the built-in world whose base is trained without ``model``."""
+        return self.task or DEFAULT_WORLD
 
 
 def settings_of(config: TrainConfig | SftConfig) -> dict[str, str | int | float | bool]:

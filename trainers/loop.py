@@ -116,7 +116,7 @@ def prepare_run(
         TrainingError: the run does not fit the device's memory.
     """
     device = pick_device(config.device)
-    untrained = base_config(config).output_dir if config.model is None else None
+    untrained = base_config(config) if config.model is None else None
     with model_outlines(untrained=untrained) as outline:
         run_prompts = check_start(config, objective, policy_source(config, done), outline, progress)
     resumed = None if done is None else checkpointing.checkpoint_path(run, done)

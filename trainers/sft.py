@@ -1,4 +1,4 @@
-"""Supervised training of the built-in task's base from random weights, or of a pretrained model as a warm-up.
+"""Supervised training of a built-in world's base from random weights, or of a pretrained model as a warm-up.
 
 A small pretrained model can do some arithmetic but rarely boxes an answer. Then no sample has a reward, and RL cannot
 start. A few hundred steps on worked solutions of word problems change that. All solution methods are equally frequent
@@ -25,13 +25,14 @@ from oversharp.diagnostics.models.tokens import encode_prompt, require_fit, resp
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.diagnostics.records.progress import ProgressSink, SilentProgress
 from oversharp.diagnostics.records.types import Problem, SamplingSettings
-from oversharp.diagnostics.tasks import countdown
 from oversharp.diagnostics.tasks.word_problems import TASK, draw_story
-from oversharp.trainers import countdown_base
 from oversharp.trainers.config import SftConfig
 from oversharp.trainers.model.forward import autocast
 from oversharp.trainers.run import checkpointing, manifest
 from oversharp.trainers.run.directory import MetricsLog, open_run
+from oversharp.trainers.worlds import get_world
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
+from oversharp.trainers.worlds.contract import World
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -62,9 +63,10 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
             progress.note(slow)
         last_checkpoint = None if done is None else checkpointing.checkpoint_path(run, done)
         start = config.model if last_checkpoint is None else last_checkpoint
-        tokenizer = countdown_base.build_tokenizer()
+        world = get_world(config.world)
+        tokenizer = build_tokenizer(world)
         if start is None:
-            model = countdown_base.build_model(config.seed)
+            model = build_model(config.seed, world)
             model.to(device)  # type: ignore[arg-type]
         else:
             loaded = load_path(start, device=device, dtype="float32")
@@ -81,7 +83,7 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
         metrics_log = MetricsLog(run, after_step=done)
 
         if config.model is None:
-            compute_loss = _countdown_loss(config, model, device, progress)
+            compute_loss = _world_loss(world, config, model, device, progress)
         else:
             compute_loss = _word_problem_loss(config, loaded)
         model.train()
@@ -119,15 +121,14 @@ def train_base(config: SftConfig, progress: ProgressSink | None = None) -> Path:
         return checkpointing.checkpoint_path(run, config.max_steps)
 
 
-def _countdown_loss(config: SftConfig, model: PreTrainedModel, device: torch.device, progress: ProgressSink) -> Loss:
+def _world_loss(
+    world: World, config: SftConfig, model: PreTrainedModel, device: torch.device, progress: ProgressSink
+) -> Loss:
     progress.note(f"generating {config.n_examples:,} training examples")
-    train_queries, _ = countdown.split_queries()
-    rows = countdown_base.sample_examples(
-        train_queries, config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1
-    )
+    rows = world.sample_examples(config.n_examples, wrong_share=config.wrong_share, seed=config.seed + 1)
     example_NT = torch.tensor(rows, device=device)
     batches_SB = batch_table(config).to(device)
-    return lambda step: response_loss(model, example_NT[batches_SB[step - 1]])
+    return lambda step: response_loss(model, example_NT[batches_SB[step - 1]], world.prompt_tokens)
 
 
 def _word_problem_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
@@ -135,14 +136,17 @@ def _word_problem_loss(config: SftConfig, loaded: LoadedModel) -> Loss:
     return lambda step: solution_loss(loaded, batches_SB[step - 1].tolist(), seed=config.seed)
 
 
-def response_loss(model: PreTrainedModel, example_BT: Int[Tensor, "example token"]) -> Float[Tensor, ""]:
-    """Return the mean negative log-probability of the response tokens, in nats. Prompt tokens have no loss.
+def response_loss(
+    model: PreTrainedModel, example_BT: Int[Tensor, "example token"], prompt_tokens: int
+) -> Float[Tensor, ""]:
+    """Return the mean negative log-probability of the response tokens, in nats. Prompts and padding have no loss.
 
     Logits are computed only at positions that predict a response token.
     """
-    target_BT = example_BT[:, countdown_base.PROMPT_TOKENS :]
+    target_BT = example_BT[:, prompt_tokens:]
     logits_BTV = model(input_ids=example_BT[:, :-1], use_cache=False, logits_to_keep=target_BT.shape[1]).logits
-    return functional.cross_entropy(logits_BTV.flatten(0, 1).float(), target_BT.flatten())
+    pad_id = model.config.pad_token_id
+    return functional.cross_entropy(logits_BTV.flatten(0, 1).float(), target_BT.flatten(), ignore_index=pad_id)
 
 
 def learning_rate(step: int, config: SftConfig) -> float:

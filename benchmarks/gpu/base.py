@@ -17,11 +17,11 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from oversharp.diagnostics.models.load import quiet_transformers
-from oversharp.diagnostics.tasks import countdown
-from oversharp.trainers import countdown_base
 from oversharp.trainers.config import SftConfig
 from oversharp.trainers.run import checkpointing
 from oversharp.trainers.sft import BETAS, batch_table, learning_rate, response_loss
+from oversharp.trainers.worlds import countdown
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
 SEED = 0
 
@@ -56,7 +56,7 @@ SIZES: Mapping[str, BaseSize] = {
 
 def build(size: BaseSize) -> PreTrainedModel:
     """Build the demo's model at this size, with random weights."""
-    plain = countdown_base.build_model(SEED)
+    plain = build_model(SEED)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         model = Qwen3ForCausalLM(Qwen3Config(**{**plain.config.to_dict(), "layer_types": None, **size.changes}))
@@ -69,9 +69,8 @@ def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
     config = SftConfig(
         output_dir=folder, max_steps=size.steps, batch_size=size.batch, learning_rate=size.rate, seed=SEED
     )
-    queries, _ = countdown.split_queries()
     n_examples = min(config.n_examples, size.steps * size.batch)
-    rows = countdown_base.sample_examples(queries, n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
+    rows = countdown.WORLD.sample_examples(n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
     example_NT = torch.tensor(rows, device=device)
     model = build(size).to(device).train()  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.rate, betas=BETAS, fused=True)
@@ -79,7 +78,7 @@ def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, config)
         optimizer.zero_grad(set_to_none=True)
-        loss = response_loss(model, example_NT[batch_B.to(device) % n_examples])
+        loss = response_loss(model, example_NT[batch_B.to(device) % n_examples], countdown.WORLD.prompt_tokens)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
         optimizer.step()
@@ -87,7 +86,7 @@ def train_base(folder: Path, device: torch.device, size: BaseSize) -> None:
             print(f"step {step} of {size.steps}: loss {loss.item():.3f}", flush=True)
     with checkpointing.atomic_folder(folder) as temporary, quiet_transformers():
         model.eval().cpu().save_pretrained(temporary)
-        countdown_base.build_tokenizer().save_pretrained(temporary)
+        build_tokenizer().save_pretrained(temporary)
 
 
 def main() -> None:

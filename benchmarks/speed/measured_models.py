@@ -25,11 +25,13 @@ from transformers import (
 from oversharp.diagnostics.models.devices import cpu_threads
 from oversharp.diagnostics.models.load import quiet_transformers
 from oversharp.diagnostics.tasks import countdown
-from oversharp.trainers import countdown_base
 from oversharp.trainers.config import SftConfig, TrainConfig
 from oversharp.trainers.loop import train
 from oversharp.trainers.run import checkpointing
 from oversharp.trainers.sft import BETAS, batch_table, learning_rate, response_loss
+from oversharp.trainers.worlds.base import build_tokenizer
+from oversharp.trainers.worlds.contract import END, PAD
+from oversharp.trainers.worlds.countdown import WORLD
 
 SFT_STEPS = 500
 GRPO_STEPS, SAVE_EVERY = 32, 4
@@ -59,10 +61,7 @@ def make_series(folder: Path) -> Path:
 
 def _train_base(folder: Path) -> None:
     config = SftConfig(output_dir=folder, max_steps=SFT_STEPS, seed=SEED)
-    train_queries, _ = countdown.split_queries()
-    rows = countdown_base.sample_examples(
-        train_queries, config.n_examples, wrong_share=config.wrong_share, seed=SEED + 1
-    )
+    rows = WORLD.sample_examples(config.n_examples, wrong_share=config.wrong_share, seed=SEED + 1)
     example_NT = torch.tensor(rows)
     model = _countdown_model().train()
     optimizer = torch.optim.AdamW(
@@ -73,15 +72,15 @@ def _train_base(folder: Path) -> None:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, config)
             optimizer.zero_grad(set_to_none=True)
-            response_loss(model, example_NT[batch_B]).backward()
+            response_loss(model, example_NT[batch_B], WORLD.prompt_tokens).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
             optimizer.step()
-    _save(model, countdown_base.build_tokenizer(), folder)
+    _save(model, build_tokenizer(), folder)
 
 
 def make_untrained_model(folder: Path) -> Path:
     """Write the model of the series with random weights."""
-    _save(_countdown_model(), countdown_base.build_tokenizer(), folder)
+    _save(_countdown_model(), build_tokenizer(), folder)
     return folder
 
 
@@ -92,7 +91,7 @@ def make_wide_model(folder: Path) -> Path:
     """
     path = folder / "wide"
     if not path.is_dir():
-        words = [countdown_base.PAD, countdown_base.END, *(f"w{number}" for number in range(2, WIDE_VOCABULARY))]
+        words = [PAD, END, *(f"w{number}" for number in range(2, WIDE_VOCABULARY))]
         tokenizer = Tokenizer(WordLevel({word: index for index, word in enumerate(words)}))
         tokenizer.pre_tokenizer = WhitespaceSplit()
         config = Qwen3Config(
@@ -106,12 +105,10 @@ def make_wide_model(folder: Path) -> Path:
             max_position_embeddings=1024,
             tie_word_embeddings=True,
             bos_token_id=None,
-            eos_token_id=words.index(countdown_base.END),
-            pad_token_id=words.index(countdown_base.PAD),
+            eos_token_id=words.index(END),
+            pad_token_id=words.index(PAD),
         )
-        fast = PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer, pad_token=countdown_base.PAD, eos_token=countdown_base.END
-        )
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=END)
         _save(_initialised(config), fast, path)
     return path
 
@@ -119,7 +116,7 @@ def make_wide_model(folder: Path) -> Path:
 def _countdown_model() -> Qwen3ForCausalLM:
     """Build the demo's Qwen3 with more heads, and a context for the longest probe of the vLLM sampler."""
     config = Qwen3Config(
-        vocab_size=len(countdown_base.VOCABULARY),
+        vocab_size=len(WORLD.vocabulary),
         hidden_size=96,
         intermediate_size=288,
         num_hidden_layers=3,
@@ -129,8 +126,8 @@ def _countdown_model() -> Qwen3ForCausalLM:
         max_position_embeddings=512,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=countdown_base.VOCABULARY.index(countdown_base.END),
-        pad_token_id=countdown_base.VOCABULARY.index(countdown_base.PAD),
+        eos_token_id=WORLD.vocabulary.index(END),
+        pad_token_id=WORLD.vocabulary.index(PAD),
     )
     return _initialised(config)
 

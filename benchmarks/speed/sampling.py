@@ -24,8 +24,8 @@ from benchmarks.speed.sampling_peers import HarnessRun, fresh_vllm, harness, pas
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks import countdown
 from oversharp.diagnostics.tasks.countdown import RESPONSE_TOKENS
-from oversharp.trainers.countdown_base import VOCABULARY
 from oversharp.trainers.run.checkpointing import checkpoint_path
+from oversharp.trainers.worlds.countdown import WORLD
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "runs" / "speed"
@@ -151,7 +151,7 @@ def entropy_hook(run: Path, problems: tuple[Problem, ...]) -> dict[str, Any]:
     small = hook_cost(checkpoint_path(run, STEPS[0]), problems, n=32, max_tokens=RESPONSE_TOKENS, turns=7)
     wide = hook_cost(make_wide_model(MODELS), wide_problems, n=16, max_tokens=32, turns=7)
     return {
-        f"vocabulary_{len(VOCABULARY)}": _hook(small),
+        f"vocabulary_{len(WORLD.vocabulary)}": _hook(small),
         f"vocabulary_{WIDE_VOCABULARY}": _hook(wide),
         "goal_ratio": 1.08,
     }

@@ -159,7 +159,7 @@ def train(
 
 @app.command(name="train-base")
 def train_base(*, config: SftConfig | None = None) -> int:
-    """Train the base model of the built-in task by supervised fine-tuning.
+    """Train the base model of a built-in task by supervised fine-tuning.
 
     With --model, fine-tunes a pretrained model instead. Prints the path of the final checkpoint, for `oversharp train
     --model`.

@@ -137,7 +137,7 @@ def plan_comparison(comparison: Comparison) -> ComparisonPlan:
     faults = _Faults(comparison.path)
     runs: list[RunPlan] = []
     n_problems = 0
-    untrained = None if base is None else base.output_dir
+    untrained = base
     if base is not None:
         with faults.collect("[base]"):
             untrained = None if find_resumable_step(base) == base.max_steps else untrained

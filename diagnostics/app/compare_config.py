@@ -32,7 +32,8 @@ from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.records.arguments import convert_value
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.files import read_small
-from oversharp.trainers.config import SftConfig, TrainConfig, settings_of
+from oversharp.diagnostics.tasks.worlds import WORLDS
+from oversharp.trainers.config import DEFAULT_WORLD, SftConfig, TrainConfig, settings_of
 from oversharp.trainers.run.checkpointing import checkpoint_path
 
 Config = TypeVar("Config", TrainConfig, SftConfig, AuditConfig)
@@ -96,6 +97,8 @@ def read_comparison(path: Path, out: Path | None = None) -> Comparison:
         given = _table(path, tables, "base")
         _refuse(path, "[base]", given, {key: _SET_BY_COMPARE[key] for key in ("output_dir", "resume")})
         settings = _typed(path, "[base]", SftConfig, given)
+        if shared.get("task") in WORLDS and shared["task"] != DEFAULT_WORLD:
+            settings = {"task": shared["task"], **settings}
         base = _made(path, "[base]", SftConfig, {**settings, "output_dir": out / "base", "resume": True})
     elif "base" in tables:
         raise ConfigError(f"{path} [base]: [train] has a model, so no base is trained; remove one of the two")
@@ -195,8 +198,9 @@ def _audit(
     asked = () if "preset" in given else _PROMPT_SETTINGS  # the preset sets these
     inherited: dict[str, Any] = {key: getattr(trained, key) for key in (*asked, "device")}
     if "task" not in given and "problems" not in given:
-        if all(run.config.trains_on_countdown for run in runs):
-            inherited["task"] = "countdown"
+        worlds = {run.config.world for run in runs}
+        if len(worlds) == 1 and None not in worlds:
+            [inherited["task"]] = worlds
         else:
             raise ConfigError(
                 f"{path} [audit]: set problems = FILE.jsonl or task = NAME to problems that the runs do not train on"

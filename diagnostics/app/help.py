@@ -57,8 +57,8 @@ FIRST_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "--seed", "--device", "--list",
         ),
         "train-base": (
-            "--model", "--output-dir", "--max-steps", "--batch-size", "--learning-rate", "--n-examples",
-            "--save-every", "--seed", "--resume", "--device",
+            "--model", "--task", "--output-dir", "--max-steps", "--batch-size", "--learning-rate", "--save-every",
+            "--seed", "--resume", "--device",
         ),
         "plan": (
             "--top-up", "--drop", "--k", "--power", "--until-solved", "--cost", "--problems", "--n", "--tokens",

@@ -127,7 +127,7 @@ def _write_checkpoint(folder: Path, seed: int) -> None:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from oversharp.trainers.countdown_base import build_model, build_tokenizer
+    from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
     plain = build_model(0)
     config = Qwen3Config(**plain.config.to_dict() | {"initializer_range": 0.1})

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.calibration import demo_truth
 from oversharp.diagnostics.tasks import countdown
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
 
 def test_exact_values_of_two_queries_by_hand() -> None:

@@ -12,8 +12,8 @@ from transformers import Qwen3ForCausalLM
 from benchmarks.speed.dlc import Case, compared, flops_per_token, measured, quarter_config, qwen3
 from oversharp.diagnostics.models.load import load_path
 from oversharp.trainers.batch import RolloutBatch
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
 from oversharp.trainers.rollouts.engine import OwnEngine
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
 
 def small() -> Qwen3ForCausalLM:

@@ -14,7 +14,7 @@ from benchmarks.frontier.positions import FrontierPosition, Ground, position_mar
 from oversharp.diagnostics.measures.coverage.sharpening.controls import load_controls
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem
 from oversharp.diagnostics.verdict.shipping.choice import recommend
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
 PROBLEMS = [Problem(task="t", prompt=prompt, gold="7", verifier="expression") for prompt in ("1 2 3 = 7 :", "7 = :")]
 MODES = [["1 + 2 * 3", "7"], ["7", "3 + 4"]]

@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 
 from benchmarks.frontier.positions import summary
+from benchmarks.objectives.pages import table_markdown
 from benchmarks.objectives.palindromes import SETTINGS, build_tokenizer, modes_of
-from benchmarks.objectives.runs import (
-    COLUMNS,
-    TABLES,
-    Outcome,
-    at_level,
-    folder_name,
-    outcome,
-    table_markdown,
-    table_rows,
-)
+from benchmarks.objectives.runs import COLUMNS, Outcome, at_level, outcome, table_rows
+from benchmarks.objectives.settings import TABLES, folder_name
 from oversharp.trainers import objectives
 
 

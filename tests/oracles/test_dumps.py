@@ -15,7 +15,7 @@ import pytest
 from oversharp.diagnostics.ingest.formats import trl_completions, verl
 from oversharp.diagnostics.ingest.formats.contract import ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.rows import first_record
-from oversharp.trainers.countdown_base import build_tokenizer
+from oversharp.trainers.worlds.base import build_tokenizer
 from tests.oracles.trl_runs import grpo_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's, of versions and of its own future

@@ -20,8 +20,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Conf
 from oversharp.diagnostics.models.load import LoadedModel, load_path
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.trainers.config import TrainConfig
-from oversharp.trainers.countdown_base import build_tokenizer
 from oversharp.trainers.loop import train
+from oversharp.trainers.worlds.base import build_tokenizer
 
 #: Sizes of a tiny model of any architecture.
 SIZES = {

@@ -15,6 +15,7 @@ from oversharp.diagnostics.records.errors import ConfigError, OversharpError, Pr
 from oversharp.diagnostics.tasks import load_problems
 from oversharp.trainers.checking import (
     RunPrompts,
+    base_config,
     check_objective,
     check_start,
     first_model,
@@ -118,12 +119,25 @@ def test_an_unsuitable_base_is_rejected_before_it_is_trained(tmp_path: Path) -> 
         train(replace(config, max_tokens=59))
     assert not (tmp_path / "run" / "base").exists()
     base = tmp_path / "run" / "base"
-    with model_outlines(untrained=base) as outline:
+    with model_outlines(untrained=base_config(config)) as outline:
         asked = check_start(config, check_objective(config), first_model(config), outline)
         assert outline(str(checkpoint_path(base, 400))).loaded.context_tokens == 64
         with pytest.raises(OversharpError, match=r"no such directory"):
             outline(str(tmp_path / "elsewhere" / "checkpoint-400"))
     assert len(asked.prompts) == 1599
+
+
+def test_a_run_without_a_model_starts_from_the_base_of_its_world(tmp_path: Path) -> None:
+    config = TrainConfig(task="programs", output_dir=tmp_path / "run", device="cpu", validate_every=1)
+    base = base_config(config)
+    assert (base.task, base.world, base.output_dir) == ("programs", "programs", tmp_path / "run" / "base")
+    with model_outlines(untrained=base) as outline:
+        asked = check_start(config, check_objective(config), first_model(config), outline)
+    assert (len(asked.problems), len(asked.validation)) == (708, 76)
+    assert {problem.verifier for problem in asked.problems} == {"program"}
+    assert len(asked.prompts[0]) == 7
+    # as in runs of earlier versions, which continue with --resume
+    assert base_config(TrainConfig(task="countdown")).task is None
 
 
 @pytest.mark.parametrize(

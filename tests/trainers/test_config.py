@@ -45,11 +45,26 @@ def test_an_invalid_setting_is_rejected_with_its_flag(setting: dict[str, Any], m
 
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [({"max_steps": 0}, "--max-steps 0"), ({"wrong_share": 1.5}, "--wrong-share 1.5"), ({"seed": -1}, "--seed -1")],
+    [
+        ({"max_steps": 0}, "--max-steps 0"),
+        ({"wrong_share": 1.5}, "--wrong-share 1.5"),
+        ({"seed": -1}, "--seed -1"),
+        ({"task": "program"}, "--task program: has no base to train; did you mean: programs"),
+    ],
 )
 def test_sft_settings_are_checked_too(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         SftConfig(**setting)
+
+
+def test_a_built_in_world_needs_no_model_and_sets_the_length_of_responses() -> None:
+    assert (TrainConfig().world, TrainConfig(task="countdown").world) == ("countdown", "countdown")
+    programs = TrainConfig(task="programs")
+    assert (programs.world, programs.used_max_tokens) == ("programs", 6)
+    assert TrainConfig(task="word_problems:train", model="m").world is None
+    assert TrainConfig(problems=Path("a.jsonl"), model="m").world is None
+    with pytest.raises(ConfigError, match="--verifier: built-in tasks have their own verifier"):
+        TrainConfig(task="programs", verifier="math")
 
 
 @pytest.mark.parametrize("config_type", [TrainConfig, SftConfig])

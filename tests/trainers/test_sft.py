@@ -18,12 +18,10 @@ from transformers import PreTrainedTokenizerFast
 from oversharp.diagnostics.models.load import LoadedModel, load_path
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.progress import SilentProgress
-from oversharp.diagnostics.tasks import countdown
 from oversharp.diagnostics.tasks.word_problems import ASKS, is_held_out
-from oversharp.trainers import countdown_base
 from oversharp.trainers.config import Precision, SftConfig
-from oversharp.trainers.countdown_base import sample_examples
 from oversharp.trainers.sft import batch_table, response_loss, solution_loss, train_base, worked_example
+from oversharp.trainers.worlds import base, get_world
 from tests.samplers.tiny_models import build_model
 
 pytestmark = pytest.mark.slow
@@ -37,12 +35,23 @@ def config(tmp_path: Path) -> SftConfig:
 
 
 def test_the_loss_covers_the_response_only() -> None:
-    model = countdown_base.build_model(seed=0)
-    train, _ = countdown.split_queries()
-    example_BT = torch.tensor(sample_examples(train, 3, wrong_share=0.3, seed=0))
+    world = get_world("countdown")
+    model = base.build_model(seed=0)
+    example_BT = torch.tensor(world.sample_examples(3, wrong_share=0.3, seed=0))
     logits = model(example_BT).logits[:, 5:-1]
     expected = functional.cross_entropy(logits.flatten(0, 1), example_BT[:, 6:].flatten())
-    assert response_loss(model, example_BT).item() == pytest.approx(expected.item(), abs=1e-6)
+    assert response_loss(model, example_BT, world.prompt_tokens).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_padding_after_a_short_response_has_no_loss() -> None:
+    world = get_world("programs")
+    model = base.build_model(0, world)
+    ids = {token: index for index, token in enumerate(world.vocabulary)}
+    words = ["f(2,1)=", "3", "f(1,3)=", "4", "f(4,2)=", "6", "f(a,b)=", "a", "+", "b", "<eos>"]
+    short_BT = torch.tensor([[ids[word] for word in words]])
+    padded_BT = functional.pad(short_BT, (0, 2), value=ids["<pad>"])
+    short, padded = (response_loss(model, example_BT, world.prompt_tokens) for example_BT in (short_BT, padded_BT))
+    assert padded.item() == pytest.approx(short.item(), abs=1e-6)
 
 
 def test_training_lowers_the_loss(config: SftConfig) -> None:

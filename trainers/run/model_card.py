@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oversharp.diagnostics.tasks.countdown import TASK
-from oversharp.trainers.config import TrainConfig, settings_of, to_toml
+from oversharp.trainers.config import DEFAULT_WORLD, TrainConfig, settings_of, to_toml
 from oversharp.trainers.objectives import terms
 
 if TYPE_CHECKING:
@@ -49,7 +48,9 @@ def audit_command(config: TrainConfig) -> str:
     "oversharp audit runs/iac --task countdown --prompt-template 'Q: {prompt}'"
     """
     words = ["oversharp", "audit", str(config.output_dir)]
-    words += ["--problems", "HELD_OUT.jsonl"] if config.problems is not None else ["--task", config.task or TASK]
+    words += (
+        ["--problems", "HELD_OUT.jsonl"] if config.problems is not None else ["--task", config.task or DEFAULT_WORLD]
+    )
     if config.prompt_template != "{prompt}":
         words += ["--prompt-template", config.prompt_template]
     if config.chat:
@@ -75,9 +76,9 @@ def model_card(
     parts of the run up to now, in order.
     """
     name = config.output_dir.name
-    task = config.task or (TASK if config.problems is None else config.problems.name)
+    task = config.task or (DEFAULT_WORLD if config.problems is None else config.problems.name)
     start = (
-        f"the base of the built-in task {TASK}, trained by supervised fine-tuning"
+        f"the base of the built-in task {config.world}, trained by supervised fine-tuning"
         if config.model is None
         else f"`{config.model}`"
     )

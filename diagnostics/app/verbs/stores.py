@@ -182,7 +182,7 @@ def regrade(
     store
         The audit.duckdb file, or its directory.
     verifier
-        math, math_strict, exact, choice, expression, modes, reasoning_gym, a plug-in, FILE.py:function, or
+        math, math_strict, exact, choice, expression, modes, program, reasoning_gym, a plug-in, FILE.py:function, or
         judge:FILE.toml.
     series
         Name of the series to grade again; required if the store has several.

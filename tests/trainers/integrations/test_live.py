@@ -16,9 +16,9 @@ import torch
 from oversharp.diagnostics.records.errors import OversharpError
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.record import Verdict
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
 from oversharp.trainers.integrations.live import LiveAudit
 from oversharp.trainers.integrations.live_config import arguments, live_config
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 from tests.trainers.runs import warned
 
 pytestmark = pytest.mark.slow

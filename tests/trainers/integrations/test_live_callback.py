@@ -23,8 +23,8 @@ from oversharp.diagnostics.audit.config import AuditConfig
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.series.training_log import read_training_log
 from oversharp.diagnostics.store import Store
-from oversharp.trainers.countdown_base import build_model
 from oversharp.trainers.integrations.callback import OversharpCallback
+from oversharp.trainers.worlds.base import build_model
 from tests.trainers.runs import warned
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

@@ -14,12 +14,12 @@ from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.config import TrainConfig
-from oversharp.trainers.countdown_base import build_tokenizer
 from oversharp.trainers.loop import warm_up_memory
 from oversharp.trainers.model.forward import ForwardSettings, split_passes
 from oversharp.trainers.objectives.sampling.dlc import Dlc
 from oversharp.trainers.rollouts.engine import OwnEngine
 from oversharp.trainers.rollouts.memory_network import MemoryNetwork
+from oversharp.trainers.worlds.base import build_tokenizer
 from tests.trainers.batches import text_of
 from tests.trainers.runs import gpt2, loaded_from
 

@@ -19,7 +19,6 @@ from oversharp.diagnostics.models.load import Dtype, LoadedModel
 from oversharp.diagnostics.records.errors import TrainingError
 from oversharp.trainers.batch import RolloutBatch
 from oversharp.trainers.config import TrainConfig
-from oversharp.trainers.countdown_base import build_tokenizer
 from oversharp.trainers.loop import train
 from oversharp.trainers.model.forward import ForwardSettings
 from oversharp.trainers.objectives.sampling.dlc import Dlc
@@ -28,6 +27,7 @@ from oversharp.trainers.rollouts.memory_network import MemoryNetwork
 from oversharp.trainers.rollouts.vllm_fingerprint import network_columns
 from oversharp.trainers.rollouts.vllm_plan import engine_footprint
 from oversharp.trainers.rollouts.vllm_rollout import VllmRolloutEngine
+from oversharp.trainers.worlds.base import build_tokenizer
 from tests.trainers.batches import check_ends, p_value, text_of
 from tests.trainers.runs import VLLM_SIZES, Notes, apply_adapter, loaded_from, metrics, model_on_hub
 from tests.vllm_here import runs_or_must_run

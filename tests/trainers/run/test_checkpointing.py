@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from oversharp.diagnostics.records.errors import TrainingError
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
 from oversharp.trainers.run.checkpointing import (
     atomic_file,
     atomic_folder,
@@ -19,6 +18,7 @@ from oversharp.trainers.run.checkpointing import (
     save_checkpoint,
     save_state,
 )
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 from tests.trainers.runs import no_file_above
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from oversharp.trainers.countdown_base import build_model, build_tokenizer
+from oversharp.trainers.worlds.base import build_model, build_tokenizer
 
 DATA = Path(__file__).parents[1] / "data"
 RUN = "models/lucky"
