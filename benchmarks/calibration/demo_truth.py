@@ -76,14 +76,21 @@ def mode_logp(checkpoint: Path, problems: Sequence[Problem]) -> NDArray[np.float
     responses = [
         [*tokenizer(mode)["input_ids"], tokenizer.eos_token_id] for problem in problems for mode in problem.modes
     ]
-    prompt_length, response_length = len(prompts[0]), len(responses[0])  # equal for all problems of this task
-    ids_MT = torch.tensor([prompt + response for prompt, response in zip(prompts, responses, strict=True)])
+    prompt_length = len(prompts[0])  # equal for all problems of a world
+    response_length = max(map(len, responses))
+    ids_MT = torch.tensor(
+        [
+            [*prompt, *response] + [tokenizer.pad_token_id] * (response_length - len(response))
+            for prompt, response in zip(prompts, responses, strict=True)
+        ]
+    )
     logp = []
     with torch.inference_mode():
         for ids_BT in ids_MT.split(SCORED_AT_ONCE):
             logits_BTV = model(ids_BT[:, :-1], logits_to_keep=response_length).logits
-            logp_BT = logits_BTV.log_softmax(-1).gather(-1, ids_BT[:, prompt_length:, None])[..., 0]
-            logp.append(logp_BT.double().sum(dim=1))
+            target_BT = ids_BT[:, prompt_length:]
+            logp_BT = logits_BTV.log_softmax(-1).gather(-1, target_BT[..., None])[..., 0]
+            logp.append((logp_BT.double() * (target_BT != tokenizer.pad_token_id)).sum(dim=1))
     return torch.cat(logp).numpy()
 
 

@@ -35,7 +35,7 @@ import torch
 from benchmarks.calibration.demo_truth import checkpoints_of
 from benchmarks.calibration.shipping import BOUND, COLDER, HOTTER, Cell, Truth
 from benchmarks.frontier.exact_frontier import ExactTask, Rates, load, tokenizer_of
-from benchmarks.objectives.runs import MAIN, OUT, Setting, folder_name
+from benchmarks.objectives.settings import MAIN, OUT, Setting, folder_name
 from benchmarks.speed.results import RESULTS, circumstances, write
 from oversharp.diagnostics.series.weights import weight_files, weights_hash
 from oversharp.diagnostics.statistics.keys import PairedCounts, inference_ks

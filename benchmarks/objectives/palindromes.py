@@ -30,16 +30,9 @@ from benchmarks.calibration.demo_truth import checkpoints_of
 from benchmarks.calibration.small_bases import response_logp, train_by_examples
 from benchmarks.frontier.exact_frontier import ExactTask, tokenizer_of
 from benchmarks.frontier.positions import FrontierPosition, Ground, position_markdown, position_row, ranked
-from benchmarks.objectives.runs import (
-    COLUMNS,
-    Outcome,
-    Setting,
-    at_level,
-    folder_name,
-    outcome,
-    table_markdown,
-    table_rows,
-)
+from benchmarks.objectives.pages import table_markdown
+from benchmarks.objectives.runs import COLUMNS, Outcome, at_level, outcome, table_rows
+from benchmarks.objectives.settings import Setting, folder_name
 from benchmarks.speed.results import RESULTS, circumstances, write
 from oversharp.diagnostics.models.load import quiet_transformers
 from oversharp.diagnostics.records.progress import ConsoleProgress

@@ -35,10 +35,25 @@ from benchmarks.frontier.positions import (
     FrontierPosition,
     Ground,
     Summary,
-    position_markdown,
     position_row,
     ranked,
     summary,
+)
+from benchmarks.objectives.pages import markdown
+from benchmarks.objectives.settings import (
+    BASE_STEPS,
+    MAIN,
+    MATCHED_PASS_AT_1,
+    OUT,
+    PAGES,
+    TABLES,
+    WITH_POSITIONS,
+    K,
+    Setting,
+    folder,
+    task_flag,
+    task_of,
+    used_algorithm,
 )
 from benchmarks.speed.results import RESULTS, circumstances, write
 from oversharp.diagnostics.kernel import KernelRow, gradient_kernel
@@ -48,63 +63,10 @@ from oversharp.diagnostics.records.progress import ConsoleProgress
 from oversharp.diagnostics.records.types import Problem, SamplingSettings
 from oversharp.diagnostics.tasks import countdown
 from oversharp.diagnostics.tasks.files import load_problem_file
+from oversharp.diagnostics.tasks.worlds import WORLDS
 from oversharp.trainers.config import SftConfig, TrainConfig
 from oversharp.trainers.loop import train
 from oversharp.trainers.sft import train_base
-
-OUT = Path("runs/objectives")
-#: Level at which runs are compared at equal pass@1. Every objective of the main table that learns at all reaches it.
-MATCHED_PASS_AT_1 = 0.40
-#: k of the frontier.
-K = 128
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One row: the settings of a training run.
-
-    ``problems`` names a separate training set. None uses the whole split.
-    """
-
-    name: str
-    algorithm: str
-    group_size: int = 8
-    learning_rate: float = 2e-4
-    problems: str | None = None
-
-
-MAIN = (
-    Setting(name="GRPO", algorithm="grpo"),
-    Setting(name="GRPO, half the learning rate", algorithm="grpo", learning_rate=1e-4),
-    Setting(name="IAC", algorithm="iac"),
-    Setting(name="IAC, scale-matched", algorithm="iac:scale_matched=true"),
-    Setting(name="GRPO-N", algorithm="grpo_n"),
-    Setting(name="SELF, β .02", algorithm="self:beta=0.02"),
-    Setting(name="DLC, μ .5", algorithm="dlc:mu=0.5"),
-    Setting(name="IAC + DLC", algorithm="iac+dlc:mu=0.5"),
-)
-TABLES: Mapping[str, tuple[Setting, ...]] = {
-    "main": MAIN,
-    "alpha": (
-        *(Setting(name=f"IAC, α {alpha}", algorithm=f"iac:alpha={alpha}") for alpha in (0, 0.5, 1, 1.5, 2)),
-        Setting(name="easiest quarter left out", algorithm="easy_filter"),
-    ),
-    "mu": tuple(Setting(name=f"DLC, μ {mu}", algorithm=f"dlc:mu={mu}") for mu in (0.25, 0.5, 0.75, 1)),
-    "group": tuple(Setting(name=f"GRPO, G {size}", algorithm="grpo", group_size=size) for size in (4, 8, 16, 32)),
-    "coupling": (
-        Setting(name="trained on the audited triples", algorithm="grpo", problems="related"),
-        Setting(name="trained on other triples", algorithm="grpo", problems="unrelated"),
-    ),
-}
-#: Tables with a separate page.
-SWEEPS, SWEEPS_FILE = frozenset({"mu", "group"}), "objectives_sweeps"
-TITLES = {
-    "main": "Objectives",
-    "alpha": "IAC's exponent, and a filter ([A], Table 5)",
-    "mu": "DLC's μ",
-    "group": "Group size",
-    "coupling": "Which problems are trained on: coupling isolated",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,21 +89,10 @@ class Outcome:
 COLUMNS = tuple(field.name for field in fields(Outcome))
 
 
-#: Settings that are equal to others: α = 0 changes nothing, α = 1 is the default.
-_SAME = {"iac:alpha=0": "grpo", "iac:alpha=1": "iac"}
-
-
-def folder(setting: Setting, seed: int) -> Path:
-    """Return the folder of a run."""
-    return OUT / folder_name(setting) / f"seed-{seed}"
-
-
-def folder_name(setting: Setting) -> str:
-    """Return the name of a setting's folder. Equal settings of two tables share one."""
-    expression = _SAME.get(setting.algorithm, setting.algorithm)
-    expression = expression.replace(":", "_").replace("=", "").replace("+", "_").replace(",", "_")
-    parts = [expression, f"g{setting.group_size}", f"lr{setting.learning_rate:g}"]
-    return "-".join(parts + ([setting.problems] if setting.problems else []))
+def base_config(task: str) -> SftConfig:
+    """Return the settings of a world's base."""
+    name = "base" if task == countdown.TASK else f"{task}-base"
+    return SftConfig(task=task_flag(task), output_dir=OUT / name, max_steps=BASE_STEPS[task], resume=True)
 
 
 def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
@@ -150,11 +101,12 @@ def train_one(setting: Setting, seed: int, base: Path, max_steps: int) -> Path:
     return train(
         TrainConfig(
             model=str(base),
-            algorithm=_SAME.get(setting.algorithm, setting.algorithm),
+            algorithm=used_algorithm(setting),
             group_size=setting.group_size,
             learning_rate=setting.learning_rate,
             problems=None if setting.problems is None else OUT / f"{setting.problems}.jsonl",
-            max_tokens=countdown.RESPONSE_TOKENS,
+            task=task_flag(setting.task),
+            max_tokens=WORLDS[setting.task].RESPONSE_TOKENS,
             output_dir=folder(setting, seed),
             max_steps=max_steps,
             seed=seed,
@@ -267,121 +219,37 @@ def table_rows(setting: Setting, courses: Sequence[Mapping[int, Outcome]], level
 
 
 def train_and_score(
-    settings: Mapping[Path, tuple[Setting, int]], base: Path, max_steps: int, jobs: int, says: ConsoleProgress
+    settings: Mapping[Path, tuple[Setting, int]],
+    bases: Mapping[str, Path],
+    max_steps: int,
+    jobs: int,
+    says: ConsoleProgress,
 ) -> dict[Path, dict[int, Outcome]]:
-    """Train missing runs, and return the exact values of every run."""
-    problems = countdown.problems()
+    """Train missing runs, each from the base of its world, and return the exact values of every run."""
     courses: dict[Path, dict[int, Outcome]] = {}
     with (
         ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool,
         says.stage("train and score", len(settings)) as advance,
     ):
         futures = {
-            run: pool.submit(train_one, setting, seed, base, max_steps) for run, (setting, seed) in settings.items()
+            run: pool.submit(train_one, setting, seed, bases[setting.task], max_steps)
+            for run, (setting, seed) in settings.items()
         }
         for run, future in futures.items():
             future.result()
-            courses[run] = outcomes(run, problems)
+            courses[run] = outcomes(run, WORLDS[settings[run][0].task].problems())
             advance(1)
     return courses
 
 
-def positions(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground) -> list[FrontierPosition]:
-    """Return the position of every run relative to the frontier of its base."""
+def positions(courses: Mapping[Path, Mapping[int, Outcome]], ground: Ground, level: float) -> list[FrontierPosition]:
+    """Return the position of every run relative to the frontier of its base, also where pass@1 reaches ``level``."""
     found = []
     for run, course in courses.items():
-        matched = at_level(course, MATCHED_PASS_AT_1)
+        matched = at_level(course, level)
         place = None if matched is None else (matched.pass_at_1, matched.pass_at_128)
         found.append(ground.position(checkpoints_of(run)[max(course)], place))
     return found
-
-
-def table_markdown(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
-    """Return the lines of one table."""
-    lines = [
-        "| | pass@1 | pass@8 | pass@128 | Δ pass@128 | mode entropy, nats | modes that fell > 10× | problems lost "
-        "| interference, nats | matched pass@8 | matched pass@128 | matched modes that fell |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        last, matched = row["last_step"], row["matched"]
-        cells = [
-            _cell(last["pass_at_1"]),
-            _cell(last["pass_at_8"]),
-            _cell(last["pass_at_128"]),
-            _cell(row["change_pass_at_128"]),
-            _cell(last["mode_entropy_nats"], 2),
-            _cell(last["modes_fallen_10x"], 2),
-            _cell(last["problems_lost"]),
-            _cell(last["interference_nats"], 2),
-        ]
-        reached = row["seeds_that_reach_it"]
-        keys = ("pass_at_8", "pass_at_128", "modes_fallen_10x")
-        cells += [_cell(matched[key]) for key in keys] if matched else ["never reached"] * len(keys)
-        if matched and reached < seeds:
-            cells[-1] += f" ({reached} of {seeds} seeds)"
-        lines.append(f"| {row['setting']['name']} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def coupling_markdown(coupling: Mapping[str, Mapping[str, Summary]]) -> list[str]:
-    """Return the table of kernel cosines: one line per checkpoint."""
-    kinds = list(next(iter(coupling.values())))
-    lines = [
-        "Cosine of the gradients of log π of two correct answers, over all parameters (the audit's gradient kernel); "
-        "mean over audited problems of one model, ± half of the 95 % t-interval over them:",
-        "",
-        "| | answers to " + " | answers to ".join(kinds) + " |",
-        "|---" * (len(kinds) + 1) + "|",
-    ]
-    for name, by_kind in coupling.items():
-        lines.append(f"| {name} | " + " | ".join(_cell(asdict(by_kind[kind])) for kind in kinds) + " |")
-    return lines
-
-
-def markdown(
-    tables: Mapping[str, Sequence[dict[str, Any]]],
-    base: Outcome,
-    seeds: Mapping[str, int],
-    max_steps: int,
-    coupling: Mapping[str, Mapping[str, Summary]],
-) -> str:
-    """Return all tables as a page. ``coupling`` is by checkpoint and kind of pair."""
-    lines = [
-        "# Objectives on Countdown-mini",
-        "",
-        f"Exact values over the {len(countdown.problems())} audited problems after {max_steps} steps; mean over "
-        "seeds, ± half of the 95 % t-interval over seeds. One base for all: pass@1 "
-        f"{base.pass_at_1:.3f}, pass@8 {base.pass_at_8:.3f}, pass@128 {base.pass_at_128:.3f}, mode entropy "
-        f"{base.mode_entropy_nats:.2f} nats. *Matched*: where pass@1 first reaches {MATCHED_PASS_AT_1}. "
-        "Written by `python -m benchmarks.objectives.runs`.",
-    ]
-    for name, rows in tables.items():
-        lines += ["", f"## {TITLES[name]}", "", f"{seeds[name]} seeds.", "", *table_markdown(rows, seeds[name])]
-        if name == "main":
-            lines += ["", *better_or_sharper(rows, seeds[name])]
-        if name == "coupling":
-            lines += ["", *coupling_markdown(coupling)]
-    return "\n".join(lines) + "\n"
-
-
-def better_or_sharper(rows: Sequence[dict[str, Any]], seeds: int) -> list[str]:
-    """Return the positions of the main table's objectives relative to the frontier."""
-    return [
-        "### Better, or only sharper?",
-        "",
-        f"The last step against the exact temperature frontier of the base, {seeds} seeds, in points. *Gain*: pass@1 "
-        f"beyond that of the base at the temperature with the same pass@{K}. At one pass@1 the frontier is one number, "
-        f"so what lies above it there has the order of the matched pass@{K}. Unknown: beyond the frontier's ends.",
-        "",
-        *position_markdown(rows, seeds, K, MATCHED_PASS_AT_1),
-    ]
-
-
-def _cell(value: Mapping[str, float | None], decimals: int = 3) -> str:
-    mean, high = value["mean"], value["high"]
-    assert mean is not None
-    return f"{mean:.{decimals}f}" + ("" if high is None else f" ± {high - mean:.{decimals}f}")
 
 
 def main() -> int:
@@ -397,56 +265,66 @@ def main() -> int:
     says = ConsoleProgress()
 
     write_problem_sets()
-    base = train_base(SftConfig(output_dir=OUT / "base", resume=True), says)
-    seeds = {name: arguments.main_seeds if name == "main" else arguments.seeds for name in arguments.only}
+    tasks = sorted({task_of([name]) for name in arguments.only})
+    bases = {task: train_base(base_config(task), says) for task in tasks}
+    seeds = {name: arguments.main_seeds if name in WITH_POSITIONS else arguments.seeds for name in arguments.only}
     wanted = {
         folder(setting, seed): (setting, seed)
         for name in arguments.only
-        for setting in TABLES[name]
         for seed in range(seeds[name])
+        for setting in TABLES[name]
     }
-    courses = train_and_score(wanted, base, arguments.max_steps, arguments.jobs, says)
-    problems = countdown.problems()
+    courses = train_and_score(wanted, bases, arguments.max_steps, arguments.jobs, says)
+    for page, names in PAGES.items():
+        if own := [name for name in names if name in arguments.only]:
+            write_page(page, {name: seeds[name] for name in own}, courses, bases[task_of(own)], arguments.max_steps)
+    return 0
+
+
+def write_page(
+    page: str, seeds: Mapping[str, int], courses: Mapping[Path, Mapping[int, Outcome]], base: Path, max_steps: int
+) -> None:
+    """Write a result file and its page. ``seeds`` has the number of seeds of each of its tables."""
+    task = task_of(seeds)
+    problems, level = WORLDS[task].problems(), MATCHED_PASS_AT_1[task]
     ground = Ground.of(ExactTask(tokenizer_of(base), problems, [one.modes for one in problems]), base, K)
     tables: dict[str, list[dict[str, Any]]] = {}
-    for name in arguments.only:
+    for name in seeds:
         tables[name] = []
         for setting in TABLES[name]:
-            runs = [folder(setting, seed) for seed in range(seeds[name])]
-            own = {run: courses[run] for run in runs}
-            row = table_rows(setting, list(own.values()), MATCHED_PASS_AT_1)
-            tables[name].append({**row, "frontier": position_row(positions(own, ground))})
-    base_outcome = next(iter(courses.values()))[0]
-    trained = checkpoints_of(folder(MAIN[0], 0))
-    coupling = {
-        "base": kernel_coupling(base),
-        f"GRPO, step {arguments.max_steps}, seed 0": kernel_coupling(trained[max(trained)]),
-    }
-    for name, are_sweeps in (("objectives", False), (SWEEPS_FILE, True)):
-        own = {title: rows for title, rows in tables.items() if (title in SWEEPS) == are_sweeps}
-        if not own:
-            continue
-        text = markdown(own, base_outcome, seeds, arguments.max_steps, coupling)
-        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
-        write(
-            name,
-            {
-                "base": asdict(base_outcome),
-                "matched_pass_at_1": MATCHED_PASS_AT_1,
-                "k": K,
-                "frontier": ground.frontier_values(),
-                "seeds": {title: seeds[title] for title in own},
-                "max_steps": arguments.max_steps,
-                "ranks": {title: ranked(rows, K) for title, rows in own.items()},
-                "tables": own,
-                "kernel_cosines": {
-                    place: {kind: asdict(value) for kind, value in by_kind.items()}
-                    for place, by_kind in coupling.items()
-                },
-                **circumstances(("oversharp", "torch", "transformers")),
+            own = {run: courses[run] for run in (folder(setting, seed) for seed in range(seeds[name]))}
+            row = table_rows(setting, list(own.values()), level)
+            tables[name].append({**row, "frontier": position_row(positions(own, ground, level))})
+    base_outcome = courses[folder(TABLES[next(iter(seeds))][0], 0)][0]
+    coupling = kernel_couplings(base, max_steps) if "coupling" in seeds else {}
+    text = markdown(tables, asdict(base_outcome), seeds, max_steps, coupling)
+    (RESULTS / f"{page}.md").write_text(text, encoding="utf-8")
+    write(
+        page,
+        {
+            "base": asdict(base_outcome),
+            "matched_pass_at_1": level,
+            "k": K,
+            "frontier": ground.frontier_values(),
+            "seeds": dict(seeds),
+            "max_steps": max_steps,
+            "ranks": {title: ranked(rows, K) for title, rows in tables.items()},
+            "tables": tables,
+            "kernel_cosines": {
+                place: {kind: asdict(value) for kind, value in by_kind.items()} for place, by_kind in coupling.items()
             },
-        )
-    return 0
+            **circumstances(("oversharp", "torch", "transformers")),
+        },
+    )
+
+
+def kernel_couplings(base: Path, max_steps: int) -> dict[str, dict[str, Summary]]:
+    """Return the gradient cosines of Countdown's base and of the last step of its first GRPO run."""
+    trained = checkpoints_of(folder(MAIN[0], 0))
+    return {
+        "base": kernel_coupling(base),
+        f"GRPO, step {max_steps}, seed 0": kernel_coupling(trained[max(trained)]),
+    }
 
 
 if __name__ == "__main__":
