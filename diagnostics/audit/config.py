@@ -76,7 +76,7 @@ class AuditConfig(EngineConfig, EndpointConfig, GraderConfig, VerdictConfig):
     problems
         JSONL or Parquet file with the fields prompt and answer, and optionally id, modes and verifier.
     task
-        Problem set: countdown, reasoning_gym:NAME, benchmark:NAME.
+        Problem set: countdown, programs, reasoning_gym:NAME, benchmark:NAME.
     limit
         Use only the first LIMIT problems. For the benchmarks arc_c, math and mmlu_pro: a random sample, by the seed.
     cluster
