@@ -37,7 +37,7 @@ def run_checks() -> tuple[Check, ...]:
 
     Loads torch (to find CUDA), but no other heavy library.
     """
-    return (_python(), *_packages(), _device(), _vllm(), *_tasks(), _memory(), _disk(), _import_name())
+    return (_python(), *_packages(), _device(), _vllm(), *_tasks(), *_sandbox(), _memory(), _disk(), _import_name())
 
 
 def _python() -> Check:
@@ -90,6 +90,19 @@ def _tasks() -> list[Check]:
         state = "is available" if present else "needs pip install '.[tasks]' in oversharp's checkout"
         checks.append(Check(name=module, state="ok" if present else "note", text=f"--task {task} {state}"))
     return checks
+
+
+def _sandbox() -> list[Check]:
+    """Check which back ends isolate programs of code tasks. The first that works is used."""
+    from oversharp.diagnostics.verifiers.sandbox.jail import backend_states
+
+    states = backend_states()
+    working = [name for name, fault in states if not fault]
+    faults = [f"; {fault}" for _, fault in states if fault]
+    if not working:
+        text = f"code tasks need --allow-unsandboxed, or bubblewrap (apt-get install bubblewrap){''.join(faults)}"
+        return [Check(name="sandbox", state="note", text=text)]
+    return [Check(name="sandbox", state="ok", text=f"code tasks run in {working[0]}{''.join(faults)}")]
 
 
 def _memory() -> Check:

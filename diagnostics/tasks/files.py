@@ -9,6 +9,9 @@ The cluster is not part of a problem's identity, so you can add it later and kee
 missing ``cluster``. The gradient kernel also uses ``group`` to find related problems; without it, problems of one task
 are related.
 
+Rows with the fields of HumanEval, MBPP, LiveCodeBench or APPS, or with ``tests``, are code tasks. Their ``answer`` may
+be missing. See ``verifiers/code/fields.py``.
+
 If ``verifier`` is missing, a problem is graded by "modes" if it lists modes, else by "math". Modes override
 ``verifier``: a response is correct if and only if it is one of them.
 """
@@ -29,6 +32,8 @@ from oversharp.diagnostics.records.errors import START_BYTES, ProblemError, Veri
 from oversharp.diagnostics.records.files import require_regular
 from oversharp.diagnostics.records.types import Problem, content_hash
 from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.code.fields import read_code_fields
+from oversharp.diagnostics.verifiers.code.task import PASSES
 from oversharp.diagnostics.verifiers.extraction import collapse_whitespace
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
@@ -189,6 +194,7 @@ def parse_problem(row: Row, task: str) -> Problem:
     fields = {name: value for name, value in row.fields.items() if value is not None}
     for name, value in fields.items():
         _refuse_unstorable(row, name, (name, value))
+    fields = _with_tests(row, fields)
     modes = _modes(row, fields.get("modes"))
     prompt = _required(row, fields, "prompt")
     if not isinstance(prompt, str) or not prompt.strip():
@@ -210,6 +216,15 @@ def parse_problem(row: Row, task: str) -> Problem:
         meta=_meta(row, fields),
         cluster=_text(row, "cluster", fields["cluster"]) if "cluster" in fields else None,
     )
+
+
+def _with_tests(row: Row, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a code task in this module's form; other fields as they are."""
+    try:
+        code = read_code_fields(fields)
+    except ProblemError as error:
+        raise ProblemError(f"{row.where}: {error}") from error
+    return fields if code is None else {**code, "answer": code["answer"] or PASSES}
 
 
 def _required(row: Row, fields: Mapping[str, Any], name: str) -> Any:

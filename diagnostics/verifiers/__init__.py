@@ -29,6 +29,7 @@ ENTRY_POINT_GROUP = "oversharp.verifiers"
 # name -> module and class, imported on first use so that --help never loads sympy
 _BUILT_IN = {
     "choice": ("oversharp.diagnostics.verifiers.choice", "ChoiceVerifier"),
+    "code": ("oversharp.diagnostics.verifiers.code.verifier", "CodeVerifier"),
     "exact": ("oversharp.diagnostics.verifiers.exact", "ExactVerifier"),
     "expression": ("oversharp.diagnostics.verifiers.expression", "ExpressionVerifier"),
     "math": ("oversharp.diagnostics.verifiers.math", "MathVerifier"),
@@ -52,14 +53,14 @@ _FALSE_ACCEPTS_OF_NUMBERS: Mapping[str, float] = MappingProxyType({"math": 0.001
 _NUMBER = re.compile(r"[-−+]?\$?\d[\d,]*(\.\d+)?%?")
 #: Verifiers whose grades distinguish correct answers of a problem as modes.
 SHOW_MODES = frozenset({"expression", "modes", "program"})
-_WITH_WORKERS = frozenset({"math", "math_strict", "reasoning_gym"})
+_WITH_WORKERS = frozenset({"code", "math", "math_strict", "reasoning_gym"})
 
 
 def verifier_names() -> tuple[str, ...]:
     """Return all names that ``get_verifier`` accepts, sorted.
 
     >>> verifier_names()[:3]
-    ('choice', 'choice_thoughts', 'exact')
+    ('choice', 'choice_thoughts', 'code')
     """
     return tuple(sorted({*RULES, *find_callables(ENTRY_POINT_GROUP, _BUILT_IN)}))
 

@@ -20,7 +20,12 @@ from oversharp.trainers.config import SftConfig, TrainConfig, settings_of, to_to
 from oversharp.trainers.run.checkpointing import atomic_file, committed_step, disk_errors, remove_leftovers
 
 #: Settings that may differ between the parts of one run. A part is from a start or resume to its end.
-_FREE = frozenset({"resume", "output_dir", "tracker", "grader_timeout", "grader_memory_gib", "grader_workers"})
+_FREE = frozenset(
+    {
+        *("resume", "output_dir", "tracker"),
+        *("grader_timeout", "grader_memory_gib", "grader_workers", "allow_unsandboxed"),
+    }
+)
 _ELSEWHERE = "choose another --output-dir"
 _PACKAGES = ("oversharp", "torch", "transformers", "tokenizers", "numpy")
 

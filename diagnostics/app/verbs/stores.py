@@ -167,6 +167,7 @@ def regrade(
     grader_timeout: float = 30.0,
     grader_memory_gib: float = 4.0,
     grader_workers: int = 1,
+    allow_unsandboxed: bool = False,
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
@@ -182,8 +183,8 @@ def regrade(
     store
         The audit.duckdb file, or its directory.
     verifier
-        math, math_strict, exact, choice, expression, modes, program, reasoning_gym, a plug-in, FILE.py:function, or
-        judge:FILE.toml.
+        math, math_strict, exact, choice, code, expression, modes, program, reasoning_gym, a plug-in,
+        FILE.py:function, or judge:FILE.toml.
     series
         Name of the series to grade again; required if the store has several.
     guess_rate
@@ -198,11 +199,17 @@ def regrade(
         Number of calls of FILE.py:function at a time, in at most one process per CPU core. Each process loads the file,
         and any model that the file loads. With more calls than cores, a process runs several in threads, or as tasks if
         the function is async.
+    allow_unsandboxed
+        Run programs of code tasks with your rights if this machine has no sandbox (see doctor). A program can then
+        delete your files.
     """
     from oversharp.diagnostics.app.report import require_report_place, write_report
     from oversharp.diagnostics.audit.regrade import regrade as run
     from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+    from oversharp.diagnostics.verifiers.sandbox import backends
 
+    if allow_unsandboxed:
+        backends.allow_unsandboxed()
     require_report_place(store_file(store))
     rate = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     result = run(

@@ -1,4 +1,4 @@
-"""Settings of graders in the user's files.
+"""Settings of graders in the user's files, and of the sandbox for programs.
 
 Each field defines a flag, its TOML key and its help text.
 """
@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.settings import require_at_least
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+from oversharp.diagnostics.verifiers.sandbox.backends import allow_unsandboxed
 
 GRADER = Parameter(group=Group("Grader", sort_key=7))
 _DEFAULT = GraderLimits()
@@ -35,14 +36,20 @@ class GraderConfig:
         Number of calls of FILE.py:function at a time, in at most one process per CPU core. Each process loads the file,
         and any model that the file loads. With more calls than cores, a process runs several in threads, or as tasks if
         the function is async.
+    allow_unsandboxed
+        Run programs of code tasks with your rights if this machine has no sandbox (see doctor). A program can then
+        delete your files.
     """
 
     grader_timeout: Annotated[float, GRADER] = _DEFAULT.timeout_s
     grader_memory_gib: Annotated[float, GRADER] = _DEFAULT.memory_gib
     grader_workers: Annotated[int, GRADER] = _DEFAULT.workers
+    allow_unsandboxed: Annotated[bool, GRADER] = False
 
     def __post_init__(self) -> None:
         require_limits(self.grader_limits)
+        if self.allow_unsandboxed:
+            allow_unsandboxed()
 
     @property
     def grader_limits(self) -> GraderLimits:

@@ -1,0 +1,118 @@
+"""Verifier "code", which runs the program in a response against the problem's tests."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+
+from oversharp.diagnostics.records.errors import ProblemError, VerifierError
+from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
+from oversharp.diagnostics.verifiers.code.extract import extract_program
+from oversharp.diagnostics.verifiers.code.run import TaskFaultError, find_failure
+from oversharp.diagnostics.verifiers.code.task import PASSES, code_task
+from oversharp.diagnostics.verifiers.own_workers.worker import MAX_REASON_CHARACTERS, storable
+from oversharp.diagnostics.verifiers.sandbox.backends import Backend
+from oversharp.diagnostics.verifiers.sandbox.jail import Jail, JailLimits, SandboxError, choose_backend
+
+
+class CodeVerifier:
+    """Accept a response whose program passes all tests of its problem.
+
+    The program runs in a jail of the strongest back end of this machine, or of ``backend``. Its expected results are
+    never in its process. The answer is ``PASSES``, or the first failed test with its result, so that programs with the
+    same first failure have the same answer. A program that is late, prints too much or ends its jail is wrong. The
+    state is ``error`` only if the sandbox breaks or the tests cannot be run. ``reason`` contains the back end.
+
+    ``timeout_s`` limits each test in wall seconds, and ten times as much a program. ``workers`` is the number of
+    programs at a time; it defaults to the CPUs that this process may use, at most 8. With ``is_warm`` False each
+    program gets a new jail.
+    """
+
+    name = "code"
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 5.0,
+        workers: int | None = None,
+        backend: Backend | None = None,
+        is_warm: bool = True,
+    ) -> None:
+        self._limits = JailLimits(test_s=timeout_s, program_s=10 * timeout_s)
+        self._workers = workers or min(8, len(os.sched_getaffinity(0)))
+        self._backend, self._is_warm = backend, is_warm
+        self._threads: ThreadPoolExecutor | None = None
+        self._own = threading.local()
+        self._jails: list[Jail] = []
+
+    def __enter__(self) -> CodeVerifier:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the jails. They start again if the verifier is used again."""
+        while self._jails:
+            self._jails.pop().end()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+        self._threads, self._own = None, threading.local()
+
+    def check_gold(self, problem: Problem) -> None:
+        """Raise ``ProblemError`` if the problem has no tests."""
+        task = code_task(problem)
+        if not (task.cases or task.tests):
+            raise ProblemError('the verifier "code" needs at least one test')
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """Return one grade per (problem, response text), in order.
+
+        Raises ``VerifierError`` if programs cannot be isolated on this machine and ``--allow-unsandboxed`` is missing.
+        """
+        if self._backend is None:
+            self._backend = choose_backend()
+        if self._threads is None:
+            # a jail ends with the thread that started it, so the threads are kept
+            self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="oversharp-code")
+        return list(self._threads.map(self._grade, items))
+
+    def _grade(self, item: tuple[Problem, str]) -> Grade:
+        problem, text = item
+        assert self._backend is not None
+        task = code_task(problem)
+        program = extract_program(task, text, prompt=problem.prompt)
+        if program is None:
+            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="no program")
+        ran = f"ran in {self._backend.name}"
+        try:
+            failure = find_failure(task, program, *self._own_jails())
+        except (SandboxError, TaskFaultError, VerifierError) as error:
+            return _storable(Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=f"{error}; {ran}"))
+        reason = f"{failure}; {ran}" if failure else ran
+        return _storable(Grade(answer=failure or PASSES, mode=None, reward=float(not failure), reason=reason))
+
+    def _own_jails(self) -> tuple[Jail, Jail]:
+        """Return this thread's jails: for programs, and for scripts of tests."""
+        if not hasattr(self._own, "jails"):
+            assert self._backend is not None
+            jails = (
+                Jail(self._backend, self._limits, is_warm=self._is_warm),
+                # one in which no program runs, so that it may stay
+                Jail(self._backend, self._limits),
+            )
+            self._own.jails = jails
+            self._jails += jails
+        own: tuple[Jail, Jail] = self._own.jails
+        return own
+
+
+def _storable(grade: Grade) -> Grade:
+    answer, reason = (storable(text, MAX_REASON_CHARACTERS) for text in (grade.answer, grade.reason))
+    return replace(grade, answer=answer, reason=reason)
