@@ -112,8 +112,8 @@ def test_a_changed_argument_counts_only_if_the_task_says_so(verifier: CodeVerifi
 
 
 def test_exceptions_of_a_program_reach_its_tests(verifier: CodeVerifier) -> None:
-    tests = "try:\n    f(-1)\nexcept ValueError as error:\n    assert 'no' in str(error)\nelse:\n    assert False\nassert f(4, y=1)"
-    problem = code_problem(tests=tests)
+    tests = "try:\n    f(-1)\nexcept ValueError as error:\n    assert 'no' in str(error)\nelse:\n    assert False\n"
+    problem = code_problem(tests=f"{tests}assert f(4, y=1)")
     program = "def f(x, y=0):\n    if x < 0: raise {}('no')\n    return y"
     assert grade_program(verifier, problem, program.format("ValueError")).correct
     assert not grade_program(verifier, problem, program.format("KeyError")).correct
@@ -167,7 +167,7 @@ def no_back_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_without_a_sandbox_nothing_runs(no_back_end: None) -> None:
     with (
         Verifiers() as verifiers,
-        pytest.raises(VerifierError, match="No permissions to create new namespace.*--allow"),
+        pytest.raises(VerifierError, match=r"No permissions to create new namespace.*--allow"),
     ):
         verifiers.grade([(DOUBLE, RIGHT)])
     (check,) = (check for check in run_checks() if check.name == "sandbox")
