@@ -102,6 +102,7 @@ docs: $(VENV)/.docs  ## the pages as a site, links checked: build/site/index.htm
 bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/results/
 	$(BIN)/python -m benchmarks.speed.verification
 	$(BIN)/python -m benchmarks.speed.grading_memory
+	$(BIN)/python -m benchmarks.speed.sandbox
 	$(BIN)/python -m benchmarks.speed.demo
 	$(BIN)/python -m benchmarks.speed.audit
 	$(BIN)/python -m benchmarks.speed.sampling $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))

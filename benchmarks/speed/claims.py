@@ -29,6 +29,7 @@ RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "measured.md"
 MARK = " (measured with earlier code)"
 
 _AUDIT, _IMPORT = "oversharp.diagnostics.audit.audit:audit", "oversharp.diagnostics.ingest.ingest:import_samples"
+_JAILED = "oversharp.diagnostics.verifiers.sandbox.guest"
 _REPORT, _TRAIN = "oversharp.reports:build_report", "oversharp.trainers.loop:train"
 #: Folders whose modules are loaded by name, and SQL, which no import shows.
 _MEASURES, _FORMATS, _OBJECTIVES = "diagnostics/measures", "diagnostics/ingest/formats", "trainers/objectives"
@@ -71,6 +72,10 @@ CLAIMS: Mapping[str, Claim] = MappingProxyType(
         "sampling_rounds": _audit("benchmarks.speed.sampling_rounds", needs="RUN"),
         "verification": Claim(module="benchmarks.speed.verification"),
         "own_graders": Claim(module="benchmarks.speed.own_graders", folders=(f"{_GRADERS}/own_workers",)),
+        "sandbox": Claim(
+            module="benchmarks.speed.sandbox",
+            reaches=(f"{_JAILED}:_serve_calls", f"{_JAILED}:_run_script", f"{_JAILED}:_judge", f"{_JAILED}:main"),
+        ),
         "grading_memory": Claim(module="benchmarks.speed.grading_memory", folders=(_GRADERS, _SQL)),
         "scoring": Claim(module="benchmarks.speed.scoring"),
         "kernel": Claim(module="benchmarks.speed.kernel", needs="--peer-python PYTHON"),

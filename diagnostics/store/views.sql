@@ -24,7 +24,7 @@ COMMENT ON COLUMN every_view.mode IS 'canonical form of the whole solution; NULL
 COMMENT ON COLUMN every_view.reward IS 'reward by the verifier; 1 is full; NULL until it is graded [reward]';
 COMMENT ON COLUMN every_view.correct IS 'whether the reward is full; NULL until it is graded';
 COMMENT ON COLUMN every_view.state IS 'result of grading: ok, parse_fail, ambiguous, timeout or error';
-COMMENT ON COLUMN every_view.reason IS 'why the state is not ok';
+COMMENT ON COLUMN every_view.reason IS 'why the state is not ok; for code tasks also the first failed test and the sandbox';
 COMMENT ON COLUMN every_view.n_boxed IS 'number of distinct \boxed{} contents in the response; NULL if the verifier does not parse boxes [answers]';
 COMMENT ON COLUMN every_view.rules IS 'version of the verifier''s rules that graded it; NULL for an imported tool or a plugin';
 COMMENT ON COLUMN every_view.answer_style IS 'how the answer is written: boxed, tagged (<answer>), hashes (####), labelled, bare, prose or none; NULL if the verifier parses no text';

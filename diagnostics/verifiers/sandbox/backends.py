@@ -21,7 +21,7 @@ from oversharp.diagnostics.records.errors import VerifierError
 UNPRIVILEGED = 65534
 #: Names of the back ends, as recorded with grades and printed by ``oversharp doctor``; strongest first.
 BUBBLEWRAP, NAMESPACES, UNSANDBOXED = "bubblewrap", "namespaces", "unsandboxed"
-#: Interpreters in a folder that every jail sees. One in a user's home is not readable as nobody.
+#: Interpreters in a folder that every jail sees. One in a user's home may be unreadable for another user.
 _INTERPRETERS = ("/usr/bin/python3", "/usr/local/bin/python3")
 #: The same program gives the same result in each run.
 _ENVIRONMENT: Mapping[str, str] = MappingProxyType({"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "HOME": "/", "PATH": ""})

@@ -106,7 +106,7 @@ def _run_script(requests: int, standard_input: int, standard_output: int) -> Non
     try:
         for source in sources:
             exec(compile(source, "program.py", "exec", dont_inherit=True), space)
-    finally:  # what the interpreter does at its end
+    finally:  # as the interpreter does when it ends
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
         if "atexit" in sys.modules:

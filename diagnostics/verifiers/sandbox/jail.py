@@ -34,7 +34,7 @@ _PRELOAD = (
     "json", "collections", "itertools", "math", "re", "heapq", "functools", "bisect", "string", "typing", "dataclasses",
     "random", "copy", "operator", "datetime", "decimal", "fractions", "statistics", "threading", "io", "abc", "enum",
 )  # fmt: skip
-#: What a jail's interpreter runs: the modules that it receives, and the last one's ``main``.
+#: Code of a jail's interpreter: it runs the modules that it receives, and the last one's ``main``.
 _BOOT = """
 import _socket, marshal, sys
 control = _socket.socket(fileno=int(sys.argv[1]))
