@@ -139,7 +139,7 @@ def _read_apps(fields: Mapping[str, Any]) -> tuple[str, str, CodeTask]:
     prompt = _prompt(_text(fields, "question" if fields.get("question") is not None else "prompt"), starter)
     entry = tests.get("fn_name")
     if not entry:
-        return prompt, "", _stdio(list(zip(map(_joined, inputs), map(_joined, outputs), strict=True)))
+        return prompt, "", _stdio(list(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)))
     cases = []
     for given, wanted in zip(inputs, outputs, strict=True):
         if not isinstance(given, list):
@@ -262,7 +262,7 @@ def _parse_json(value: Any, name: str) -> Any:
         raise ProblemError(f'"{name}" is not valid JSON ({error})') from error
 
 
-def _joined(value: Any) -> Any:
+def _join_lines(value: Any) -> Any:
     return "\n".join(map(str, value)) if isinstance(value, list) else value
 
 
