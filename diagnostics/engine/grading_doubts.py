@@ -117,3 +117,25 @@ def grading_doubts(counts: pd.DataFrame, fault: GradeFault | None) -> Iterator[s
                 f"{grader_name(str(verifier))} accepted none of {plural(n, 'sample')} at any checkpoint: check "
                 f"the responses (oversharp view), and whether the grader can parse their answers{other}."
             )
+
+
+def partial_rewards(store: Store, verifier: str) -> str | None:
+    """Return a sentence about wrong responses with a reward above 0, if a function in a file has no threshold."""
+    if not is_own(verifier) or ">=" in verifier:
+        return None
+    rows = store.frame(
+        """
+        SELECT count(*) AS n, count(*) FILTER (reward > 0 AND NOT correct) AS n_partial
+        FROM grades
+        WHERE verifier = $verifier AND state = 'ok'
+        """,
+        verifier=verifier,
+    )
+    n, n_partial = int(rows["n"].iloc[0]), int(rows["n_partial"].iloc[0])
+    if not n_partial:
+        return None
+    return (
+        f"{n_partial:,} of {plural(n, 'distinct response')} have a reward between 0 and 1 and count as wrong "
+        f"({grader_name(verifier)}). For another threshold, set CORRECT_AT in the file to the smallest reward of a "
+        "correct response."
+    )

@@ -184,7 +184,8 @@ class Grade:
     graded is never "wrong": ``state`` is its state and ``reason`` the cause. The state ``ambiguous`` means that it
     states no single answer (negation, comparison, alternatives). ``n_boxed`` is the number of distinct contents of its
     ``\boxed{}``, None if the verifier reads no boxes. ``style`` is how the response states its answer, and ``lenient``
-    is whether the lenient reader accepts it too. Both are None if the verifier parses no text.
+    is whether the lenient reader accepts it too. Both are None if the verifier parses no text. ``correct_at`` is the
+    smallest reward of a correct response.
     """
 
     answer: str
@@ -195,11 +196,12 @@ class Grade:
     n_boxed: int | None = None
     style: AnswerStyle | None = None
     lenient: bool | None = None
+    correct_at: float = 1.0
 
     @property
     def correct(self) -> bool:
-        """Whether the response was graded (state ``ok``) and its reward is full: at least 1."""
-        return self.state == "ok" and self.reward >= 1.0
+        """Whether the response was graded (state ``ok``) and its reward is at least ``correct_at``."""
+        return self.state == "ok" and self.reward >= self.correct_at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

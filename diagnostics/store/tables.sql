@@ -157,7 +157,7 @@ CREATE TABLE grades (
     answer VARCHAR NOT NULL,            -- canonical final answer; 'NA' without one
     mode VARCHAR,                       -- canonical solution, the mode of Definition 2.1 [A]
     reward DOUBLE NOT NULL CHECK (isfinite(reward)),  -- 1 is full reward
-    correct BOOLEAN NOT NULL,           -- whether the reward is full
+    correct BOOLEAN NOT NULL,           -- whether the reward is that of a correct response: 1 unless the verifier has another threshold
     state VARCHAR NOT NULL CHECK (state IN ('ok', 'parse_fail', 'ambiguous', 'timeout', 'error')),  -- result of grading
     reason VARCHAR NOT NULL,            -- why the state is not ok
     n_boxed INTEGER,                    -- number of distinct \boxed{} contents; NULL if the verifier parses no boxes

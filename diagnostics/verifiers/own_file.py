@@ -12,19 +12,19 @@ of rewards. If it raises an error, takes too long or ends its process, only that
 function.
 
 Only a flag can load a file. A name in a problem file or in a store loads nothing. The verifier's name consists of the
-file's name without its folder, the function's name and the file's hash: ``reward.py:function@3f2a…``. So changed code
-is a different verifier. The workers load the content that was hashed, even if the file has changed since. Modules that
-the file imports are not part of the hash.
+file's name without its folder, the function's name and the file's hash: ``reward.py:function@3f2a…``, followed by
+``>=`` and the file's ``CORRECT_AT``, if it has one. So changed code is a different verifier. The workers load the
+content that was hashed, even if the file has changed since. Modules that the file imports are not part of the hash.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.files import read_small
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool
     from oversharp.diagnostics.verifiers.own_workers.round import Reward
 
-_SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+))?", re.DOTALL)
+_SPEC = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)(?:@(?P<code>[0-9a-f]+)(?:>=.+)?)?", re.DOTALL)
 _HASH_DIGITS = 12
 
 
@@ -51,6 +51,7 @@ class _Named:
     workers: GraderPool
     asked: tuple[str, ...]
     is_batch: bool
+    correct_at: float
 
 
 #: Functions that the user passed with a flag, by verifier name. No other file is loaded.
@@ -83,16 +84,27 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     """
     spec, source = _pin_spec(given)
     path, function, code = _split_spec(spec)
-    name = f"{path.name}:{function}@{code}"
-    before = _NAMED.get(name)
+    pinned_name = f"{path.name}:{function}@{code}"
+    name, before = next(
+        ((name, named) for name, named in _NAMED.items() if name.split(">=")[0] == pinned_name), (pinned_name, None)
+    )
     file = path.absolute()  # the same content in another folder may import other modules
     if before is not None and before.file == file and limits in (None, before.workers.limits):
         return name
     from oversharp.diagnostics.verifiers.own_workers.pool import GraderPool  # loads multiprocessing, which is slow
 
     workers = GraderPool(name=spec, path=str(path), source=source, function=function, limits=limits or GraderLimits())
-    asked, is_batch = _load_arguments(workers, spec)
-    _NAMED[name] = _Named(spec=spec, file=file, workers=workers, asked=asked, is_batch=is_batch)
+    loaded = _load(workers, spec)
+    correct_at = float(loaded["correct_at"])
+    name = pinned_name if correct_at == 1.0 else f"{pinned_name}>={correct_at:g}"
+    _NAMED[name] = _Named(
+        spec=spec,
+        file=file,
+        workers=workers,
+        asked=tuple(loaded["asked"]),
+        is_batch=bool(loaded["is_batch"]),
+        correct_at=correct_at,
+    )
     if before is not None:
         before.workers.close()
     return name
@@ -141,7 +153,8 @@ class OwnFileVerifier:
         The state is ``error`` if the function raises an error or ends its process, ``timeout`` if it takes too long.
         """
         outcomes = self._named.workers.map([self._call(problem, text) for problem, text in items])
-        return [_grade(text, outcome) for (_, text), outcome in zip(items, outcomes, strict=True)]
+        correct_at = self._named.correct_at
+        return [_grade(text, outcome, correct_at) for (_, text), outcome in zip(items, outcomes, strict=True)]
 
     def interrupt(self, *, is_on: bool) -> None:
         """Make a ``grade`` of another thread raise ``VerifierError`` soon, until it is called with False."""
@@ -152,7 +165,7 @@ class OwnFileVerifier:
         return {name: given[name] for name in self._named.asked}
 
 
-def _grade(text: str, outcome: Outcome[Reward]) -> Grade:
+def _grade(text: str, outcome: Outcome[Reward], correct_at: float) -> Grade:
     if outcome.value is None:
         assert outcome.state != "ok"
         return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state=outcome.state, reason=outcome.reason)
@@ -161,7 +174,7 @@ def _grade(text: str, outcome: Outcome[Reward]) -> Grade:
         from oversharp.diagnostics.verifiers.exact import exact_answer  # compiles many patterns
 
         answer = storable(exact_answer(text) or "", MAX_ANSWER_CHARACTERS)
-    return Grade(answer=answer or NO_ANSWER, mode=None, reward=reward)
+    return Grade(answer=answer or NO_ANSWER, mode=None, reward=reward, correct_at=correct_at)
 
 
 def _pin_spec(given: str) -> tuple[str, bytes]:
@@ -186,11 +199,11 @@ def _split_spec(given: str) -> tuple[Path, str, str | None]:
     return Path(match["file"]).expanduser(), match["function"], match["code"]
 
 
-def _load_arguments(workers: GraderPool, spec: str) -> tuple[tuple[str, ...], bool]:
-    """Return the names in ``ARGUMENTS`` that the function takes, and whether it takes lists of them."""
+def _load(workers: GraderPool, spec: str) -> Mapping[str, Any]:
+    """Return the names in ``ARGUMENTS`` that the function takes, whether it takes lists of them, and its threshold."""
     loaded = workers.load()
     if "asked" in loaded:
-        return tuple(loaded["asked"]), bool(loaded["is_batch"])
+        return loaded
     path, function, _ = _split_spec(spec)
     if "unknown_argument" in loaded:
         taken = loaded["unknown_argument"]

@@ -171,6 +171,23 @@ def test_a_grader_that_always_raises_stops_an_import_and_a_regrade_before_gradin
         regrade(config(folder).store, "reward.py:grade")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_rewards_between_wrong_and_right_are_a_warning_without_a_threshold(
+    folder: Path, threshold: float | None
+) -> None:
+    code = "def grade(response, answer):\n    return 0.6 if response == answer else 0.2\n"
+    (folder / "reward.py").write_text(code if threshold is None else f"CORRECT_AT = {threshold}\n{code}")
+    verdict, _ = imported(folder)
+    warnings = [warning for warning in verdict.warnings if "CORRECT_AT" in warning]
+    with Store.open(folder / "out" / "audit.duckdb", read_only=True) as store:
+        correct = store.frame("SELECT DISTINCT reward FROM grades WHERE correct")["reward"].tolist()
+    assert correct == ([] if threshold is None else [0.6])
+    assert len(warnings) == (threshold is None)
+    if warnings:
+        assert warnings[0].startswith("50 of 50 distinct responses have a reward between 0 and 1 and count as wrong")
+
+
 def test_each_verifier_of_a_series_is_checked_separately() -> None:
     counts = pd.DataFrame(
         {

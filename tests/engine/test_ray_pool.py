@@ -124,7 +124,7 @@ def test_with_a_killed_worker_the_results_equal_those_of_one_process_and_ray_pri
     flags += " --device cpu --name run --ray --out"
     arguments = ["audit", str(countdown_series), *flags.split(), str(tmp_path / "ray")]
     code, printed = commands.start(arguments, call="tests.engine.ray_command:main").communicate()
-    assert code == 0, printed
+    assert code == 3, printed  # no verdict, because the base solved nothing
     results = r"[a-z@][a-z@1 ]{12} \S.*| {14,}\S.*|"  # a label and its value, and a value's other lines
     ours = (
         r"(series|sampler) .*|(sample|panel|teacher-force|kernel) (checkpoint-\d+|\d checkpoints): \d+ done"

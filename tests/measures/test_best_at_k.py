@@ -1,6 +1,8 @@
 import itertools
 
+import duckdb
 import numpy as np
+import pandas as pd
 import pytest
 
 from oversharp.diagnostics.measures import get_measure
@@ -36,8 +38,16 @@ def test_of_rewards_0_and_1_it_is_pass_at_k(world):
     )
 
 
-def test_rewards_of_graded_samples_are_none_of_a_tool(world):
+def test_it_has_the_rewards_of_a_verifier_only_if_one_of_them_is_partial(world):
     assert found(world, "best_at_k", drawn("base", correct=[True, False]), (1, 2)) == {}
+    graded_samples = pd.DataFrame({
+        "series": "run", "checkpoint_id": "base", "step": 0, "problem_id": "q", "greedy": False,
+        "in_first_round": True, "state": "ok", "reward": [0.2, 0.6, 0.0],
+    })  # fmt: skip
+    with duckdb.connect() as connection:
+        connection.register("graded_samples", graded_samples)
+        rows = connection.execute(get_measure("best_at_k").sql, {"series": "run", "ks": [1, 2]}).fetchall()
+    assert [row[3] for row in rows if row[1] == "all"] == pytest.approx([0.8 / 3, (0.6 + 0.6 + 0.2) / 3])
 
 
 def test_no_value_stands_for_fewer_problems_than_there_are(world):

@@ -60,6 +60,20 @@ def test_a_function_gives_the_reward_and_if_it_likes_the_answer(code: Path) -> N
     assert (told.reward, told.answer) == (3.0, "1+1?!")
 
 
+def test_a_threshold_in_the_file_decides_which_rewards_are_correct(code: Path) -> None:
+    plain = named_verifier(f"{code}:half")
+    code.write_text(f"CORRECT_AT = 0.5\n{CODE}")
+    name = named_verifier(f"{code}:half")
+    assert name.endswith(">=0.5")
+    assert name.split(">=")[0] != plain
+    right, wrong = grades(name, "2", "3")
+    assert (right.reward, right.correct, wrong.reward, wrong.correct) == (0.5, True, 0.0, False)
+    assert named_verifier(f"{code}:half") == named_verifier(f"{code.parent}/{name}") == name
+    code.write_text(f"CORRECT_AT = 'half'\n{CODE}")
+    with pytest.raises(ConfigError, match=r"reward\.py has CORRECT_AT = 'half'; it must be a number"):
+        named_verifier(f"{code}:half")
+
+
 def test_what_it_raises_or_gives_that_is_no_reward_leaves_that_response_ungraded(code: Path) -> None:
     good, bad = grades(named_verifier(f"{code}:fails"), "2", "3")
     assert good.correct

@@ -13,7 +13,13 @@ from oversharp.diagnostics.audit.counts.checkpoint import COUNTS, PLANNED, check
 from oversharp.diagnostics.audit.independence import SampledCheckpoint, dependence_in_order, find_repeats
 from oversharp.diagnostics.audit.judges.recorded import judge_caveats
 from oversharp.diagnostics.audit.terms import SELECTED
-from oversharp.diagnostics.engine.grading_doubts import GradeFault, first_fault, grading_doubts, why_no_verdict
+from oversharp.diagnostics.engine.grading_doubts import (
+    GradeFault,
+    first_fault,
+    grading_doubts,
+    partial_rewards,
+    why_no_verdict,
+)
 from oversharp.diagnostics.engine.sampler_reports import confused_checkpoints
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import StoreError
@@ -168,7 +174,7 @@ def _read_counts(store: Store, key: AuditKey, failed: Mapping[str, str], skipped
         is_greedy=is_greedy,
         selected_by="base" if key.terms.selected_by == "base" else "none" if key.terms.selected_by else None,
         doubts=(
-            *_grading(rows, problems, fault),
+            *_grading(store, rows, problems, fault),
             *judge_caveats(store, key, problems["verifier"]),
             *confused_checkpoints(store, key),
         ),
@@ -217,9 +223,11 @@ def _excluded(store: Store, key: AuditKey, n_compared: int, steps: Collection[in
     return f"Excluded: {'; '.join(parts)}." if parts else None
 
 
-def _grading(counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | None) -> tuple[str, ...]:
+def _grading(store: Store, counts: pd.DataFrame, problems: pd.DataFrame, fault: GradeFault | None) -> Iterator[str]:
     counted = counts.merge(problems[["problem_id", "verifier"]], on="problem_id")
-    return tuple(grading_doubts(counted, fault)) if len(counted) else ()
+    if len(counted):
+        yield from grading_doubts(counted, fault)
+    yield from filter(None, (partial_rewards(store, verifier) for verifier in sorted(problems["verifier"].unique())))
 
 
 def _why_ungraded(counts: pd.DataFrame, planned: pd.DataFrame, fault: GradeFault | None) -> str | None:

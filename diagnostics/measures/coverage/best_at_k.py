@@ -1,4 +1,4 @@
-"""Measures of the best of k responses by a recorded reward: its reward, and its accuracy."""
+"""Measures of the best of k responses by a reward: its reward, and its accuracy."""
 
 from __future__ import annotations
 
@@ -85,28 +85,34 @@ _WITH_REPLACEMENT = (
 )
 
 
+_HAS_REWARDS = """(
+    state IS NULL OR EXISTS (FROM graded_samples WHERE series = $series AND state = 'ok' AND reward NOT IN (0, 1))
+)"""
+
+
 @in_sql(
     needs=("graded_samples",),
     first_round=True,
-    missing="no imported samples with recorded rewards, or fewer than k of them for some problem",
-    title="Best@k of the recorded reward",
+    missing="all rewards are 0 or 1, so it is pass@k; or fewer than k samples for some problem",
+    title="Best@k of the reward",
     unit="reward",
     section="coverage",
     plot=Plot(x="k", group="checkpoint", y_label="highest reward of k responses", log_x=True),
 )
 def best_at_k() -> str:
-    """Best@k: the highest recorded reward of k responses, averaged over problems.
+    """Best@k: the highest reward of k responses, averaged over problems.
 
     Meaning: scope ``all`` is the expected reward of the best of k new responses. If every reward is 0 or 1, it is
     pass@k. Scope ``with_replacement`` is the value that verl logs as ``best@k/mean``. verl draws the k responses from a
     problem's n responses with replacement, so it may draw a response twice. Its value is 1 − (1 − c/n)^k instead of 1 −
     C(n−c, k)/C(n, k) for rewards of 0 or 1. That is too low for k different responses, most of all for k near n.
     Compare only curves of the same scope.
-    Unit: reward, as recorded by the tool. Estimator: the exact mean over all choices of k samples. 95 % normal interval
-    over problems with a variance floor, only for scope ``all`` and at least 30 problems. n counts problems.
-    Limits: only for samples that were imported with rewards. verl uses 1,000 random draws instead of the exact mean, so
-    its logged value scatters around ``with_replacement``. If several responses share the highest reward, there is no
-    single best response.
+    Unit: reward, as recorded by the tool or returned by the verifier. Estimator: the exact mean over all choices of k
+    samples. 95 % normal interval over problems with a variance floor, only for scope ``all`` and at least 30 problems.
+    n counts problems.
+    Limits: only for imported rewards, and for a verifier that returned another reward than 0 and 1. verl uses 1,000
+    random draws instead of the exact mean, so its logged value scatters around ``with_replacement``. If several
+    responses share the highest reward, there is no single best response.
     Source: Chen et al. 2021 (arXiv 2107.03374), Eq 1, extended to any rewards; verl's validation metrics.
 
     >>> import duckdb, pandas as pd
@@ -122,7 +128,7 @@ def best_at_k() -> str:
         view="graded_samples",
         reward="reward",
         worth="min(reward)",
-        condition="state IS NULL",
+        condition=_HAS_REWARDS,
         with_replacement=_WITH_REPLACEMENT,
         least="min(worth)",
         most="max(worth)",

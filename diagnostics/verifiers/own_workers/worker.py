@@ -78,13 +78,15 @@ def main(descriptor: int) -> None:
     if task["width"] > 1:
         _watch_signals()
     try:
-        function = _find_function(_load_module(task["path"], task["source"]), task["function"])
+        module = _load_module(task["path"], task["source"])
+        function = _find_function(module, task["function"])
         asked, is_batch = _argument_names(function)
+        correct_at = _find_threshold(module)
     except _UnusableFileError as error:
         _send(parent, error.reply)
         return
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-    _send(parent, {"asked": asked, "is_batch": is_batch, "is_async": is_async})
+    _send(parent, {"asked": asked, "is_batch": is_batch, "is_async": is_async, "correct_at": correct_at})
     grader = _Grader(parent, function, is_batch=is_batch)
     if is_async:
         import asyncio  # takes longer than the start of the process
@@ -325,6 +327,14 @@ def _find_function(module: ModuleType, name: str) -> Callable[..., Any]:
         known = [other for other, value in vars(module).items() if inspect.isfunction(value)]
         raise _UnusableFileError(known=known)
     return function  # type: ignore[no-any-return]
+
+
+def _find_threshold(module: ModuleType) -> float:
+    """Return the file's ``CORRECT_AT``, the smallest reward of a correct response; 1 without it."""
+    given = getattr(module, "CORRECT_AT", 1.0)
+    if not isinstance(given, int | float) or isinstance(given, bool) or not math.isfinite(given):
+        raise _UnusableFileError(fault=f"has CORRECT_AT = {given!r}; it must be a number")
+    return float(given)
 
 
 def _argument_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
