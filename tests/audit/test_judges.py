@@ -13,9 +13,10 @@ import pytest
 import oversharp
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.audit.judges.compared import Leniency
+from oversharp.diagnostics.engine.grading_parts import FIRST_RESPONSES
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.ingest import import_samples
-from oversharp.diagnostics.records.errors import ConfigError, OversharpError
+from oversharp.diagnostics.records.errors import ConfigError, EndpointError, OversharpError
 from tests.samplers.endpoint.serving import serve
 from tests.verifiers.judge_stub import JudgeStub
 from tests.verifiers.test_judges import write_rubric
@@ -210,6 +211,17 @@ def test_wrong_arguments_are_errors_of_one_line(judged: Judged, tmp_path: Path) 
     assert "must be from 1 to 8" in error(labels=tmp_path / "a", draw_labels=10, draw_k=9)
     assert "not a step of" in error(labels=tmp_path / "a", draw_labels=10, steps=[11])
     assert "add " in error(steps=[10])
+
+
+def test_a_server_that_dies_loses_no_committed_grade(judged: Judged, tmp_path: Path) -> None:
+    verifier = write_rubric(tmp_path, judged.url, temperature=0.5, patience_s=0.0)
+    judged.stub.settings["dies_after"] = len(judged.stub.bodies) + 500
+    with pytest.raises(EndpointError, match=r"failed 5 times .* run the same command again"):
+        oversharp.regrade(judged.store, verifier, series="run")
+    del judged.stub.settings["dies_after"]
+    n_died = len(judged.stub.bodies)
+    assert oversharp.regrade(judged.store, verifier, series="run").n_samples == PROBLEMS * REPEATS * len(STEPS)
+    assert len(judged.stub.bodies) - n_died <= PROBLEMS * REPEATS * len(STEPS) + 1 - FIRST_RESPONSES
 
 
 def test_drawing_twice_gives_the_same_file(judged: Judged, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 It accepts a response whose last number equals the reference in the request ("Reference: 5"). Settings: status codes and
 ``cut``, ``prose`` (rates of faults), ``no_schema`` (refuses JSON schemas), ``contradicts`` (two verdicts in one reply),
-``key`` (the API key), ``models``, ``fickle`` (share of verdicts that depend on the seed), ``obeys`` (accepts a response
-that tells it to), ``likes`` (accepts any response with this text), ``first`` (accepts if "correct" is listed first).
+``context`` (most characters), ``dies_after`` (requests until status 500), ``key`` (the API key), ``models``, ``fickle``
+(share of verdicts that depend on the seed), ``obeys`` (accepts a response that asks for it), ``likes`` (accepts any
+response with this text), ``first`` (accepts if "correct" is listed first).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ RUBRIC = "Problem: {prompt}\nReference: {answer}\n{response}\nIs the final answe
 _RESPONSE = re.compile(r"<response (\w+)>\n(.*)\n</response \1>", re.DOTALL)
 
 
+def request_text(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
 class JudgeStub:
     """The server's settings, and the requests so far."""
 
@@ -40,6 +45,10 @@ class JudgeStub:
             return JSONResponse({"error": {"message": f"Incorrect API key: {sent}"}}, 401)
         if self.settings.get("no_schema") and "response_format" in body:
             return JSONResponse({"error": {"message": "response_format is not supported"}}, 400)
+        if len(request_text(body)) > self.settings.get("context", 10**9):
+            return JSONResponse({"error": {"message": "maximum context length is 4096 tokens"}}, 400)
+        if len(self.bodies) > self.settings.get("dies_after", 10**9):
+            return JSONResponse({"error": "out of memory"}, 500)
         roll = self.dice.random()
         for fault in ("429", "500", "cut", "prose"):
             roll -= self.settings.get(fault, 0.0)
@@ -62,7 +71,7 @@ class JudgeStub:
         return f"The numbers were compared.\n\n**Verdict: {verdict.upper()}**"
 
     def _accepts(self, body: dict[str, Any]) -> bool:
-        request = body["messages"][-1]["content"]
+        request = request_text(body)
         found = _RESPONSE.search(request)
         assert found is not None
         response, instruction = found[2], request[found.end() :]

@@ -87,6 +87,18 @@ def test_a_reply_without_a_single_verdict_is_an_error_of_that_response_alone(tmp
 
 
 @pytest.mark.slow
+def test_a_response_that_is_too_long_for_the_judge_is_an_error_of_that_response_alone(tmp_path: Path) -> None:
+    with judge_server(tmp_path, context=2000) as (given, stub), Verifiers() as verifiers:
+        name = named_verifier(given)
+        verifiers.check_gold(problem(name))
+        right, long, wrong = verifiers.grade([(problem(name), text) for text in ("5", "5 " * 2000, "6")])
+    assert (right.correct, wrong.state, wrong.correct) == (True, "ok", False)
+    assert long.state == "error"
+    assert "status 400 (maximum context length is 4096 tokens)" in long.reason
+    assert all("response_format" in body for body in stub.bodies)  # the schema is not the fault
+
+
+@pytest.mark.slow
 def test_most_repeats_decide(tmp_path: Path) -> None:
     with judge_server(tmp_path, {"repeats": 9, "temperature": 1.0}, fickle=0.1) as (given, stub):
         answers = grades(named_verifier(given), *[f"try {place}: {5 + place % 2}" for place in range(40)])

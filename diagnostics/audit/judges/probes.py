@@ -112,7 +112,7 @@ def probe_judge(judge: JudgeVerifier, responses: Sequence[tuple[Problem, str]]) 
     ]
     verdicts = judge.ask([call for calls in cases for call in calls])
     by_case = [verdicts[place : place + len(plain)] for place in range(0, len(verdicts), len(plain))]
-    repeated = [own for own in zip(*by_case[:REPEATS], strict=True) if None not in own]
+    repeated = [own for own in zip(*by_case[:REPEATS], strict=True) if all(isinstance(one, bool) for one in own)]
     if not repeated:
         return None
     names = (POSITION, *REWORDINGS)
@@ -124,8 +124,12 @@ def probe_judge(judge: JudgeVerifier, responses: Sequence[tuple[Problem, str]]) 
     )
 
 
-def _compare(name: str, before: Sequence[bool | None], after: Sequence[bool | None]) -> VerdictShift | None:
-    pairs = [(old, new) for old, new in zip(before, after, strict=True) if old is not None and new is not None]
+def _compare(name: str, before: Sequence[bool | str], after: Sequence[bool | str]) -> VerdictShift | None:
+    pairs = [
+        (old, new)
+        for old, new in zip(before, after, strict=True)
+        if isinstance(old, bool) and isinstance(new, bool)  # others are reasons without a verdict
+    ]
     if not pairs:
         return None
     shift_R = np.array([float(new) - float(old) for old, new in pairs])

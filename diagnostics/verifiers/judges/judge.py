@@ -6,7 +6,6 @@ the URL in the file.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from oversharp.diagnostics.http.transport import BadReplyError, RefusedError, Transport
@@ -17,8 +16,8 @@ from oversharp.diagnostics.verifiers.judges.rubric import Rubric, read_rubric
 
 #: Requests for one verdict until a reply contains one.
 MOST_ATTEMPTS = 3
-#: Status codes with which servers refuse a request that has a JSON schema.
-_NO_SCHEMA = (400, 404, 415, 422, 501)
+#: Status codes with which servers refuse a JSON schema, or a response that is too long for the model.
+_REFUSED = (400, 404, 413, 415, 422)
 
 #: Judges that the user passed with a flag, by verifier name.
 _NAMED: dict[str, Rubric] = {}
@@ -39,7 +38,8 @@ class JudgeVerifier:
     """Grade with a model behind a server.
 
     A response is correct if most of the rubric's ``repeats`` accept it. Repeats without a verdict do not count. If
-    there is none at all, the state is ``error``. Raises ``ConfigError`` for a name that was not passed with a flag.
+    there is none at all, the state is ``error``, also if the server refuses a response that is too long for it. Raises
+    ``ConfigError`` for a name that was not passed with a flag.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,6 +53,7 @@ class JudgeVerifier:
         self._transport: Transport | None = None
         self._model: str | None = None
         self._uses_schema = rubric.answer_format != "line"
+        self._is_accepted = self._is_schema_accepted = False  # whether the server has accepted a request, and a schema
         self._is_interrupted = self._was_called = False
 
     @property
@@ -72,10 +73,10 @@ class JudgeVerifier:
             verdicts = self.ask([JudgeCall(problem=problem, response=problem.gold)])
         except EndpointError as error:
             raise ConfigError(f"--verifier {self.rubric.spec}: {error}") from None
-        if verdicts[0] is None:
+        if isinstance(verdicts[0], str):
             raise ConfigError(
-                f"--verifier {self.rubric.spec}: no verdict in {MOST_ATTEMPTS} replies about the first problem's "
-                "answer; raise max_tokens, or use a model that follows the instruction"
+                f"--verifier {self.rubric.spec}: {verdicts[0]} about the first problem's answer; raise "
+                "max_tokens, or use a model that follows the instruction"
             )
         self._was_called = True
 
@@ -89,18 +90,18 @@ class JudgeVerifier:
             for place, (_, text) in enumerate(items)
         ]
 
-    def ask(self, calls: Sequence[JudgeCall]) -> list[bool | None]:
-        """Return whether the judge accepts each response, in order; None without a verdict.
+    def ask(self, calls: Sequence[JudgeCall]) -> list[bool | str]:
+        """Return whether the judge accepts each response, in order; the reason if there is no verdict.
 
         Raises ``EndpointError`` if the server refuses or does not answer, ``VerifierError`` if interrupted.
         """
         transport = self._open()
-        places: defaultdict[int, bool | None] = defaultdict(lambda: None)
+        verdict_at: dict[int, bool | str] = {}
         for (place, _), verdict in transport.stream(enumerate(calls), self._ask_until_parsed):
-            places[place] = verdict
+            verdict_at[place] = verdict
             if self._is_interrupted:
                 raise _interrupt_error(self.name)
-        return [places[place] for place in range(len(calls))]
+        return [verdict_at[place] for place in range(len(calls))]
 
     def interrupt(self, *, is_on: bool) -> None:
         """Make an ``ask`` of another thread raise ``VerifierError`` soon, until it is called with False."""
@@ -148,12 +149,18 @@ class JudgeVerifier:
             )
         return self.rubric.model
 
-    async def _ask_until_parsed(self, item: tuple[int, JudgeCall]) -> bool | None:
+    async def _ask_until_parsed(self, item: tuple[int, JudgeCall]) -> bool | str:
         for attempt in range(MOST_ATTEMPTS):
-            verdict = parse_verdict(self.rubric, await self._ask_once(item[1], attempt))
+            try:
+                reply = await self._ask_once(item[1], attempt)
+            except RefusedError as error:
+                if not self._is_accepted or error.status not in _REFUSED:
+                    raise
+                return str(error)  # other requests were accepted, so the fault is in this response
+            verdict = parse_verdict(self.rubric, reply)
             if verdict is not None:
                 return verdict
-        return None
+        return f"no verdict in {MOST_ATTEMPTS} replies"
 
     async def _ask_once(self, call: JudgeCall, attempt: int) -> str:
         assert self._transport is not None
@@ -161,13 +168,17 @@ class JudgeVerifier:
         uses_schema = self._uses_schema
         body = request_body(self.rubric, self._model, call, uses_schema=uses_schema, attempt=attempt)
         try:
-            return await self._transport.post("/v1/chat/completions", body, _check_reply)
+            reply = await self._transport.post("/v1/chat/completions", body, _check_reply)
         except RefusedError as error:
-            if not uses_schema or self.rubric.answer_format == "json" or error.status not in _NO_SCHEMA:
+            may_be_schema = uses_schema and not self._is_schema_accepted and self.rubric.answer_format == "auto"
+            if not may_be_schema or error.status not in _REFUSED:
                 raise
-        self._uses_schema = False
-        body = request_body(self.rubric, self._model, call, uses_schema=False, attempt=attempt)
-        return await self._transport.post("/v1/chat/completions", body, _check_reply)
+            body = request_body(self.rubric, self._model, call, uses_schema=False, attempt=attempt)
+            reply = await self._transport.post("/v1/chat/completions", body, _check_reply)
+            self._uses_schema = uses_schema = False
+        self._is_accepted = True
+        self._is_schema_accepted |= uses_schema
+        return reply
 
 
 def _interrupt_error(name: str) -> VerifierError:
@@ -181,13 +192,17 @@ def _check_reply(content: object) -> str:
         raise BadReplyError(str(error)) from None
 
 
-def _grade(text: str, verdicts: Sequence[bool | None]) -> Grade:
+def _grade(text: str, verdicts: Sequence[bool | str]) -> Grade:
     from oversharp.diagnostics.verifiers.exact import exact_answer  # compiles many patterns
-    from oversharp.diagnostics.verifiers.own_workers.worker import MAX_ANSWER_CHARACTERS, storable
+    from oversharp.diagnostics.verifiers.own_workers.worker import (
+        MAX_ANSWER_CHARACTERS,
+        MAX_REASON_CHARACTERS,
+        storable,
+    )
 
-    known = [verdict for verdict in verdicts if verdict is not None]
+    known = [verdict for verdict in verdicts if isinstance(verdict, bool)]
     if not known:
-        reason = f"no verdict in {MOST_ATTEMPTS} replies"
+        reason = storable(str(verdicts[0]), MAX_REASON_CHARACTERS)
         return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=reason)
     answer = storable(exact_answer(text) or "", MAX_ANSWER_CHARACTERS) or NO_ANSWER
     return Grade(answer=answer, mode=None, reward=float(2 * sum(known) > len(known)))
