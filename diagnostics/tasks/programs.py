@@ -6,7 +6,8 @@ as ``2 * a + b`` is the body of ``lambda a, b:``. It has two or three operands f
 to 5, of which 22 are not shown. So all correct programs (modes) of a problem are known, and pass@k and the probability
 of each mode can be computed exactly, as in Countdown-mini.
 
-The split is by function: no function of the audit is trained on.
+The split is by function: no function of the audit is trained on. No two of the functions agree on all shown calls, so
+a problem has one correct function.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from oversharp.diagnostics.tasks.programs import (
     problem,
     problems,
     programs_by_results,
+    prompt,
     split_functions,
 )
 from oversharp.diagnostics.verifiers.programs.verifier import ProgramVerifier
@@ -49,6 +50,10 @@ def test_884_functions_of_which_176_are_held_out() -> None:
     for results in (*train, *held_out):
         assert len(set(results)) > 1
         assert all(0 <= result <= MAX_RESULT for result in results[: len(SHOWN)])
+
+
+def test_the_shown_calls_determine_the_function() -> None:
+    assert len({prompt(results) for part in split_functions() for results in part}) == 884
 
 
 def test_the_default_split_never_moves() -> None:
