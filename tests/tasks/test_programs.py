@@ -29,6 +29,7 @@ from oversharp.diagnostics.tasks.programs import (
     prompt,
     split_functions,
 )
+from oversharp.diagnostics.verifiers.code.fields import read_code_fields
 from oversharp.diagnostics.verifiers.programs.verifier import ProgramVerifier
 
 
@@ -106,6 +107,14 @@ def test_every_mode_of_the_audit_passes_all_cases_when_it_is_executed() -> None:
     for one in problems():
         assert accepted(one, list(one.modes)) == list(one.modes)
         assert len(one.meta["input_output"]["inputs"]) == len(one.meta["input_output"]["outputs"]) == 25
+
+
+def test_the_cases_can_be_read_as_a_code_task() -> None:
+    asked = problem(tuple(a + b for a, b in CASES))
+    row = read_code_fields({"prompt": asked.prompt, "input_output": asked.meta["input_output"]})
+    assert row is not None
+    assert (row["code"]["form"], row["code"]["entry"]) == ("calls", "f")
+    assert row["code"]["cases"][:2] == [[[2, 1], [3]], [[1, 3], [4]]]
 
 
 def test_a_program_that_is_right_only_on_the_shown_calls_fails() -> None:
