@@ -147,7 +147,7 @@ frontier: $(VENV)/.tests demo  ## the demo compared with its base at lower tempe
 	$(BIN)/python -m benchmarks.frontier.demo_frontier
 	$(BIN)/python -m benchmarks.frontier.agreeing
 
-objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md and palindromes.md
+objectives: $(VENV)/.tests  ## train every objective over seeds: benchmarks/results/objectives.md, programs.md, palindromes.md
 	$(BIN)/python -m benchmarks.objectives.runs
 	$(BIN)/python -m benchmarks.objectives.palindromes
 	$(BIN)/python -m benchmarks.calibration.shipping_exact

@@ -1,16 +1,16 @@
-"""Compare the objectives of the reference trainer on a task with exact values.
+"""Compare the objectives of the reference trainer on the built-in worlds, with exact values.
 
-On Countdown-mini pass@k and the probability of every mode are exact (see ``demo_truth.py``). So rows differ by
-objective and seed, not by sampling noise. All runs start from one base. Every checkpoint is scored. Runs are compared
-at the last step, and where their pass@1 crosses one level, because an objective that learns slowly has lost little by
-the last step.
+On Countdown-mini and Programs-mini pass@k and the probability of every mode are exact (see ``demo_truth.py``). So rows
+differ by objective and seed, not by sampling noise. All runs of a world start from one base. Every checkpoint is
+scored. Runs are compared at the last step, and where their pass@1 crosses one level, because an objective that learns
+slowly has lost little by the last step.
 
     python -m benchmarks.objectives.runs  # trains what is missing under runs/objectives/, 2 runs at a time
-    python -m benchmarks.objectives.runs --only main     # one table: main, alpha, mu, group, coupling
+    python -m benchmarks.objectives.runs --only main     # one table: main, alpha, mu, group, coupling, programs
 
-The main table has more seeds than the others, and the position of each objective relative to the base at lower
-temperatures. Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and
-``objectives.md``, and the sweeps of μ and of group sizes to ``objectives_sweeps``.
+The tables main and programs have more seeds than the others, and the position of each objective relative to the base
+at lower temperatures. Intervals are 95 % t-intervals over seeds. Writes ``benchmarks/results/objectives.json`` and
+``objectives.md``, the sweeps of μ and of group sizes to ``objectives_sweeps``, and the code world to ``programs``.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(TABLES), default=list(TABLES))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--main-seeds", type=int, default=5, help="seeds of the main table")
+    parser.add_argument("--main-seeds", type=int, default=5, help="seeds of the tables main and programs")
     parser.add_argument("--max-steps", type=int, default=160)
     parser.add_argument("--jobs", type=int, default=2, help="runs at one time, a thread each")
     arguments = parser.parse_args()
