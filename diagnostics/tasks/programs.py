@@ -59,7 +59,7 @@ def programs_by_results() -> dict[Results, tuple[str, ...]]:
     """Return all programs grouped by their results, in the order of ``all_programs``.
 
     >>> programs_by_results()[tuple(2 * a + b for a, b in CASES)]
-    ('a + a + b', 'a + b + a', 'b + a + a', 'a * 2 + b', 'b + a * 2', 'b + 2 * a', '2 * a + b')
+    ('a + a + b', 'a + b + a', 'a * 2 + b', 'b + a + a', 'b + a * 2', 'b + 2 * a', '2 * a + b')
     """
     texts = list(all_programs())
     code = compile(f"({', '.join(texts)})", "<programs>", "eval")  # one program is slower to compile than to run
@@ -132,7 +132,7 @@ def problems(split: Split = "audit", limit: int | None = None, seed: int = 0) ->
 
     >>> audit = problems()
     >>> len(audit), sum(len(problem.modes) for problem in audit)
-    (100, 390)
+    (100, 509)
     """
     train, held_out = split_functions(seed)
     return split_problems(TASK, split, limit, train=train, held_out=held_out, problem=problem)

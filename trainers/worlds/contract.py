@@ -35,7 +35,7 @@ class World:
         >>> from oversharp.trainers.worlds import get_world
         >>> world = get_world("countdown")
         >>> " ".join(world.vocabulary[token] for token in world.sample_examples(1, wrong_share=0.0, seed=0)[0])
-        '6 7 12 = 54 : 12 + 7 * 6 <eos>'
+        '2 5 6 = 9 : 6 + 5 - 2 <eos>'
         """
         rng = random.Random(seed)
         id_of = {token: index for index, token in enumerate(self.vocabulary)}
