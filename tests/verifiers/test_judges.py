@@ -16,6 +16,7 @@ from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers import Verifiers, get_verifier, named_verifier
 from oversharp.diagnostics.verifiers.judges.asking import parse_verdict
 from oversharp.diagnostics.verifiers.judges.rubric import read_rubric
+from oversharp.trainers.config import TrainConfig
 from tests.samplers.endpoint.serving import serve
 from tests.verifiers.judge_stub import RUBRIC, JudgeStub
 
@@ -204,6 +205,15 @@ def test_a_changed_file_and_a_name_from_data_are_refused(tmp_path: Path) -> None
         named_verifier(pinned)
     with pytest.raises(ConfigError, match="is a judge, which a data file cannot load"):
         get_verifier("judge:never.toml@001122334455")
+
+
+def test_a_training_run_pins_the_file_of_its_judge(tmp_path: Path) -> None:
+    given = write_rubric(tmp_path)
+    config = TrainConfig(model="m", problems=tmp_path / "p.jsonl", verifier=given)
+    assert config.verifier == f"{given}@{named_verifier(given).split('@')[1]}"
+    write_rubric(tmp_path, repeats=3)
+    with pytest.raises(ConfigError, match="has changed since"):
+        TrainConfig(model="m", problems=tmp_path / "p.jsonl", verifier=config.verifier)
 
 
 def test_verdicts_are_parsed_strictly(tmp_path: Path) -> None:
