@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+#: Largest number of responses per request. An engine here has more: a reply that is lost costs the server's time again.
+ROWS_PER_REQUEST = 32
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequestLimits:

@@ -403,6 +403,9 @@ def _cost_rows(plan: CostPlan) -> Iterator[OutputRow]:
             value="a lower bound, not measured: operations and bytes divided by the rates of the data sheet, without "
             "CPU work and engine start",
         )
+    if plan.money is not None:
+        at_most = "at most " if plan.least_hours is not None else ""
+        yield OutputRow(label="money", value=f"{at_most}{plan.money:,.2f} for the responses, by --prices")
     for need in plan.memory:
         too_much = ": more than this GPU has" if need.fits is False else ""
         yield OutputRow(label="memory", value=f"{need.what}: {need.needed_bytes / 2**30:,.1f} GiB{too_much}")

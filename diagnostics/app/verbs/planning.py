@@ -53,6 +53,8 @@ _COST_HELP = """
         With --cost: mean length of a prompt with its chat template, in tokens.
     gpu
         With --cost: h100, h200, a100, l40s or l4, a single one.
+    prices
+        With --cost: prices of a million tokens of prompts and of responses at a hosted service, such as 0.15,0.60.
 """
 
 
@@ -74,13 +76,14 @@ def plan(
     tokens: int | None = None,
     prompt_tokens: int = 200,
     gpu: str | None = None,
+    prices: str | None = None,
     as_json: Json = False,
 ) -> int:
     """See ``api.plan``, and with --cost ``api.plan_cost``."""
     if cost is None:
         if store is None:
             raise ConfigError("plan needs the STORE of an audit or a pilot, or --cost MODEL")
-        flags = (("--problems", problems), ("--tokens", tokens), ("--gpu", gpu))
+        flags = (("--problems", problems), ("--tokens", tokens), ("--gpu", gpu), ("--prices", prices))
         cost_flags = [flag for flag, value in flags if value]
         if cost_flags:
             raise ConfigError(f"{cost_flags[0]}: only applies to a cost estimate; add --cost MODEL, or remove the flag")
@@ -120,6 +123,7 @@ def plan(
         gpu=gpu,
         until_solved=until_solved,
         first=first,
+        prices=prices,
     )
     return show_plan_cost(estimate, as_json)
 

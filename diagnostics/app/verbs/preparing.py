@@ -84,6 +84,7 @@ def plan_cost(
     gpu: str | None = None,
     until_solved: int | None = None,
     first: int | None = None,
+    prices: str | None = None,
 ) -> CostPlan:
     """Estimate hours, disk and memory of each stage of an audit of MODEL with the defaults.
 
@@ -113,16 +114,19 @@ def plan_cost(
         Correct samples after which a problem stops. 0: always n samples. Default: as in `oversharp audit`.
     first
         Samples per problem in the first round. Default: as in `oversharp audit`.
+    prices
+        Prices of a million tokens of prompts and of responses, such as 0.15,0.60, for the cost of a hosted service.
     """
     from oversharp.diagnostics.audit.cost.cost import AuditSize
     from oversharp.diagnostics.audit.cost.cost import plan_cost as run
     from oversharp.diagnostics.audit.cost.rounds import PlannedStopping
+    from oversharp.diagnostics.http.prices import TokenPrices
 
     rule = PlannedStopping(enough=until_solved, first=first).for_n(n)
     size = AuditSize(
         problems=problems, checkpoints=checkpoints, n=n, tokens=tokens, prompt_tokens=prompt_tokens, **rule
     )
-    return run(str(model), size, gpu=gpu)
+    return run(str(model), size, gpu=gpu, prices=None if prices is None else TokenPrices.parse(prices))
 
 
 @check_arguments

@@ -24,6 +24,8 @@ from oversharp.diagnostics.audit.cost.machines import (
     MeasuredCpu,
 )
 from oversharp.diagnostics.audit.cost.shapes import ModelShape, read_shape
+from oversharp.diagnostics.http.pace import ROWS_PER_REQUEST
+from oversharp.diagnostics.http.prices import TokenPrices
 from oversharp.diagnostics.models.batch_sizes import MAX_ROWS, default_rows, tokens_per_batch
 from oversharp.diagnostics.models.core_speed import CoreSpeed, measure_core
 from oversharp.diagnostics.records.amounts import plural, short_count, two_digits
@@ -83,6 +85,19 @@ class AuditSize:
         16
         """
         return self._sampled_up_to(2 * self.n if self.first is None else self.first)
+
+    def money(self, prices: TokenPrices) -> float:
+        """Return the price of all sampled responses at a hosted service.
+
+        A request has up to 32 responses, and its prompt is billed once. Each checkpoint has a smaller request for the
+        rest of a problem's responses, and one for the greedy response.
+
+        >>> size = AuditSize(problems=1, checkpoints=1, n=32, tokens=10, prompt_tokens=100, panel=0, control_n=0)
+        >>> size.money(TokenPrices(prompt=1e4, response=1e5))  # 98 responses of 10 tokens, 7 prompts of 100 tokens
+        105.0
+        """
+        n_prompts = self.sampled // ROWS_PER_REQUEST + 2 * self.problems * (self.checkpoints + 1)
+        return prices.money(n_prompts * self.prompt_tokens, self.sampled * self.tokens)
 
     def _sampled_up_to(self, most: int) -> int:
         """Return the number of sampled responses with at most ``most`` samples of a problem."""
@@ -169,7 +184,8 @@ class CostPlan:
 
     ``weights_bytes`` is the size of all checkpoints, which the audit reads. ``disk_bytes`` is the size of its output.
     With a stopping rule, all amounts are for problems that are never solved. ``least_hours`` are the hours if every
-    problem stops after its first round; None without a rule.
+    problem stops after its first round; None without a rule. ``money`` is the price of the responses at a hosted
+    service; None without prices.
     """
 
     model: ModelShape
@@ -182,6 +198,7 @@ class CostPlan:
     weights_bytes: float
     remarks: tuple[str, ...]
     least_hours: float | None = None
+    money: float | None = None
 
     __repr__ = short_repr
 
@@ -191,7 +208,7 @@ class CostPlan:
         return sum(stage.hours for stage in self.stages)
 
 
-def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPlan:
+def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None, prices: TokenPrices | None = None) -> CostPlan:
     """Return the cost of ``oversharp audit`` with default settings, for a series of ``model``.
 
     Raises ``ConfigError`` for an unlisted GPU or a sequence longer than the model's context, ``CheckpointError`` if
@@ -206,8 +223,10 @@ def plan_cost(model: str, size: AuditSize, *, gpu: str | None = None) -> CostPla
             f"{shape.context:,}; lower it"
         )
     if gpu is not None:
-        return cost_on_gpu(shape, size, GPUS[gpu.lower()])
-    return cost_on_cpu(shape, size, measure_core(dtype_on_cpu(shape)))
+        plan = cost_on_gpu(shape, size, GPUS[gpu.lower()])
+    else:
+        plan = cost_on_cpu(shape, size, measure_core(dtype_on_cpu(shape)))
+    return plan if prices is None else replace(plan, money=size.money(prices))
 
 
 def dtype_on_cpu(shape: ModelShape) -> Dtype:

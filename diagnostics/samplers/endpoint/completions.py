@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from oversharp.diagnostics.http.transport import BadReplyError, RefusedError, Transport
+from oversharp.diagnostics.records.errors import EndpointError
 from oversharp.diagnostics.records.types import FinishReason
 
 #: Server whose extensions of the API are used. "other" gets only fields that OpenAI documents.
@@ -147,7 +148,7 @@ class CompletionClient:
                 result = None
             if result is not None:
                 self._has_several = True
-                return self._count(result)
+                return self._count(request, result)
         parts = [await self._complete_one(single) for single in request.single_requests()]
         if request.n > 1 and self._has_several is None:
             self._has_several = False
@@ -159,9 +160,16 @@ class CompletionClient:
 
     async def _complete_one(self, request: CompletionRequest) -> Completion:
         body = request.body(self.kind)
-        return self._count(await self.transport.post(request.route, body, lambda content: read_completion(content, 1)))
+        completion = await self.transport.post(request.route, body, lambda content: read_completion(content, 1))
+        return self._count(request, completion)
 
-    def _count(self, completion: Completion) -> Completion:
+    def _count(self, request: CompletionRequest, completion: Completion) -> Completion:
+        n_used = completion.prompt_tokens
+        if not isinstance(request.prompt, str) and 0 < n_used < len(request.prompt):
+            raise EndpointError(
+                f"{self.transport.url}: used only {n_used} of the {len(request.prompt)} tokens of a prompt; raise the "
+                "server's context length, or turn off its truncation"
+            )
         self.prompt_tokens += completion.prompt_tokens
         self.completion_tokens += completion.completion_tokens
         return completion

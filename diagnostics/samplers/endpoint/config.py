@@ -10,6 +10,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from oversharp.diagnostics.http.prices import TokenPrices
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.samplers.endpoint.places import (
     DEFAULT_KEY_ENV,
@@ -41,6 +42,8 @@ class EndpointConfig:
         TOML file with a table [[checkpoint]] for each checkpoint: step, url, model, how.
     api_key_env
         Environment variable that has the API key. Default: OPENAI_API_KEY, if it is set.
+    prices
+        Prices of a million tokens of prompts and of responses, such as 0.15,0.60. The cost is printed and stored.
     """
 
     endpoint: Annotated[str | None, ENDPOINT] = None
@@ -48,6 +51,7 @@ class EndpointConfig:
     serve: Annotated[str | None, ENDPOINT] = None
     endpoints: Annotated[Path | None, ENDPOINT] = None
     api_key_env: Annotated[str | None, ENDPOINT] = None
+    prices: Annotated[str | None, ENDPOINT] = None
 
     @property
     def has_endpoint(self) -> bool:
@@ -68,7 +72,8 @@ class EndpointConfig:
         given = [flag for flag, value in others.items() if value is not None]
         if self.endpoints is not None and given:
             raise ConfigError(f"{given[0]}: --endpoints has the servers; remove one of the two")
-        left = given or (["--api-key-env"] if self.api_key_env else [])
+        others = {"--api-key-env": self.api_key_env, "--prices": self.prices}
+        left = given or [flag for flag, value in others.items() if value]
         if left and not self.has_endpoint:
             raise ConfigError(f"{left[0]}: no server is given; add --endpoint URL, --serve COMMAND or --endpoints FILE")
         if self.endpoints is None:
@@ -95,12 +100,14 @@ class EndpointConfig:
         if not self.has_endpoint:
             return None
         key_env = self.api_key_env or DEFAULT_KEY_ENV
+        prices = None if self.prices is None else TokenPrices.parse(self.prices)
         if self.endpoints is not None:
             by_step, limits = read_places(self.endpoints)
             return EndpointSettings(
                 by_step=by_step,
                 file=self.endpoints,
                 key_env=key_env,
+                prices=prices,
                 compares_weights=compares_weights,
                 knows_dtype=knows_dtype,
                 log_folder=log_folder,
@@ -111,6 +118,7 @@ class EndpointConfig:
         return EndpointSettings(
             default=place,
             key_env=key_env,
+            prices=prices,
             compares_weights=compares_weights,
             knows_dtype=knows_dtype,
             log_folder=log_folder,

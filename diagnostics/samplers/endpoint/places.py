@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from oversharp.diagnostics.http.pace import RequestLimits
+from oversharp.diagnostics.http.prices import TokenPrices
 from oversharp.diagnostics.http.settings import read_toml, require_keys, require_placeholders, server_url
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.names import nearest_names
@@ -50,6 +51,7 @@ class EndpointSettings:
         by_step: step → place.
         file: the TOML file that contains the places, None without one.
         key_env: environment variable of the API key.
+        prices: prices of tokens, None if unknown.
         compares_weights: whether this process loads the weights, to compare log-probabilities with the server's.
         knows_dtype: whether the user gave the server's floating-point type. Differences that its rounding does not
             explain are then errors.
@@ -61,6 +63,7 @@ class EndpointSettings:
     by_step: Mapping[int, ServedPlace] = field(default_factory=dict)
     file: Path | None = None
     key_env: str = DEFAULT_KEY_ENV
+    prices: TokenPrices | None = None
     compares_weights: bool = False
     knows_dtype: bool = False
     log_folder: Path = Path(".")

@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from oversharp.diagnostics.http.pace import ROWS_PER_REQUEST
 from oversharp.diagnostics.models.encoders import Encoder, load_encoder
 from oversharp.diagnostics.models.tokens import response_ids, response_texts
 from oversharp.diagnostics.records.errors import ConfigError, EndpointError
@@ -29,8 +31,6 @@ from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
 
 #: Stage of the events with the numbers of requests and tokens.
 USAGE_STAGE = "endpoint usage"
-#: Largest number of responses per request. An engine here has more: a reply that is lost costs the server's time again.
-ROWS_PER_REQUEST = 32
 #: A batch is yielded after this number of responses, or after this number of seconds if that is earlier.
 BATCH_ROWS = 256
 BATCH_S = 5.0
@@ -63,6 +63,7 @@ class EndpointSampler:
         self._probes: list[PlannedDraw] = []  # their prompts are those of the fingerprints
         self._reports: list[SamplerReport] = []
         self._notes: set[str] = set()
+        self._cost = 0.0
         self._noise = 0.0  # largest difference of two fingerprints of the same weights
 
     def sample(
@@ -103,7 +104,7 @@ class EndpointSampler:
             self._placement.forget_weights()  # a server that was restarted has its first weights again
             raise
         finally:
-            usage = {
+            usage: dict[str, Any] = {
                 "url": transport.url,
                 "model": served.model,
                 "requests": transport.n_requests - before[0],
@@ -111,6 +112,9 @@ class EndpointSampler:
                 "completion_tokens": client.completion_tokens - before[2],
                 "repeated": dict(transport.faults - before[3]),
             }
+            if (prices := self._settings.prices) is not None:
+                usage["cost"] = prices.money(usage["prompt_tokens"], usage["completion_tokens"])
+                self._cost += usage["cost"]
             self._reports.append(SamplerReport(stage=USAGE_STAGE, wall_s=0.0, note=json.dumps(usage)))
 
     def take_reports(self) -> list[SamplerReport]:
@@ -126,6 +130,9 @@ class EndpointSampler:
         """Stop servers that ``--serve`` started, close the connections, and release the model."""
         self._placement.close()
         self._context.models.close()
+        if self._cost:
+            self._context.note(f"cost of the server's tokens in this run, by --prices: {self._cost:,.2f}")
+            self._cost = 0.0
 
     # ---------------------------------------------------------------- samples
 

@@ -73,7 +73,13 @@ class Stub:
         if is_chat:
             choices = [each | {"message": {"role": "assistant", "content": each.pop("text")}} for each in choices]
         out = json.dumps(
-            {"choices": choices, "usage": {"prompt_tokens": len(body["prompt"]), "completion_tokens": 3 * n}}
+            {
+                "choices": choices,
+                "usage": {
+                    "prompt_tokens": min(len(body["prompt"]), self.settings.get("context", 1 << 20)),
+                    "completion_tokens": 3 * n,
+                },
+            }
         )
         if fault == "cut":
             return Response(out[: len(out) // 2], media_type="application/json")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from oversharp.diagnostics.http.pace import RequestLimits
+from oversharp.diagnostics.http.prices import TokenPrices
 from oversharp.diagnostics.models.encoders import load_encoder
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.models.tokens import encode_prompt
@@ -230,6 +231,24 @@ def test_weights_that_are_replaced_while_a_checkpoint_is_sampled_are_an_error(
         stub.weights["m"] = "other"
         with pytest.raises(EndpointError, match="greedy responses changed"):  # at the next start
             draw(sampler, checkpoints[0])
+
+
+def test_the_price_of_tokens_is_stored_and_printed(opened: Any, checkpoints: list[Checkpoint]) -> None:
+    with stub_server(models={"m": "m"}) as (url, _):
+        sampler = opened(ServedPlace(url=url, how="names"), prices=TokenPrices(prompt=1e4, response=1e6))
+        draw(sampler, checkpoints[0])
+        (usage,) = [json.loads(report.note) for report in sampler.take_reports() if "usage" in report.stage]
+        sampler.close()
+    assert usage["cost"] == pytest.approx(usage["prompt_tokens"] / 100 + usage["completion_tokens"])
+    assert sampler.notes[-1] == f"cost of the server's tokens in this run, by --prices: {usage['cost']:,.2f}"
+
+
+def test_a_server_that_truncates_prompts_is_an_error(opened: Any, checkpoints: list[Checkpoint]) -> None:
+    with (
+        stub_server(models={"m": "m"}, context=1) as (url, _),
+        pytest.raises(EndpointError, match=r"used only 1 of the \d tokens of a prompt; raise the server's context"),
+    ):
+        draw(opened(ServedPlace(url=url, how="names")), checkpoints[0])
 
 
 def test_responses_that_arrived_before_a_request_failed_are_kept(opened: Any, checkpoints: list[Checkpoint]) -> None:
