@@ -93,8 +93,8 @@ class AuditSize:
         rest of a problem's responses, and one for the greedy response.
 
         >>> size = AuditSize(problems=1, checkpoints=1, n=32, tokens=10, prompt_tokens=100, panel=0, control_n=0)
-        >>> size.money(TokenPrices(prompt=1e4, response=1e5))  # 98 responses of 10 tokens, 7 prompts of 100 tokens
-        105.0
+        >>> size.money(TokenPrices(prompt=1e4, response=1e5))  # 258 responses of 10 tokens, 12 prompts of 100
+        270.0
         """
         n_prompts = self.sampled // ROWS_PER_REQUEST + 2 * self.problems * (self.checkpoints + 1)
         return prices.money(n_prompts * self.prompt_tokens, self.sampled * self.tokens)
