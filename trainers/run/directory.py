@@ -23,7 +23,7 @@ from oversharp.trainers.run.checkpointing import atomic_file, committed_step, di
 _FREE = frozenset(
     {
         *("resume", "output_dir", "tracker"),
-        *("grader_timeout", "grader_memory_gib", "grader_workers", "allow_unsandboxed"),
+        *("grader_timeout", "grader_memory_gib", "grader_workers", "allow_unsandboxed", "sandbox_url"),
     }
 )
 _ELSEWHERE = "choose another --output-dir"

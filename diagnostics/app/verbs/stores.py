@@ -168,6 +168,7 @@ def regrade(
     grader_memory_gib: float = 4.0,
     grader_workers: int = 1,
     allow_unsandboxed: bool = False,
+    sandbox_url: str | None = None,
     command: str | None = None,
     progress: ProgressSink | None = None,
 ) -> RegradeResult:
@@ -202,6 +203,8 @@ def regrade(
     allow_unsandboxed
         Run programs of code tasks with your rights if this machine has no sandbox (see doctor). A program can then
         delete your files.
+    sandbox_url
+        Run programs of code tasks on this SandboxFusion server, such as http://localhost:8080.
     """
     from oversharp.diagnostics.app.report import require_report_place, write_report
     from oversharp.diagnostics.audit.regrade import regrade as run
@@ -210,6 +213,8 @@ def regrade(
 
     if allow_unsandboxed:
         backends.allow_unsandboxed()
+    if sandbox_url is not None:
+        backends.use_server(sandbox_url)
     require_report_place(store_file(store))
     rate = "" if guess_rate is None else f", guess_rate={guess_rate!r}"
     result = run(

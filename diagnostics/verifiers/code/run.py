@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from oversharp.diagnostics.verifiers.code.compare import same_output, same_result
 from oversharp.diagnostics.verifiers.code.task import CodeTask
@@ -51,11 +52,11 @@ def _run_stdio(task: CodeTask, sources: Sequence[str], jail: Jail, _judge: Jail)
                     wire.send(requests, {"sources": list(sources)}, late_at)
                     printed = _converse(pipes, standard_input, given.encode(), standard_output, late_at)
                 except wire.CandidateError as error:
-                    return f"test {number}: {_explain(error, limits.test_s)}"
+                    return f"test {number}: {explain(error, limits.test_s)}"
                 except OSError:
                     return f"test {number}: the program ended"
         if not same_output(wanted, printed):
-            return f"test {number}: printed {_shorten(repr(printed))}"
+            return f"test {number}: printed {shorten(repr(printed))}"
     return ""
 
 
@@ -103,14 +104,21 @@ def _run_calls(task: CodeTask, sources: Sequence[str], jail: Jail, _judge: Jail)
                 candidate.load(sources)
                 for number, (arguments, accepted) in enumerate(task.cases, start=1):
                     result, after = candidate.call(task.entry, arguments, {})
-                    if task.in_place and result is None and after:
-                        result = after[0]
-                    if not any(same_result(wanted, result) for wanted in accepted):
-                        return f"test {number}: returned {_shorten(repr(result))}"
+                    if failure := check_result(task, accepted, result, after):
+                        return f"test {number}: {failure}"
             except (wire.CandidateError, wire.Raised) as error:
                 where = f"test {number}: " if number else ""
-                return f"{where}{_explain(error, limits.test_s)}"
+                return f"{where}{explain(error, limits.test_s)}"
     return ""
+
+
+def check_result(task: CodeTask, accepted: Sequence[Any], result: Any, after: Any) -> str:
+    """Return how a call's result is wrong; "" if it is accepted. ``after`` has its arguments after the call."""
+    if task.in_place and result is None and isinstance(after, list) and after:
+        result = after[0]
+    if any(same_result(wanted, result) for wanted in accepted):
+        return ""
+    return f"returned {shorten(repr(result))}"
 
 
 def _run_script(task: CodeTask, sources: Sequence[str], jail: Jail, judge: Jail) -> str:
@@ -136,30 +144,36 @@ def _run_script(task: CodeTask, sources: Sequence[str], jail: Jail, judge: Jail)
                 verdict = wire.Replies(verdicts).next(late_at)
                 found = wire.decode(verdict)
             except wire.CandidateError as error:
-                return f"its tests: {_explain(error, limits.program_s)}"
+                return f"its tests: {explain(error, limits.program_s)}"
             except (OSError, TypeError, ValueError) as error:
                 raise TaskFaultError(f"the tests ended their process ({error})") from error
-    return _read_verdict(task, found)
+    return read_verdict(task, found)
 
 
-def _read_verdict(task: CodeTask, found: Mapping[str, object]) -> str:
+def read_verdict(task: CodeTask, found: Mapping[str, object]) -> str:
+    """Return the failure in a verdict of ``run_script_of_tests``; "" if all tests passed.
+
+    Raises ``TaskFaultError`` if the tests cannot run.
+    """
     line = found.get("line")
     source = task.tests.splitlines()[line - 1].strip() if isinstance(line, int) and line else ""
     if "fault" in found:
-        at = f" in {_shorten(source)}" if source else ""
+        at = f" in {shorten(source)}" if source else ""
         raise TaskFaultError(f"the tests fail before they call the program, or cannot call it{at}: {found['fault']}")
     if "wrong" not in found:
         return ""
-    return ": ".join(part for part in (_shorten(source), _shorten(str(found["wrong"]))) if part)
+    return ": ".join(part for part in (shorten(source), shorten(str(found["wrong"]))) if part)
 
 
-def _explain(error: BaseException, limit_s: float) -> str:
+def explain(error: BaseException, limit_s: float) -> str:
+    """Return how a program failed. ``limit_s`` is the limit that it may have exceeded."""
     if isinstance(error, wire.Raised):
-        return _shorten(f"{error.kind}: {error.text}".rstrip(": "))
+        return shorten(f"{error.kind}: {error.text}".rstrip(": "))
     return f"no result within {limit_s:g} s" if str(error) == wire.LATE else str(error)
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """Return the start of a text."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

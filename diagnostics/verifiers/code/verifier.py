@@ -13,16 +13,19 @@ from oversharp.diagnostics.records.errors import ProblemError, VerifierError
 from oversharp.diagnostics.records.types import NO_ANSWER, Grade, Problem
 from oversharp.diagnostics.verifiers.code.extract import extract_program
 from oversharp.diagnostics.verifiers.code.run import TaskFaultError, find_failure
+from oversharp.diagnostics.verifiers.code.run_remote import find_failure_remotely
 from oversharp.diagnostics.verifiers.code.task import PASSES, code_task
 from oversharp.diagnostics.verifiers.own_workers.worker import MAX_REASON_CHARACTERS, storable
-from oversharp.diagnostics.verifiers.sandbox.backends import Backend
+from oversharp.diagnostics.verifiers.sandbox.backends import Backend, server_url
 from oversharp.diagnostics.verifiers.sandbox.jail import Jail, JailLimits, SandboxError, choose_backend
+from oversharp.diagnostics.verifiers.sandbox.server import SANDBOX_FUSION, SandboxServer
 
 
 class CodeVerifier:
     """Accept a response whose program passes all tests of its problem.
 
-    The program runs in a jail of the strongest back end of this machine, or of ``backend``. Its expected results are
+    The program runs in a jail of the strongest back end of this machine, or of ``backend``, or on the server of
+    ``--sandbox-url``. Its expected results are
     never in its process. The answer is ``PASSES``, or the first failed test with its result, so that programs with the
     same first failure have the same answer. A program that is late, prints too much or ends its jail is wrong. The
     state is ``error`` only if the sandbox breaks or the tests cannot be run. ``reason`` contains the back end.
@@ -45,6 +48,7 @@ class CodeVerifier:
         self._limits = JailLimits(test_s=timeout_s, program_s=10 * timeout_s)
         self._workers = workers or min(8, len(os.sched_getaffinity(0)))
         self._backend, self._is_warm = backend, is_warm
+        self._server: SandboxServer | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._own = threading.local()
         self._jails: list[Jail] = []
@@ -77,7 +81,11 @@ class CodeVerifier:
         Raises ``VerifierError`` if programs cannot be isolated on this machine and ``--allow-unsandboxed`` is missing.
         """
         if self._backend is None:
-            self._backend = choose_backend()
+            url = server_url()
+            if url is None:
+                self._backend = choose_backend()
+            else:
+                self._server = SandboxServer(url, self._limits)
         if self._threads is None:
             # a jail ends with the thread that started it, so the threads are kept
             self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="oversharp-code")
@@ -85,14 +93,16 @@ class CodeVerifier:
 
     def _grade(self, item: tuple[Problem, str]) -> Grade:
         problem, text = item
-        assert self._backend is not None
         task = code_task(problem)
         program = extract_program(task, text, prompt=problem.prompt)
         if program is None:
             return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="no program")
-        ran = f"ran in {self._backend.name}"
+        ran = f"ran in {SANDBOX_FUSION if self._backend is None else self._backend.name}"
         try:
-            failure = find_failure(task, program, *self._own_jails())
+            if self._server is not None:
+                failure = find_failure_remotely(task, program, self._server)
+            else:
+                failure = find_failure(task, program, *self._own_jails())
         except (SandboxError, TaskFaultError, VerifierError) as error:
             return _storable(Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=f"{error}; {ran}"))
         reason = f"{failure}; {ran}" if failure else ran

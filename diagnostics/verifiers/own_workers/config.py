@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.settings import require_at_least
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
-from oversharp.diagnostics.verifiers.sandbox.backends import allow_unsandboxed
+from oversharp.diagnostics.verifiers.sandbox.backends import allow_unsandboxed, use_server
 
 GRADER = Parameter(group=Group("Grader", sort_key=7))
 _DEFAULT = GraderLimits()
@@ -39,17 +39,22 @@ class GraderConfig:
     allow_unsandboxed
         Run programs of code tasks with your rights if this machine has no sandbox (see doctor). A program can then
         delete your files.
+    sandbox_url
+        Run programs of code tasks on this SandboxFusion server, such as http://localhost:8080.
     """
 
     grader_timeout: Annotated[float, GRADER] = _DEFAULT.timeout_s
     grader_memory_gib: Annotated[float, GRADER] = _DEFAULT.memory_gib
     grader_workers: Annotated[int, GRADER] = _DEFAULT.workers
     allow_unsandboxed: Annotated[bool, GRADER] = False
+    sandbox_url: Annotated[str | None, GRADER] = None
 
     def __post_init__(self) -> None:
         require_limits(self.grader_limits)
         if self.allow_unsandboxed:
             allow_unsandboxed()
+        if self.sandbox_url is not None:
+            use_server(self.sandbox_url)
 
     @property
     def grader_limits(self) -> GraderLimits:

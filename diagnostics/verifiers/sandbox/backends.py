@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from oversharp.diagnostics.records.errors import VerifierError
+from oversharp.diagnostics.records.errors import ConfigError, VerifierError
 
 UNPRIVILEGED = 65534
 #: Names of the back ends, as recorded with grades and printed by ``oversharp doctor``; strongest first.
@@ -53,6 +53,7 @@ _UNSHARE = (
     *("--propagation", "private", "sh", "-ec", _NAMESPACES, "jail"),
 )
 _allows_unsandboxed = False
+_server_url: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +102,22 @@ def allow_unsandboxed() -> None:
 def allows_unsandboxed() -> bool:
     """Return whether programs may run without isolation."""
     return _allows_unsandboxed
+
+
+def use_server(url: str) -> None:
+    """Run the programs of this process on a SandboxFusion server. Only the user's flag may call this.
+
+    Raises ``ConfigError`` if ``url`` is not an address.
+    """
+    global _server_url
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"--sandbox-url {url}: not an address; give http://HOST:PORT of a SandboxFusion server")
+    _server_url = url
+
+
+def server_url() -> str | None:
+    """Return the address of the server that runs programs; None if they run on this machine."""
+    return _server_url
 
 
 @cache

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Kinds of jobs: answer calls, run a script with standard input and output, run tests that call a program.
 CALLS, SCRIPT, JUDGE = "calls", "script", "judge"
+#: Reply of a program that was loaded.
+LOADED = "{}"
 READY, GONE, END = b"ready", b"gone", b"end"
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
@@ -53,37 +55,41 @@ _CLONE, _CLONE3, _PRLIMIT, _CLONE_THREAD = 56, 435, 302, 0x00010000
 _X86_64, _X32_BIT = 0xC000003E, 0x40000000
 
 
+def reply_to(answer: Callable[[], str]) -> str:
+    """Return the reply of a call as a line of JSON: what ``answer`` returns, or the exception that it raises."""
+    try:
+        return answer()
+    except BaseException as error:  # noqa: BLE001 - the program's own, which may be SystemExit
+        kind = type(error).__name__
+        try:
+            text = encode(str(error)[:200])
+        except BaseException:  # noqa: BLE001 - its __str__ is the program's code, too
+            text = '""'
+        return f'{{"raised":{encode(kind)},"text":{text}}}'
+
+
+def load_sources(space: dict[str, Any], sources: Sequence[str]) -> str:
+    """Run a program's sources in ``space``, and return the reply."""
+    for source in sources:
+        exec(compile(source, "program.py", "exec", dont_inherit=True), space)
+    return LOADED
+
+
+def answer_call(space: dict[str, Any], name: str, arguments: Sequence[Any], options: dict[str, Any]) -> str:
+    """Call a function of a loaded program, and return the reply."""
+    result = _find(space, name)(*arguments, **options)
+    return f'{{"result":{encode(result)},"arguments":{encode(list(arguments))}}}'
+
+
 def _serve_calls(requests: int, replies: int) -> None:
     """Load the program of the first message, then answer calls."""
-    space = _new_module("candidate")
-
-    def answer(produce: Callable[[], str]) -> bool:
-        try:
-            reply = produce()
-        except BaseException as error:  # noqa: BLE001 - the program's own, which may be SystemExit
-            kind = type(error).__name__
-            try:
-                text = encode(str(error)[:200])
-            except BaseException:  # noqa: BLE001 - its __str__ is the program's code, too
-                text = '""'
-            write_all(replies, f'{{"raised":{encode(kind)},"text":{text}}}\n'.encode())
-            return False
-        write_all(replies, reply.encode() + b"\n")
-        return True
-
-    def load() -> str:
-        for source in receive(requests)["sources"]:
-            exec(compile(source, "program.py", "exec", dont_inherit=True), space)
-        return "{}"
-
-    def call(message: dict[str, Any]) -> str:
-        arguments = message["arguments"]
-        result = _find(space, message["name"])(*arguments, **message["options"])
-        return f'{{"result":{encode(result)},"arguments":{encode(list(arguments))}}}'
-
-    if answer(load):
-        while (message := receive(requests)) is not None:
-            answer(lambda message=message: call(message))  # type: ignore[misc]
+    space = new_module("candidate")
+    sources = receive(requests)["sources"]
+    reply = reply_to(lambda: load_sources(space, sources))
+    write_all(replies, reply.encode() + b"\n")
+    while reply == LOADED and (message := receive(requests)) is not None:
+        answer = reply_to(lambda message=message: answer_call(space, **message))  # type: ignore[misc]
+        write_all(replies, answer.encode() + b"\n")
 
 
 def _find(space: dict[str, Any], name: str) -> Any:
@@ -102,7 +108,7 @@ def _run_script(requests: int, standard_input: int, standard_output: int) -> Non
     os.close(standard_output)
     sources = receive(requests)["sources"]
     os.close(requests)
-    space = _new_module("__main__")
+    space = new_module("__main__")
     try:
         for source in sources:
             exec(compile(source, "program.py", "exec", dont_inherit=True), space)
@@ -117,13 +123,21 @@ def _run_script(requests: int, standard_input: int, standard_output: int) -> Non
 def _judge(requests: int, verdicts: int, replies: int, calls: int) -> None:
     """Run a script of tests. Its calls of ``remote`` names go to the program, whose process is another one."""
     job = receive(requests)
-    candidate = RemoteProgram(calls, replies, job["call_limit_s"], time.monotonic() + job["limit_s"])
-    space = _new_module("tests")
+    program = RemoteProgram(calls, replies, job["call_limit_s"], time.monotonic() + job["limit_s"])
+    write_all(verdicts, encode(run_script_of_tests(job, program)).encode() + b"\n")
+
+
+def run_script_of_tests(job: dict[str, Any], program: RemoteProgram) -> dict[str, str | int]:
+    """Return the first failure as ``wrong``, or why the tests cannot run as ``fault``, and its ``line``.
+
+    The result is empty if all tests pass.
+    """
+    space = new_module("tests")
 
     def remote(name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             try:
-                result, after = candidate.call(name, arguments, options)
+                result, after = program.call(name, arguments, options)
             except Raised as error:
                 raise _as_builtin(error) from None
             if job["in_place"]:
@@ -137,19 +151,19 @@ def _judge(requests: int, verdicts: int, replies: int, calls: int) -> None:
         exec(compile(job["context"], "context", "exec", dont_inherit=True), space)
         space.update({name: remote(name) for name in job["remote"]})
         tests = compile(job["tests"], "tests", "exec", dont_inherit=True)
-        candidate.load(job["sources"])
+        program.load(job["sources"])
         exec(tests, space)
     except UnsendableError as error:
         verdict["fault"] = str(error)
     except Raised as error:
         verdict = {"wrong": f"{error.kind}: {error.text}"}
     except BaseException as error:  # noqa: BLE001 - anything that a test raises
-        what = candidate.failure or f"{type(error).__name__}: {error}".strip(": ")
-        is_fault = not candidate.failure and candidate.n_calls == 0
+        what = program.failure or f"{type(error).__name__}: {error}".strip(": ")
+        is_fault = not program.failure and program.n_calls == 0
         verdict = {"fault" if is_fault else "wrong": what, "line": _line_of_tests(error)}
-    if candidate.failure and "fault" not in verdict:  # a test may have caught it
-        verdict["wrong"] = candidate.failure
-    write_all(verdicts, encode(verdict).encode() + b"\n")
+    if program.failure and "fault" not in verdict:  # a test may have caught it
+        verdict["wrong"] = program.failure
+    return verdict
 
 
 def _as_builtin(error: Raised) -> Exception:
@@ -184,7 +198,8 @@ def _line_of_tests(error: BaseException) -> int:
     return line
 
 
-def _new_module(name: str) -> dict[str, Any]:
+def new_module(name: str) -> dict[str, Any]:
+    """Return the namespace of a new module."""
     module = type(sys)(name)
     sys.modules[name] = module  # dataclasses look up their module
     return module.__dict__

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 #: Deepest nesting of a value.
 _MAX_DEPTH = 100
-LATE, _NOT_PLAIN = "no result in time", "its reply is not plain data"
+LATE, ENDED, _NOT_PLAIN = "no result in time", "the program ended", "its reply is not plain data"
+UNSENDABLE = "a test passes a value that is not plain data"
 
 
 class CandidateError(BaseException):
@@ -171,7 +172,7 @@ class Replies:
             parts.append(os.read(self._descriptor, 1 << 16))
             n_bytes += len(parts[-1])
             if not parts[-1]:
-                raise CandidateError("the program ended")
+                raise CandidateError(ENDED)
             if n_bytes > MOST_BYTES:
                 raise CandidateError("its result exceeds 1 MiB")
         line, self._rest = b"".join(parts).split(b"\n", 1)
@@ -215,21 +216,25 @@ class RemoteProgram:
             self.failure = _NOT_PLAIN
             raise CandidateError(self.failure) from None
 
-    def _ask(self, message: object) -> dict[str, Any]:
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         if self.failure:
             raise CandidateError(self.failure)
+        reply = self._exchange(message)
+        if "raised" in reply:
+            raise Raised(str(reply["raised"])[:100], str(reply.get("text", ""))[:200])
+        return reply
+
+    def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and return the program's reply."""
         late_at = min(time.monotonic() + self._call_limit_s, self._ends_at)
         try:
             send(self._requests, message, late_at)
-            reply = self._replies.next(late_at)
+            return self._replies.next(late_at)
         except ValueError:
-            raise UnsendableError("a test passes a value that is not plain data") from None
+            raise UnsendableError(UNSENDABLE) from None
         except CandidateError as error:
             self.failure = f"no result within {self._call_limit_s:g} s" if str(error) == LATE else str(error)
             raise CandidateError(self.failure) from None
         except OSError:
-            self.failure = "the program ended"
+            self.failure = ENDED
             raise CandidateError(self.failure) from None
-        if "raised" in reply:
-            raise Raised(str(reply["raised"])[:100], str(reply.get("text", ""))[:200])
-        return reply
