@@ -96,7 +96,7 @@ def _read_mbpp(fields: Mapping[str, Any]) -> tuple[str, str, CodeTask]:
     asserts = [*asserts, *(fields.get("challenge_test_list") or [])]
     setup = "\n".join([*(fields.get("test_imports") or []), fields.get("test_setup_code") or ""]).strip()
     script = "\n".join(asserts)
-    remote = remote_names(script, setup, '"test_list"')
+    remote = remote_names(script, setup, '"test_list"', str(fields.get("code") or ""))
     if not remote:
         raise ProblemError('"test_list" calls no function that the program could define; check its asserts')
     statement = _text(fields, "prompt" if fields.get("prompt") is not None else "text")

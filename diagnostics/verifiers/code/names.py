@@ -24,10 +24,11 @@ def require_python(code: str, where: str | None) -> ast.Module | None:
         raise ProblemError(f"{where} is not Python ({error})") from error
 
 
-def remote_names(script: str, context: str, where: str) -> list[str]:
+def remote_names(script: str, context: str, where: str, solution: str = "") -> list[str]:
     """Return the names that ``script`` uses and that neither it, ``context`` nor Python defines; sorted.
 
-    Raises ``ProblemError`` with ``where`` if the script is not Python.
+    A name that ``solution`` defines is one too, even if it is a builtin, such as ``sum``. Raises ``ProblemError`` with
+    ``where`` if the script is not Python.
 
     >>> remote_names("import math\\nassert area(2) == math.pi * square(2)", "def square(x): return x * x", "tests")
     ['area']
@@ -37,7 +38,9 @@ def remote_names(script: str, context: str, where: str) -> list[str]:
     bound, used = _names(tree)
     if before is not None:
         bound |= _names(before)[0]
-    return sorted(used - bound - set(dir(builtins)) - {"__name__"})
+    solved = require_python(solution, None)
+    defined = {getattr(node, "name", "") for node in solved.body} if solved is not None else set()
+    return sorted((used - bound - set(dir(builtins)) - {"__name__"}) | (used & defined))
 
 
 def _names(tree: ast.AST) -> tuple[set[str], set[str]]:

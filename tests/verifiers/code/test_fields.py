@@ -132,6 +132,21 @@ def test_a_gold_is_the_files_solution_and_the_tests_are_no_part_of_the_prompt(tm
     assert code_task(stdin).cases == [["1 2\n", "3\n"], ["-1 1", "0"]]
 
 
+@pytest.mark.slow
+def test_a_tested_function_may_have_the_name_of_a_builtin(tmp_path: Path, verifier: CodeVerifier) -> None:
+    code = "def sum(a, b):\n    return a * b"
+    row = {
+        "task_id": 1,
+        "text": "Multiply.",
+        "code": code,
+        "test_list": ["assert sum(2, 3) == 6", "assert max(1, 2) == 2"],
+    }
+    (problem,) = load_problems(write(tmp_path / "code.jsonl", row), None)
+    assert code_task(problem).remote == ["sum"]
+    grades = verifier.grade([(problem, fenced(text)) for text in (code, code.replace("*", "+"), "x = 1")])
+    assert [grade.correct for grade in grades] == [True, False, False]
+
+
 class Payload:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch /tmp/oversharp_unpickled",)
