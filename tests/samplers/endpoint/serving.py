@@ -22,9 +22,9 @@ from tests.samplers.endpoint.stub import Stub
 
 
 @contextmanager
-def stub_server(**settings: Any) -> Iterator[tuple[str, Stub]]:
+def stub_server(kind: type[Stub] = Stub, **settings: Any) -> Iterator[tuple[str, Stub]]:
     """Yield URL and state of a server with these settings."""
-    stub = Stub(settings)
+    stub = kind(settings)
     with serve(stub.app()) as url:
         yield url, stub
 

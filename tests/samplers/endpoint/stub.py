@@ -67,7 +67,7 @@ class Stub:
         if fault == "hang":
             await asyncio.sleep(60)
         n = 1 if self.settings.get("single") else max(1, n - 1) if fault == "few" else n
-        choices = [self._choice(body, place) for place in range(n)]
+        choices = self.make_choices(body, n)
         if fault == "abort":
             choices[-1]["finish_reason"] = "abort"
         if is_chat:
@@ -90,6 +90,10 @@ class Stub:
 
             return StreamingResponse(half(), headers={"content-length": str(len(out))})
         return Response(out, media_type="application/json")
+
+    def make_choices(self, body: dict[str, Any], n: int) -> list[dict[str, Any]]:
+        """The responses to a request."""
+        return [self._choice(body, place) for place in range(n)]
 
     def _choice(self, body: dict[str, Any], place: int) -> dict[str, Any]:
         seed = body.get("seed")
