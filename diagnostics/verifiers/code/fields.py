@@ -136,8 +136,8 @@ def _read_apps(fields: Mapping[str, Any]) -> tuple[str, str, CodeTask]:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs) or not inputs:
         raise ProblemError('"input_output" must have "inputs" and "outputs", two lists of equal length, not empty')
     starter = str(fields.get("starter_code") or "")
-    prompt = _prompt(_text(fields, "question" if fields.get("question") is not None else "prompt"), starter)
     entry = tests.get("fn_name")
+    prompt = _prompt(_text(fields, "question" if fields.get("question") is not None else "prompt"), starter, entry)
     if not entry:
         return prompt, "", _stdio(list(zip(map(_join_lines, inputs), map(_join_lines, outputs), strict=True)))
     cases = []
@@ -214,9 +214,9 @@ def _calls(cases: list[list[Any]], entry: str, starter: str) -> CodeTask:
     return CodeTask(form="calls", cases=cases, entry=entry, context=_COMMON_IMPORTS if "Solution" in starter else "")
 
 
-def _prompt(statement: str, starter: str) -> str:
+def _prompt(statement: str, starter: str, entry: object = None) -> str:
     if not starter.strip():
-        return f"{statement}\n\n{_READS_INPUT}\n"
+        return f"{statement}\n\n{f'Write a Python function named {entry}.' if entry else _READS_INPUT}\n"
     return f"{statement}\n\nComplete this code:\n```python\n{starter.rstrip()}\n```\n"
 
 

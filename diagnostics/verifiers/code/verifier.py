@@ -17,7 +17,7 @@ from oversharp.diagnostics.verifiers.code.run_remote import find_failure_remotel
 from oversharp.diagnostics.verifiers.code.task import PASSES, code_task
 from oversharp.diagnostics.verifiers.own_workers.worker import MAX_REASON_CHARACTERS, storable
 from oversharp.diagnostics.verifiers.sandbox.backends import Backend, server_url
-from oversharp.diagnostics.verifiers.sandbox.jail import Jail, JailLimits, SandboxError, choose_backend
+from oversharp.diagnostics.verifiers.sandbox.jail import FILTERS_CALLS, Jail, JailLimits, SandboxError, choose_backend
 from oversharp.diagnostics.verifiers.sandbox.server import SANDBOX_FUSION, SandboxServer
 
 
@@ -32,7 +32,7 @@ class CodeVerifier:
 
     ``timeout_s`` limits each test in wall seconds, and ten times as much a program. ``workers`` is the number of
     programs at a time; it defaults to the CPUs that this process may use, at most 8. With ``is_warm`` False each
-    program gets a new jail.
+    program gets a new jail; that is the default where jails filter no system calls.
     """
 
     name = "code"
@@ -43,7 +43,7 @@ class CodeVerifier:
         timeout_s: float = 5.0,
         workers: int | None = None,
         backend: Backend | None = None,
-        is_warm: bool = True,
+        is_warm: bool = FILTERS_CALLS,
     ) -> None:
         self._limits = JailLimits(test_s=timeout_s, program_s=10 * timeout_s)
         self._workers = workers or min(8, len(os.sched_getaffinity(0)))

@@ -126,6 +126,8 @@ def test_a_gold_is_the_files_solution_and_the_tests_are_no_part_of_the_prompt(tm
     humaneval, mbpp, stdin = load_problems(write(tmp_path / "code.jsonl", HUMANEVAL, MBPP, LIVECODEBENCH), None)
     assert humaneval.gold == f"{HUMANEVAL['prompt']}{HUMANEVAL['canonical_solution']}"
     assert (mbpp.gold, stdin.gold) == (MBPP["code"], "passes all tests")
+    (named,) = load_problems(write(tmp_path / "apps.jsonl", {**APPS_CALLS, "starter_code": ""}), None)
+    assert named.prompt.endswith("\nWrite a Python function named add.\n")
     assert "assert swap((1, 2)) == (2, 1)" in mbpp.prompt
     assert "isclose" not in mbpp.prompt
     assert (stdin.meta["level"], stdin.difficulty) == ("easy", None)
