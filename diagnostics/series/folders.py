@@ -26,6 +26,7 @@ _STEP_IN_NAME = re.compile(rf"(?:^|(?<![^\W_]){_STEP_WORDS})(\d+)(?:[-_]hf)?$")
 _UNFINISHED = re.compile(r"^(?:tmp|temp|\.)[-_]?|\.(?:incomplete|tmp|partial)$")
 #: Folders in a run's directory that contain steps: prime-rl's, SkyRL's, a folder for slime's --save-hf, OpenRLHF's.
 _RUN_FOLDERS = ("weights", "checkpoints", "broadcasts", "export", "exports", "hf_exports", "hf", "_actor")
+_HUB_NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,12 @@ def _expand(given: str) -> list[Path]:
     problem = "is a file, not a directory" if path.exists() else "does not exist"
     near = [] if path.exists() else near_directories(path)
     hint = f"did you mean {', '.join(near)}?" if near else f"pass a directory of checkpoints ({LOOKED_FOR})"
+    if not near and (name := _HUB_NAME.fullmatch(given)) is not None and not path.parent.exists():
+        revision = f" --revision {name['revision']}" if name["revision"] else ""
+        hint += (
+            "; a name on the Hugging Face hub must be downloaded first: `hf download "
+            f"{name['repository']}{revision} --local-dir RUN_DIR/checkpoint-STEP`, and pass RUN_DIR"
+        )
     raise CheckpointError(f"{given}: {problem}; {hint}")
 
 

@@ -609,3 +609,13 @@ def test_a_run_of_the_trainer_of_transformers(kind: str, pieces: Path, tmp_path:
     losses = [metric for metric in series.metrics if metric.name == "loss"]
     assert [loss.step for loss in losses] == [1, 2, 3, 4]
     assert losses[-1].value < losses[0].value
+
+
+def test_a_hub_name_is_answered_with_the_command_that_downloads_it() -> None:
+    command = r"`hf download org/model --revision step-20 --local-dir RUN_DIR/checkpoint-STEP`, and pass RUN_DIR"
+    with pytest.raises(CheckpointError, match=rf"org/model@step-20: does not exist; .*{command}"):
+        find_series(["org/model@step-20"])
+    with pytest.raises(CheckpointError, match="runs/grpo: does not exist; .*`hf download runs/grpo --local-dir"):
+        find_series(["runs/grpo"])
+    with pytest.raises(CheckpointError, match="a/b/c: does not exist; pass a directory of checkpoints"):
+        find_series(["a/b/c"])
