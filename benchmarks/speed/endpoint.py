@@ -59,8 +59,8 @@ SERVE = (
 
 KILLS, STEPS, N_KILLED, PROBLEMS_KILLED, MAX_TOKENS = 10, (0, 20, 40), 64, 580, 8
 #: Seconds of a reply, and between two kills. An audit needs some 5 s before its first request.
-REPLY_S, LEAST_S, MOST_S = 1.0, 7.0, 12.0
-FAULTS = {"429": 0.05, "500": 0.02, "cut": 0.02, "drop": 0.02, "abort": 0.02, "few": 0.02}
+REPLY_S, LEAST_S, MOST_S = 0.5, 7.0, 12.0
+FAULTS = {"429": 0.01, "500": 0.02, "cut": 0.02, "drop": 0.02, "abort": 0.02, "few": 0.02}
 AUDIT_FLAGS = "--limit 40 --n 32 --until-solved 0 --no-controls --panel 0 --entropy-samples 0 --kernel-problems 0"
 RELOAD = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
 

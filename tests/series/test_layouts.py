@@ -615,7 +615,7 @@ def test_a_hub_name_is_answered_with_the_command_that_downloads_it() -> None:
     command = r"`hf download org/model --revision step-20 --local-dir RUN_DIR/checkpoint-STEP`, and pass RUN_DIR"
     with pytest.raises(CheckpointError, match=rf"org/model@step-20: does not exist; .*{command}"):
         find_series(["org/model@step-20"])
-    with pytest.raises(CheckpointError, match="runs/grpo: does not exist; .*`hf download runs/grpo --local-dir"):
+    with pytest.raises(CheckpointError, match=r"runs/grpo: does not exist; .*`hf download runs/grpo --local-dir"):
         find_series(["runs/grpo"])
     with pytest.raises(CheckpointError, match="a/b/c: does not exist; pass a directory of checkpoints"):
         find_series(["a/b/c"])
