@@ -209,15 +209,15 @@ class ForcedResponse:
     """Teacher-forced score of a response under a checkpoint (temperature 1, full vocabulary).
 
     ``logp_sum`` and ``entropy_sum`` are the sums of ``token_logps`` and ``token_entropies`` over the response tokens
-    (end token included), in nats.
+    (end token included), in nats. Entropies are None if a server scored the response.
     """
 
     problem_id: str
     response_id: str
     logp_sum: float
-    entropy_sum: float
     token_logps: tuple[float, ...]
-    token_entropies: tuple[float, ...]
+    entropy_sum: float | None = None
+    token_entropies: tuple[float, ...] | None = None
 
     @property
     def n_tokens(self) -> int:

@@ -10,8 +10,11 @@ from typing import Any, TypeAlias
 
 from oversharp.diagnostics.records.errors import StoreError
 
-#: Version of the tables in ``tables.sql``. Stores of another version are rejected.
-SCHEMA_VERSION = 13
+#: Version of the tables in ``tables.sql``. Stores of other versions are rejected, except those in ``COMPATIBLE``.
+SCHEMA_VERSION = 14
+#: Older versions with the same tables. In version 13, ``response_logps.entropy_sum`` cannot be NULL, so ``add_forced``
+#: rejects scores of a server.
+COMPATIBLE = frozenset({13})
 #: DuckDB errors in the user's SQL. They are reported in full.
 _STATEMENT_ERRORS = frozenset({"ParserException", "BinderException", "CatalogException"})
 
@@ -43,13 +46,13 @@ def _table_names() -> frozenset[str]:
 
 
 def require_schema(path: Path, version: object, tables: Set[str]) -> None:
-    """Raise ``StoreError`` unless a store has this schema and all of its tables.
+    """Raise ``StoreError`` unless a store has this schema, or a compatible one, and all of its tables.
 
     ``tables`` must not contain views, because a view in place of a table could be empty.
     """
     if not isinstance(version, int):
         raise StoreError(f"{path}: its schema_version is {version!r}, not a number: the store is damaged; restore it")
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION and version not in COMPATIBLE:
         age, remedy = ("newer", "upgrade oversharp") if version > SCHEMA_VERSION else ("older", "audit again")
         raise StoreError(
             f"{path}: written by {age} oversharp (schema {version}, this version uses {SCHEMA_VERSION}); {remedy} or "

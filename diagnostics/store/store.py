@@ -28,6 +28,7 @@ from oversharp.diagnostics.records.types import (
 )
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.kept import KeptSamples
+from oversharp.diagnostics.store.schema import COMPATIBLE
 from oversharp.diagnostics.store.ways import WaysTable
 from oversharp.diagnostics.store.write_audit import AuditWriter
 from oversharp.diagnostics.store.write_import import ImportWriter
@@ -206,10 +207,13 @@ class Store(AuditWriter, ImportWriter):
     def add_forced(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
         """Add teacher-forced scores with their tokens in one transaction.
 
-        Do not add a response that already has token scores: they would be duplicated.
+        Do not add a response that already has token scores: they would be duplicated. Raises ``StoreError`` for unknown
+        entropies in a store of schema 13, which cannot contain them.
         """
         if not responses:
             return
+        if any(response.entropy_sum is None for response in responses):
+            self._require_optional_entropies()
         rows = pd.DataFrame(
             {
                 "checkpoint_id": checkpoint_id,
@@ -217,7 +221,7 @@ class Store(AuditWriter, ImportWriter):
                 "settings_id": key.settings_id,
                 "response_id": [response.response_id for response in responses],
                 "logp_sum": [response.logp_sum for response in responses],
-                "entropy_sum": [response.entropy_sum for response in responses],
+                "entropy_sum": pd.array([response.entropy_sum for response in responses], dtype="Float64"),
                 "n_tokens": [response.n_tokens for response in responses],
             }
         )
@@ -232,6 +236,14 @@ class Store(AuditWriter, ImportWriter):
                 rows,
             )
             self._database.write_tokens(tokens)
+
+    def _require_optional_entropies(self) -> None:
+        ((version,),) = self._database.rows("SELECT max(version) FROM schema_version")
+        if version in COMPATIBLE:
+            raise StoreError(
+                f"{self.path}: written by older oversharp (schema {version}), which has no scores without entropies; "
+                "pass another --out, or --entropy-samples 16 to score responses on this machine"
+            )
 
     def add_forced_again(self, key: AuditKey, checkpoint_id: str, responses: Sequence[ForcedResponse]) -> None:
         """Add the log-probabilities of responses that were scored a second time, in one transaction."""

@@ -202,7 +202,7 @@ CREATE TABLE response_logps (
     settings_id VARCHAR NOT NULL,       -- settings with the prompt's template
     response_id VARCHAR NOT NULL,       -- the response
     logp_sum DOUBLE NOT NULL CHECK (NOT isnan(logp_sum)),         -- nats
-    entropy_sum DOUBLE NOT NULL CHECK (isfinite(entropy_sum)),    -- nats, of the next-token distributions
+    entropy_sum DOUBLE CHECK (isfinite(entropy_sum)),  -- nats, of the next-token distributions; NULL: scored by a server
     n_tokens INTEGER NOT NULL,          -- response tokens incl. end
     PRIMARY KEY (checkpoint_id, problem_id, settings_id, response_id)
 );
@@ -218,7 +218,8 @@ CREATE TABLE second_logps (
 );
 
 -- Parquet files next to the store, in the folder audit.tokens, one row per teacher-forced response:
--- checkpoint_id, problem_id, settings_id, response_id, token_logps FLOAT[], token_entropies FLOAT[] (nats).
+-- checkpoint_id, problem_id, settings_id, response_id, token_logps FLOAT[], token_entropies FLOAT[] (nats; NULL: scored by
+-- a server).
 CREATE TABLE token_files (
     file VARCHAR PRIMARY KEY,           -- file name in that folder; ignored until its transaction is committed
     checksum VARCHAR NOT NULL           -- SHA-256 of length and last bytes; a file that differs is ignored

@@ -40,9 +40,9 @@ COMMENT ON COLUMN every_view.level IS 'how finely responses are classified: writ
 COMMENT ON COLUMN every_view.first_half IS 'whether these samples are in the first half, from which the leading way is chosen';
 COMMENT ON COLUMN every_view.logp_sum_raw IS 'log-probability from the sampler, at temperature 1 and without top-p or top-k; NULL if unknown [nats]';
 COMMENT ON COLUMN every_view.logp_sum IS 'log-probability of the response, teacher-forced at temperature 1 [nats]';
-COMMENT ON COLUMN every_view.entropy_sum IS 'entropy of the next-token distributions, summed over the response [nats]';
+COMMENT ON COLUMN every_view.entropy_sum IS 'entropy of the next-token distributions, summed over the response; NULL if a server scored it [nats]';
 COMMENT ON COLUMN every_view.token_logps IS 'log-probability of each token of the response [nats]';
-COMMENT ON COLUMN every_view.token_entropies IS 'entropy of the next-token distribution at each token [nats]';
+COMMENT ON COLUMN every_view.token_entropies IS 'entropy of the next-token distribution at each token; NULL if a server scored it [nats]';
 COMMENT ON COLUMN every_view.n IS 'number of samples, without the greedy response [samples]';
 COMMENT ON COLUMN every_view.n_correct IS 'number of correct samples [samples]';
 COMMENT ON COLUMN every_view.n_cut IS 'number of incorrect samples that were truncated before a readable boxed answer; NULL if a finish reason is unknown [samples]';

@@ -165,7 +165,10 @@ class ViewedProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenScores:
-    """Log-probability and entropy of each token of a response under a checkpoint, in nats; None is −∞."""
+    """Log-probability and entropy of each token of a response under a checkpoint, in nats; None is −∞.
+
+    ``entropies`` is empty if they are unknown, because a server scored the response.
+    """
 
     name: str
     logps: tuple[float | None, ...]

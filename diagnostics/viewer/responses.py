@@ -309,7 +309,10 @@ def _token_scores(store: Store, keys: dict[str, Any], shown: dict[str, str]) -> 
     }
 
 
-def _round_scores(values: Sequence[float]) -> tuple[float | None, ...]:
+def _round_scores(values: Sequence[float] | None) -> tuple[float | None, ...]:
+    """Return rounded numbers, None for one that is not finite; empty if all are unknown."""
+    if values is None:
+        return ()
     return tuple(round(float(value), 3) if math.isfinite(value) else None for value in values)
 
 

@@ -58,3 +58,8 @@ def test_intervals_are_over_problems_and_the_base_has_none(world):
     assert (rows["late"]["low"], rows["late"]["high"]) == pytest.approx((0.1 - half_width, 0.1 + half_width))
     few = world(samples[:29] + late[:29], n=1).sql_rows(high_entropy_tokens)
     assert all(row["low"] is None for row in few)
+
+
+def test_the_share_is_unknown_if_the_entropies_of_the_base_are(world):
+    samples = [response("q", [1.0]) | {"token_entropies": None}, response("q", [1.0], checkpoint="late")]
+    assert world(samples, n=1).sql_rows(high_entropy_tokens) == []

@@ -59,3 +59,11 @@ def test_intervals_are_over_problems_from_thirty_on(world):
         )
     few = world(samples[:29], n=1).sql_rows(token_entropy_by_position)
     assert all(row["low"] is None and row["high"] is None for row in few)
+
+
+def test_samples_with_unknown_entropies_are_left_out_not_counted_as_0(world):
+    unknown = response("q1", [9.0]) | {"token_entropies": None}
+    samples = [unknown, response("q1", [2.0], index=1), response("q2", [8.0]), response("q2", [4.0], index=1)]
+    rows = world(samples, n=2).sql_rows(token_entropy_by_position)
+    assert [(row["scope"], row["value"], row["n"]) for row in rows] == [("tokens 00001", 3.0, 2)]
+    assert world([unknown], n=1).sql_rows(token_entropy_by_position) == []

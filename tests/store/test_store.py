@@ -570,6 +570,39 @@ def test_a_store_of_another_schema_is_refused_by_every_entrance(
 
 
 @pytest.mark.slow
+def test_a_store_of_schema_13_is_complete_and_rejects_only_scores_without_entropies(tmp_path: Path) -> None:
+    path = tmp_path / "older.duckdb"
+    key = _concluded(path)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE schema_version SET version = 13")
+    with Store.open(path) as store:
+        (with_entropy,) = _scores(["new"])
+        store.add_forced(key, "hash0", [with_entropy])
+        without = replace(with_entropy, response_id="newer", entropy_sum=None, token_entropies=None)
+        with pytest.raises(StoreError, match=r"older oversharp \(schema 13\).* without entropies; pass another --out"):
+            store.add_forced(key, "hash0", [without])
+        assert list(
+            store.frame("SELECT response_id FROM response_logps WHERE response_id LIKE 'new%'")["response_id"]
+        ) == ["new"]
+
+
+@pytest.mark.slow
+def test_scores_without_entropies_are_unknown_not_zero(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    key = _concluded(path)
+    with Store.open(path) as store:
+        (one,) = _scores(["new"])
+        store.add_forced(key, "hash0", [replace(one, entropy_sum=None, token_entropies=None)])
+    with Store.open(path) as store:
+        (row,) = store.frame("FROM response_logps WHERE response_id = 'new'").to_dict("records")
+        (tokens,) = store.frame("FROM response_tokens WHERE response_id = 'new'").to_dict("records")
+    assert (row["logp_sum"], row["n_tokens"]) == (-1.5, 2)
+    assert pd.isna(row["entropy_sum"])
+    assert tokens["token_entropies"] is None
+    assert list(tokens["token_logps"]) == [-1.0, -0.5]
+
+
+@pytest.mark.slow
 def test_views_that_another_version_wrote_are_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     _concluded(path)

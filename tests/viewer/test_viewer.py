@@ -19,12 +19,13 @@ import pytest
 from oversharp.diagnostics.app.cli import main
 from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.records.types import ForcedResponse
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.viewer import search
 from oversharp.diagnostics.viewer.listing import filter_problems, open_viewed
 from oversharp.diagnostics.viewer.records import ONLY
 from oversharp.diagnostics.viewer.viewer import Viewer
-from tests.viewer.conftest import HOSTILE, PROBLEMS, SCORED, TOKEN, Served, write_store
+from tests.viewer.conftest import HOSTILE, PROBLEMS, SCORED, STEPS, TOKEN, Served, audit_key, write_store
 
 LOST, GAINED, SAME = (one.problem_id for one in PROBLEMS)
 
@@ -117,10 +118,18 @@ def test_a_response_has_its_answer_marked_and_its_tokens_scored(viewer: Viewer, 
     assert unscored.before + unscored.answer + unscored.after == HOSTILE
     assert (unscored.scores, unscored.why_no_scores) == ((), "its tokens were not scored at these checkpoints")
     moved = write_store(tmp_path)
+    with Store.open(moved) as store:
+        of_server = ForcedResponse(
+            problem_id=LOST, response_id=first.response_id, logp_sum=-2.0, token_logps=(-1.0, -1.0)
+        )
+        store.add_forced(audit_key("grpo"), f"grpo-{STEPS[-1]}", [of_server])
+    with open_viewed(moved, lambda total: SilentProgress().stage("count", total)) as store:
+        _, late = Viewer(store).response(chosen, LOST, "base", first.response_id).scores
+    assert (late.logps, late.entropies) == ((-1.0, -1.0), ())
     shutil.rmtree(tmp_path / "checkpoint-0")
     with open_viewed(moved, lambda total: SilentProgress().stage("count", total)) as store:
         gone = Viewer(store).response(chosen, LOST, "base", first.response_id)
-    assert (gone.pieces, gone.scores) == ((), scored.scores)
+    assert (gone.pieces, gone.scores) == ((), (score, late))
     assert gone.why_no_pieces == "token texts are unknown: checkpoint-0 has no tokenizer.json"  # without its path
 
 

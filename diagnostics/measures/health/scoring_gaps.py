@@ -100,9 +100,10 @@ def scoring_noise(gaps: _Gaps) -> Results:
     """Scoring noise: how much rounding alone changes a log-probability.
 
     Meaning: some panel responses are teacher-forced twice under the same weights. The second pass uses float32 and
-    batches of another shape. Scope ``all`` is the mean absolute difference per token, averaged within a problem, then
-    over problems. Scope ``max`` is the largest difference of a single response. A change of log-probability between
-    checkpoints means something only if it is larger than this noise.
+    batches of another shape; a server keeps its precision, and gets these responses one by one. Scope ``all`` is the
+    mean absolute difference per token, averaged within a problem, then over problems. Scope ``max`` is the largest
+    difference of a single response. A change of log-probability between checkpoints means something only if it is
+    larger than this noise.
     Unit: nats per token. 95 % t interval over problems. n counts problems. ``max`` has no interval, and its n counts
     responses.
     Limits: the value is a lower bound of the numeric error, because it does not contain errors that both passes share.

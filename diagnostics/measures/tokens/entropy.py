@@ -19,7 +19,7 @@ _BY_POSITION_SQL = """
 WITH scored AS (
     SELECT checkpoint_id, step, problem_id, sample_index, token_entropies
     FROM own_tokens
-    WHERE series = $series
+    WHERE series = $series AND token_entropies IS NOT NULL
 ),
 complete AS (
     SELECT checkpoint_id, sample_index
@@ -82,7 +82,7 @@ _HIGH_ENTROPY_SQL = """
 WITH scored AS (
     SELECT checkpoint_id, step, is_base, problem_id, sample_index, token_entropies
     FROM own_tokens
-    WHERE series = $series
+    WHERE series = $series AND token_entropies IS NOT NULL
 ),
 complete AS (
     SELECT checkpoint_id, sample_index
@@ -204,7 +204,8 @@ def token_entropy(sums_and_clusters: tuple[pd.DataFrame, np.ndarray | None]) -> 
 @in_sql(
     needs=("own_tokens",),
     first_round=True,
-    missing="no own samples are scored token by token for all problems; run the audit again with --panel above 0",
+    missing="no own samples have token entropies for all problems; run the audit again with --panel above 0, and with "
+    "--entropy-samples above 0 if a server scores responses",
     title="Token entropy by position",
     unit="nats per token",
     section="entropy",
@@ -240,8 +241,8 @@ def token_entropy_by_position() -> str:
 @in_sql(
     needs=("own_tokens",),
     first_round=True,
-    missing="no own samples are scored token by token for all problems, here or under the base; "
-    "run the audit again with --panel above 0",
+    missing="no own samples have token entropies for all problems, here or under the base; run the audit again with "
+    "--panel above 0, and with --entropy-samples above 0 if a server scores responses",
     title="High-entropy tokens",
     unit="share of tokens",
     section="entropy",

@@ -410,7 +410,7 @@ const heatText = (response, kind, score) => {
     const piece = response.pieces.length ? response.pieces[i] : `${response.token_ids[i] ?? "?"} `;
     const until = from + piece.length;
     const inside = fits && response.answer && from < last && until > first;
-    const logp = score.logps[i], entropy = score.entropies[i];
+    const logp = score.logps[i], entropy = score.entropies[i] ?? null;
     const p = logp === null ? "0" : Math.exp(logp).toPrecision(3);
     box.append(createElement("span", {
       class: `t h${heatOf(kind, value)}${inside ? " read" : ""}`,
@@ -426,7 +426,8 @@ const summary = (score) => {
   return `${score.name}: ${finite.length === score.logps.length && finite.length ? `${mean(finite).toFixed(3).replace("-", "−")} nats per token` : "probability 0"}`;
 };
 const heats = (response) => response.scores.flatMap((score) => [
-  [`logp:${score.name}`, `probability under ${score.name}`], [`entropy:${score.name}`, `entropy under ${score.name}`],
+  [`logp:${score.name}`, `probability under ${score.name}`],
+  ...(score.entropies.length ? [[`entropy:${score.name}`, `entropy under ${score.name}`]] : []),
 ]);
 const renderFull = (full, listedResponse, response) => {
   const facts = [`sample ${listedResponse.sample_index}`];
