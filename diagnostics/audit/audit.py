@@ -239,7 +239,7 @@ def draw(prepared: PreparedAudit) -> DrawState:
 
 
 def _score_base(prepared: PreparedAudit) -> None:
-    if prepared.settings.loads_models:
+    if prepared.settings.scores_responses:
         teacher_force(prepared, [prepared.series.base], prepared.settings.sampling)
 
 
@@ -296,7 +296,7 @@ def _draw_group(prepared: PreparedAudit, group: Sequence[Checkpoint], state: Dra
     _draw_own(prepared, group, state, leave_out)
     if settings.controls is not None and last in remaining():
         _draw_controls(prepared, last, settings.controls.higher, settings.controls.n_higher, state, leave_out)
-    if settings.loads_models:
+    if settings.scores_responses:
         teacher_force(prepared, remaining(), settings.sampling, leave_out)
     _note_pace(prepared, remaining(), state)
 

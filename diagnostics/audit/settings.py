@@ -42,8 +42,12 @@ Note = Callable[[str], None]
 #: Largest default of the first round if the grader distinguishes modes.
 FIRST_WITH_MODES = 64
 _WITHOUT_MODEL = (
-    "left out, because they load the model on this machine: panel, token entropy and kernel; --panel 4, "
-    "--entropy-samples 16 and --kernel-problems 8 add them"
+    "left out: panel, token entropy and kernel; --panel 4 adds the panel, which a vLLM server scores; "
+    "--entropy-samples 16 and --kernel-problems 8 load the model on this machine"
+)
+_WITHOUT_ENTROPY = (
+    "left out, because they load the model on this machine: token entropy and kernel; --entropy-samples 16 and "
+    "--kernel-problems 8 add them"
 )
 _WITHOUT_WEIGHTS = "unknown without weights: panel, token entropy, kernel, and log-probabilities of given responses"
 #: Floating-point type in the sampling settings of models behind a server.
@@ -69,9 +73,9 @@ class Settings:
 
     ``n`` and ``n_base`` include ``--top-up``. ``first_round`` and ``enough`` are the stopping rule, None without one.
     ``panel_sampling`` are the sampling settings of the panel. ``controls`` are samples at other temperatures, None for
-    none. ``engine`` specifies the engine that samples and scores. ``loads_models``: models are loaded for teacher
-    forcing or kernels; otherwise a server samples, and nothing is teacher-forced. ``uses_ray``: Ray's workers run it.
-    ``preset`` is the name of ``--preset`` and the settings that it set.
+    none. ``engine`` specifies the engine that samples and scores. ``scores_responses``: responses are teacher-forced,
+    by the server or here; without it, a server samples, and nothing else is computed. ``uses_ray``: Ray's workers run
+    it. ``preset`` is the name of ``--preset`` and the settings that it set.
     """
 
     sampling: SamplingSettings
@@ -90,7 +94,7 @@ class Settings:
     terms: VerdictTerms
     controls: Controls | None
     engine: EngineSpec
-    loads_models: bool
+    scores_responses: bool
     uses_ray: bool
     preset: Mapping[str, object]
 
@@ -151,22 +155,26 @@ def resolve(
     store.require_regex("--strategy-regex", config.strategy_regex)
     counts = _resolve_counts(store, config, series, sampling, problems)
     terms = resolve_terms(store, series.name, config)
-    loads_models = name != "endpoint" or bool(
-        config.used_panel or counts.used_entropy_samples or config.used_kernel_problems
-    )
-    if is_served and loads_models:
+    loads_models = name != "endpoint" or bool(counts.used_entropy_samples or config.used_kernel_problems)
+    scores_responses = loads_models or config.used_panel > 0
+    if is_served and scores_responses:
         raise ConfigError(
             "--panel, --entropy-samples, --kernel-problems: need the weights, which are only behind the server; remove "
             "these flags"
         )
     endpoint = config.endpoint_settings(
-        config.out / LOG_FOLDER, compares_weights=loads_models, knows_dtype=config.dtype != "auto"
+        config.out / LOG_FOLDER,
+        compares_weights=loads_models,
+        scores_responses=scores_responses and not loads_models,
+        knows_dtype=config.dtype != "auto",
     )
     if endpoint is not None and (unused := endpoint.require_places(series)):
         listed = f"{'step' if len(unused) == 1 else 'steps'} {', '.join(map(str, unused))}"
         note(f"--endpoints {config.endpoints}: {listed} not used, because {series.name} has no such checkpoint")
     if not loads_models:
-        note(_WITHOUT_WEIGHTS if is_served else _WITHOUT_MODEL)
+        note(_WITHOUT_WEIGHTS if is_served else _WITHOUT_ENTROPY if scores_responses else _WITHOUT_MODEL)
+    elif name == "endpoint" and counts.used_entropy_samples:
+        _require_entropies(store, series, sampling, counts.used_entropy_samples)
     settings = Settings(
         sampling=sampling,
         panel_sampling=_panel_sampling(config, sampling),
@@ -192,7 +200,7 @@ def resolve(
             kernel_memory_gib=config.kernel_memory_gib,
             endpoint=endpoint,
         ),
-        loads_models=loads_models,
+        scores_responses=scores_responses,
         uses_ray=config.ray is not None,
         preset={} if config.preset is None else {"name": config.preset, **config.set_by_preset},
     )
@@ -336,6 +344,26 @@ def _resolve_counts(
     return replace(
         config, n=n + more, n_base=n_base + more * n_base // n, until_solved=enough, first=first, top_up=None
     )
+
+
+def _require_entropies(store: Store, series: Series, sampling: SamplingSettings, entropy_samples: int) -> None:
+    """Raise ``ConfigError`` if a server scored responses, because their entropies stay unknown."""
+    scored = store.frame(
+        """
+        SELECT 1
+        FROM response_logps
+        SEMI JOIN (FROM series_checkpoints WHERE series = $series) USING (checkpoint_id)
+        WHERE settings_id = $settings_id AND entropy_sum IS NULL
+        LIMIT 1
+        """,
+        series=series.name,
+        settings_id=sampling.settings_id,
+    )
+    if len(scored):
+        raise ConfigError(
+            f"--entropy-samples {entropy_samples}: the server's scores in {store.path} have no entropies; remove it, "
+            "or pass another --out"
+        )
 
 
 def _rounds_text(settings: Settings, finished: FinishedSamples | None) -> str:

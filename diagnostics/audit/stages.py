@@ -132,6 +132,8 @@ def teacher_force(
                 chunk += result.forced
                 if sum(response.n_tokens for response in chunk) >= TOKENS_PER_COMMIT:
                     _commit_scores(audit, waiting, result.checkpoint.checkpoint_id, scored)
+                if result.reports:
+                    log_reports(audit.store, audit.key, result.checkpoint, result.reports, audit.progress.note)
                 if result.error is not None:
                     note_failure(result.checkpoint, result.error)
             for checkpoint_id in list(waiting):

@@ -38,7 +38,8 @@ class ForceJob:
 
     ``responses`` has the columns ``problem_id, response_id, prompt, text, ends, token_ids``. A text without token ids
     is tokenized, with the end token if ``ends``. If ``is_repeat``, they are scored in float32 and in smaller batches,
-    so that rounding errors differ. A distributed model keeps its floating-point type, because float32 would not fit.
+    so that rounding errors differ. A distributed model keeps its floating-point type, because float32 would not fit. A
+    server keeps it too, and gets the responses one by one.
     """
 
     checkpoint: Checkpoint

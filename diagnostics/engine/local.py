@@ -5,9 +5,9 @@ One model is in memory at a time. ``oversharp.diagnostics.engine.ray_pool`` has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,13 +36,15 @@ from oversharp.diagnostics.samplers import (
     SamplerContext,
     SampleRequest,
     SamplerReport,
+    ScoringSampler,
     make_sampler,
 )
 
 if TYPE_CHECKING:
     from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
-    from oversharp.diagnostics.models.load import Dtype, LoadedModel
+    from oversharp.diagnostics.models.load import Dtype
     from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings
+    from oversharp.diagnostics.samplers.seeded import PromptEncoder
 
 
 class AuditEngine(Protocol):
@@ -106,20 +108,27 @@ class Engine:
             try:
                 match job:
                     case SampleJob():
-                        try:
-                            for samples in self.sample(job):
-                                yield JobResult(checkpoint=checkpoint, samples=samples, reports=self._reports())
-                        except JOB_ERRORS as error:
-                            yield JobResult(checkpoint=checkpoint, error=error)
-                        if reports := self._reports():
-                            yield JobResult(checkpoint=checkpoint, reports=reports)
+                        batches = self.sample(job)
+                        results = (JobResult(checkpoint=checkpoint, samples=samples) for samples in batches)
+                        yield from self._add_reports(checkpoint, results)
                     case ForceJob():
-                        for forced in self.teacher_force(job):
-                            yield JobResult(checkpoint=checkpoint, forced=forced)
+                        scores = self.teacher_force(job)
+                        results = (JobResult(checkpoint=checkpoint, forced=forced) for forced in scores)
+                        yield from self._add_reports(checkpoint, results)
                     case KernelJob():
                         yield JobResult(checkpoint=checkpoint, kernel=self.compute_kernel(job))
             except JOB_ERRORS as error:
                 yield JobResult(checkpoint=checkpoint, error=error)
+
+    def _add_reports(self, checkpoint: Checkpoint, results: Iterable[JobResult]) -> Iterator[JobResult]:
+        """Yield the results, and an error, with the sampler's reports."""
+        try:
+            for result in results:
+                yield replace(result, reports=self._reports())
+        except JOB_ERRORS as error:
+            yield JobResult(checkpoint=checkpoint, error=error)
+        if reports := self._reports():
+            yield JobResult(checkpoint=checkpoint, reports=reports)
 
     @property
     def _sampler(self) -> Sampler:
@@ -150,7 +159,10 @@ class Engine:
         return self._open_sampler.take_reports() if isinstance(self._open_sampler, ReportingSampler) else ()
 
     def teacher_force(self, job: ForceJob) -> Iterator[list[ForcedResponse]]:
-        """Yield scores batch by batch."""
+        """Yield scores batch by batch: of the server that samples if it can score, else of the model here."""
+        if (scores := self._scores_of_server(job)) is not None:
+            yield from scores
+            return
         from oversharp.diagnostics.engine.teacher_forcing import budget_for, teacher_force
         from oversharp.diagnostics.models.devices import in_float32
         from oversharp.diagnostics.models.placement import placement_note
@@ -165,7 +177,24 @@ class Engine:
         with in_float32(loaded.model) if job.is_repeat and loaded.room is None else nullcontext():
             yield from teacher_force(loaded, requests, job.settings, token_budget=budget)
 
-    def _forced_requests(self, loaded: LoadedModel, job: ForceJob) -> list[ForcedRequest]:
+    def _scores_of_server(self, job: ForceJob) -> Iterator[list[ForcedResponse]] | None:
+        """Return the scores of the server, None if they are computed here."""
+        endpoint, config = self._spec.endpoint, self._spec.config
+        if endpoint is None or not endpoint.scores_responses:
+            return None
+        sampler = self._sampler
+        if not isinstance(sampler, ScoringSampler):
+            return None
+        if not sampler.can_score(job.checkpoint, job.problems, job.settings):
+            return None
+        from oversharp.diagnostics.engine.teacher_forcing import encode_rows
+        from oversharp.diagnostics.models.encoders import load_encoder
+
+        encoder = load_encoder(job.checkpoint, trust_remote_code=config.trust_remote_code)
+        rows = encode_rows(encoder, self._forced_requests(encoder, job), job.settings)
+        return sampler.score(job.checkpoint, rows, job.problems, job.settings, one_by_one=job.is_repeat)
+
+    def _forced_requests(self, encoder: PromptEncoder, job: ForceJob) -> list[ForcedRequest]:
         """Return the responses to score, without those of the trainer that cannot be encoded."""
         from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
         from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
@@ -176,11 +205,11 @@ class Engine:
         for row in job.responses.itertuples():
             problem = by_id.get(str(row.problem_id))
             try:
-                token_ids = _response_ids(loaded, row)
+                token_ids = _response_ids(encoder, row)
                 if problem is None:
                     problem = training_problem(str(row.prompt))
-                    prompt_ids = encode_prompt(loaded.tokenizer, problem, job.settings)
-                    require_fit(loaded, problem, prompt_ids, n_response=len(token_ids))
+                    prompt_ids = encode_prompt(encoder.tokenizer, problem, job.settings)
+                    require_fit(encoder, problem, prompt_ids, n_response=len(token_ids))
             except SamplerError as error:
                 if str(row.problem_id) in by_id:
                     raise
@@ -240,11 +269,11 @@ def _requests(problems: Sequence[Problem], missing: Missing) -> list[SampleReque
     ]
 
 
-def _response_ids(loaded: LoadedModel, row: Any) -> tuple[int, ...]:
+def _response_ids(encoder: PromptEncoder, row: Any) -> tuple[int, ...]:
     """Return the tokens of a response. If only its text is known, the text is tokenized."""
     from oversharp.diagnostics.models.tokens import response_ids
 
     if pd.api.types.is_list_like(row.token_ids):
         return tuple(map(int, row.token_ids))
-    ids = response_ids(loaded.tokenizer, str(row.text))  # token_ids is NULL
+    ids = response_ids(encoder.tokenizer, str(row.text))  # token_ids is NULL
     return ids if row.ends else ids[:-1]

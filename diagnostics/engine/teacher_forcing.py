@@ -32,6 +32,8 @@ from oversharp.diagnostics.models.load import LoadedModel
 from oversharp.diagnostics.models.tokens import encode_prompt, require_fit
 from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.types import ForcedResponse, Problem, SamplingSettings
+from oversharp.diagnostics.samplers.contract import EncodedResponse
+from oversharp.diagnostics.samplers.seeded import PromptEncoder
 
 #: Replaces −∞; its exp is 0 in every floating-point type.
 _LEAST_LOGP = -1e4
@@ -71,14 +73,6 @@ class ForcedRequest:
     token_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ForcedRow:
-    problem_id: str
-    response_id: str
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-
-
 def teacher_force(
     loaded: LoadedModel,
     requests: Sequence[ForcedRequest],
@@ -93,7 +87,7 @@ def teacher_force(
     computed in halves. Raises ``SamplerError`` for a response that is empty, exceeds the model's context or vocabulary,
     does not fit into memory alone, or gets NaN.
     """
-    rows = _encode_rows(loaded, requests, settings)
+    rows = encode_rows(loaded, requests, settings)
     most_rows = len(rows)
     for batch in _plan_batches(rows, loaded, token_budget):
         scores: list[ForcedResponse] = []
@@ -113,28 +107,31 @@ def teacher_force(
         yield scores
 
 
-def _encode_rows(
-    loaded: LoadedModel, requests: Sequence[ForcedRequest], settings: SamplingSettings
-) -> list[_ForcedRow]:
-    """Return a row per request, with the tokens of its prompt."""
+def encode_rows(
+    encoder: PromptEncoder, requests: Sequence[ForcedRequest], settings: SamplingSettings
+) -> list[EncodedResponse]:
+    """Return a row per request, with the tokens of its prompt.
+
+    Raises ``SamplerError`` for a response that is empty, or exceeds the model's context or vocabulary.
+    """
     prompts: dict[str, tuple[int, ...]] = {}
     rows = []
     for request in requests:
         problem_id = request.problem.problem_id
         if problem_id not in prompts:
-            prompts[problem_id] = tuple(encode_prompt(loaded.tokenizer, request.problem, settings))
+            prompts[problem_id] = tuple(encode_prompt(encoder.tokenizer, request.problem, settings))
         if not request.token_ids:
             raise SamplerError(
                 f"problem {problem_id}, response {request.response_id}: no tokens, not even an end token"
             )
-        if max(request.token_ids) >= loaded.vocabulary_size:
+        if max(request.token_ids) >= encoder.vocabulary_size:
             raise SamplerError(
                 f"problem {problem_id}, response {request.response_id}: token {max(request.token_ids)} is outside the "
-                f"model's vocabulary of {loaded.vocabulary_size:,}; the tokenizer belongs to another model"
+                f"model's vocabulary of {encoder.vocabulary_size:,}; the tokenizer belongs to another model"
             )
-        require_fit(loaded, request.problem, prompts[problem_id], n_response=len(request.token_ids))
+        require_fit(encoder, request.problem, prompts[problem_id], n_response=len(request.token_ids))
         rows.append(
-            _ForcedRow(
+            EncodedResponse(
                 problem_id=problem_id,
                 response_id=request.response_id,
                 prompt_ids=prompts[problem_id],
@@ -144,7 +141,9 @@ def _encode_rows(
     return rows
 
 
-def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int) -> list[list[_ForcedRow]]:
+def _plan_batches(
+    rows: Sequence[EncodedResponse], loaded: LoadedModel, token_budget: int
+) -> list[list[EncodedResponse]]:
     """Split the rows into batches, in the order that needs fewer tokens.
 
     Two orders are compared. Sorted by response length, there is the least padding. Sorted by prompt, each prompt is
@@ -152,7 +151,7 @@ def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget:
     ``ReadingRules.changes_above`` are never in the same batch.
     """
     rules = find_reading_rules(loaded.model)
-    batches: list[list[_ForcedRow]] = []
+    batches: list[list[EncodedResponse]] = []
     for is_beyond in (False, True):
         side = [row for row in rows if rules.is_beyond(len(row.prompt_ids) + len(row.token_ids)) is is_beyond]
         plans = [list(_split_rows(order, loaded, token_budget, pads=rules.pads)) for order in _orders(side, rules)]
@@ -162,14 +161,14 @@ def _plan_batches(rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget:
     return batches
 
 
-def _orders(rows: Sequence[_ForcedRow], rules: ReadingRules) -> Iterator[list[_ForcedRow]]:
+def _orders(rows: Sequence[EncodedResponse], rules: ReadingRules) -> Iterator[list[EncodedResponse]]:
     if rules.pads:
         yield sorted(rows, key=lambda row: (len(row.token_ids), len(row.prompt_ids)))
     if rules.shares_prompts or not rules.pads:
         yield sorted(rows, key=lambda row: (len(row.prompt_ids), row.prompt_ids, len(row.token_ids)))
 
 
-def _count_tokens(batch: Sequence[_ForcedRow], *, shares_prompts: bool) -> int:
+def _count_tokens(batch: Sequence[EncodedResponse], *, shares_prompts: bool) -> int:
     """Return the number of tokens that the model computes for a batch, including padding."""
     prompts = {row.prompt_ids for row in batch} if shares_prompts else [row.prompt_ids for row in batch]
     longest_response = max(len(row.token_ids) for row in batch)
@@ -177,15 +176,15 @@ def _count_tokens(batch: Sequence[_ForcedRow], *, shares_prompts: bool) -> int:
 
 
 def _split_rows(
-    rows: Sequence[_ForcedRow], loaded: LoadedModel, token_budget: int, *, pads: bool
-) -> Iterator[list[_ForcedRow]]:
+    rows: Sequence[EncodedResponse], loaded: LoadedModel, token_budget: int, *, pads: bool
+) -> Iterator[list[EncodedResponse]]:
     """Yield batches of consecutive rows.
 
     A batch has at most ``token_budget`` tokens and ``_LOGITS_PER_CHUNK`` logits per position. Without ``pads``, all its
     prompts have the same length.
     """
     most_rows = max(1, _LOGITS_PER_CHUNK // loaded.vocabulary_size)
-    batch: list[_ForcedRow] = []
+    batch: list[EncodedResponse] = []
     prompt_width = response_width = 0
     for row in rows:
         # all responses start in the same column, so the width is the longest prompt plus the longest response
@@ -200,7 +199,7 @@ def _split_rows(
         yield batch
 
 
-def _try_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse] | None:
+def _try_batch(loaded: LoadedModel, rows: Sequence[EncodedResponse]) -> list[ForcedResponse] | None:
     """Return the scores of a batch.
 
     If it does not fit into the GPU's memory, free the memory and return None.
@@ -214,7 +213,7 @@ def _try_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedRe
 
 
 @torch.inference_mode()
-def _score_batch(loaded: LoadedModel, rows: Sequence[_ForcedRow]) -> list[ForcedResponse]:
+def _score_batch(loaded: LoadedModel, rows: Sequence[EncodedResponse]) -> list[ForcedResponse]:
     """Score a batch.
 
     Prompts are padded left and responses right, so that all responses start in one column.
@@ -283,7 +282,7 @@ def _blocks(n_rows: int, n_positions: int, n_words: int, *, n_logps: int) -> Ite
 
 def _response_logits(
     loaded: LoadedModel,
-    rows: Sequence[_ForcedRow],
+    rows: Sequence[EncodedResponse],
     ids_BL: Int[Tensor, "row token"],
     mask_BL: Bool[Tensor, "row token"],
     prompt_width: int,
@@ -332,7 +331,7 @@ def _response_logits(
 
 def _shared_prompts(
     model: Any,
-    rows: Sequence[_ForcedRow],
+    rows: Sequence[EncodedResponse],
     ids_BL: Int[Tensor, "row token"],
     mask_BL: Bool[Tensor, "row token"],
     prompt_width: int,

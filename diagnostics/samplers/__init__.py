@@ -14,6 +14,7 @@ from oversharp.diagnostics.records.errors import SamplerError
 from oversharp.diagnostics.records.plugins import find_callables, load_callable
 from oversharp.diagnostics.records.types import Checkpoint
 from oversharp.diagnostics.samplers.contract import (
+    EncodedResponse,
     EngineSettings,
     ReportingSampler,
     RestingSampler,
@@ -21,6 +22,7 @@ from oversharp.diagnostics.samplers.contract import (
     SamplerContext,
     SampleRequest,
     SamplerReport,
+    ScoringSampler,
 )
 
 #: Entry-point group for samplers of other packages. An entry point is a class with the constructor of ``SamplerClass``.
@@ -134,6 +136,7 @@ def _obstacle(checkpoints: Sequence[Checkpoint], device: str | None) -> str | No
 
 __all__ = [
     "ENTRY_POINT_GROUP",
+    "EncodedResponse",
     "EngineSettings",
     "ReportingSampler",
     "RestingSampler",
@@ -142,6 +145,7 @@ __all__ = [
     "SamplerClass",
     "SamplerContext",
     "SamplerReport",
+    "ScoringSampler",
     "choose_sampler",
     "lora_ranks",
     "make_sampler",

@@ -1,4 +1,4 @@
-"""Protocol that all samplers implement: transformers, vLLM and plugins."""
+"""Protocols of samplers: transformers, vLLM, servers and plugins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from oversharp.diagnostics.models.holder import ModelHolder
-from oversharp.diagnostics.records.types import Checkpoint, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
 from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings
 
 
@@ -91,6 +91,38 @@ class RestingSampler(Protocol):
 
     def rest(self) -> None:
         """Release as much memory as possible until the next call of ``sample``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedResponse:
+    """A response to score, with the tokens of its prompt. ``token_ids`` contain its end token if it has one."""
+
+    problem_id: str
+    response_id: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+
+
+@runtime_checkable
+class ScoringSampler(Protocol):
+    """A sampler whose engine may also score given responses."""
+
+    def can_score(self, checkpoint: Checkpoint, problems: Sequence[Problem], settings: SamplingSettings) -> bool:
+        """Return whether it can score responses of ``checkpoint``. If not, the reason is printed."""
+
+    def score(
+        self,
+        checkpoint: Checkpoint,
+        responses: Sequence[EncodedResponse],
+        problems: Sequence[Problem],
+        settings: SamplingSettings,
+        *,
+        one_by_one: bool,
+    ) -> Iterator[list[ForcedResponse]]:
+        """Yield scores at temperature 1 over the full vocabulary, without entropies, as they arrive.
+
+        ``one_by_one``: not in a batch with others, so that rounding errors differ.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from oversharp.diagnostics.audit.audit import audit, audit_shard
 from oversharp.diagnostics.audit.measure import NEEDS_WEIGHTS
 from oversharp.diagnostics.records.errors import ConfigError, SamplerError
 from oversharp.diagnostics.records.shard import WHOLE
+from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
 from tests.audit.small_audits import Notes, config, frame
 from tests.samplers.endpoint.serving import stub_server
 from tests.samplers.endpoint.stub import tokens_of
@@ -89,6 +90,45 @@ def test_a_server_that_ignores_the_reload_gets_a_warning_that_names_both_checkpo
         assert any("--panel 4" in note for note in progress.notes)
     with pytest.raises(SamplerError, match="a server generated the samples in the store; add --endpoint URL"):
         audit_shard([countdown_series], config(tmp_path / "0", n=8, n_base=8, controls=False), WHOLE)
+
+
+@pytest.mark.slow
+def test_a_panel_is_scored_by_the_server_and_by_the_model_here_if_the_server_cannot(
+    countdown_series: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small: dict[str, Any] = {"n": 4, "n_base": 4, "until_solved": 0, "entropy_samples": None, "controls": False}
+    monkeypatch.setattr(EndpointSampler, "_compare_with_weights", lambda *_: None)  # the stub has no weights
+    results, progress = {}, {}
+    for owner, fault in (("server", None), ("here", "missing")):
+        progress[owner] = Notes()
+        with stub_server(routes=VLLM, prompt_fault=fault) as (url, stub):
+            asked = config(tmp_path / owner, **small, kernel_problems=None, panel=2, endpoint=url)
+            results[owner] = audit([countdown_series], asked, progress=progress[owner])
+            n_calls = len(stub.calls)
+            again = audit([countdown_series], asked)
+            assert len(stub.calls) == n_calls  # everything is scored, also the second time
+            assert again.samples_drawn == 0
+    query = "SELECT count(*) AS n, count(entropy_sum) AS n_known FROM response_logps"
+    scored = {owner: frame(result.store_path, query).iloc[0] for owner, result in results.items()}
+    assert scored["server"].n > 3 * 5 * 2
+    assert (scored["server"].n_known, scored["here"].n_known) == (0, scored["here"].n)
+    assert any("scored by the server" in note for note in progress["server"].notes)
+    assert any("scored here, because http" in note for note in progress["here"].notes)
+    path = results["server"].store_path
+    own = frame(path, "SELECT sampler_logp_sum - own_logp_sum AS gap FROM own_logps")["gap"]
+    assert len(own) >= 3 * 5 * 2
+    assert own.abs().max() < 1e-6  # the stub's distribution is the same for samples and scores
+    twice = frame(path, "SELECT logp_sum - second_logp_sum AS gap FROM repeated_logps")["gap"]
+    assert len(twice) > 0
+    assert not twice.any()
+    measures = frame(path, "SELECT measure, any_value(why) AS why FROM findings WHERE value IS NULL GROUP BY measure")
+    why = measures.set_index("measure")["why"]
+    for measure in ("token_entropy_by_position", "high_entropy_tokens"):
+        assert "--entropy-samples above 0 if a server scores responses" in why[measure]
+    known = frame(path, "SELECT DISTINCT measure FROM findings WHERE value IS NOT NULL")["measure"]
+    assert {"perplexity_base_samples", "sampler_scorer_gap", "scoring_noise"} <= set(known)
+    with pytest.raises(ConfigError, match=r"--entropy-samples 2: the server's scores in .* have no entropies"):
+        audit([countdown_series], config(tmp_path / "server", **{**small, "entropy_samples": 2, "endpoint": url}))
 
 
 SERVERS = """

@@ -131,7 +131,7 @@ def test_the_probabilities_of_all_next_tokens_sum_to_one(loaded: LoadedModel) ->
 
 
 def test_batches_keep_within_the_budget(loaded: LoadedModel) -> None:
-    rows = scoring._encode_rows(loaded, requests(), SETTINGS)
+    rows = scoring.encode_rows(loaded, requests(), SETTINGS)
     batches = scoring._plan_batches(rows, loaded, 60)
     assert sorted(row.response_id for batch in batches for row in batch) == sorted(row.response_id for row in rows)
     assert len(batches) > 5
@@ -182,10 +182,10 @@ def test_responses_to_different_prompts_are_computed_in_one_pass(loaded: LoadedM
 
 def test_batches_are_sorted_by_length_if_padding_would_cost_more_than_prompts(loaded: LoadedModel) -> None:
     asked = answers(["a ?", "b ?"], [2, 40])
-    rows = scoring._encode_rows(loaded, asked, SETTINGS)
+    rows = scoring.encode_rows(loaded, asked, SETTINGS)
     batches = scoring._plan_batches(rows, loaded, 2 * 44)
     assert [{len(row.token_ids) for row in batch} for batch in batches] == [{2}, {40}]
-    rows = scoring._encode_rows(loaded, answers([LONG, OTHER], [2, 3]), SETTINGS)
+    rows = scoring.encode_rows(loaded, answers([LONG, OTHER], [2, 3]), SETTINGS)
     batches = scoring._plan_batches(rows, loaded, 2 * 30)
     assert [len({row.prompt_ids for row in batch}) for batch in batches] == [1, 1]
 

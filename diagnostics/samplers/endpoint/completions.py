@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -195,13 +195,19 @@ def read_completion(content: Any, n: int) -> Completion:
         raise TooFewChoicesError(f"a reply with {len(choices)} of {n} responses")
     if len(choices) > n or by_index.keys() != set(range(n)):
         raise BadReplyError(f"a reply whose choices do not have the indices 0 to {n - 1}")
-    usage = content.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
+    prompt_tokens, completion_tokens = count_tokens(content)
     return Completion(
         responses=tuple(_read_choice(by_index[index]) for index in range(n)),
-        prompt_tokens=_count_of(usage.get("prompt_tokens")),
-        completion_tokens=_count_of(usage.get("completion_tokens")),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
     )
+
+
+def count_tokens(content: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the numbers of prompt and response tokens that the server counted, 0 if it counts none."""
+    usage = content.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return _count_of(usage.get("prompt_tokens")), _count_of(usage.get("completion_tokens"))
 
 
 def _read_choice(choice: dict[str, Any]) -> ServedResponse:

@@ -91,7 +91,7 @@ class EndpointConfig:
             raise ConfigError("--ray: the server samples, so workers would be idle; remove --ray")
 
     def endpoint_settings(
-        self, log_folder: Path, *, compares_weights: bool, knows_dtype: bool = False
+        self, log_folder: Path, *, compares_weights: bool, scores_responses: bool = False, knows_dtype: bool = False
     ) -> EndpointSettings | None:
         """Return the resolved settings, None if no server is given. Raises ``ConfigError``.
 
@@ -109,6 +109,7 @@ class EndpointConfig:
                 key_env=key_env,
                 prices=prices,
                 compares_weights=compares_weights,
+                scores_responses=scores_responses,
                 knows_dtype=knows_dtype,
                 log_folder=log_folder,
                 limits=limits,
@@ -120,6 +121,7 @@ class EndpointConfig:
             key_env=key_env,
             prices=prices,
             compares_weights=compares_weights,
+            scores_responses=scores_responses,
             knows_dtype=knows_dtype,
             log_folder=log_folder,
         )

@@ -53,6 +53,7 @@ class EndpointSettings:
         key_env: environment variable of the API key.
         prices: prices of tokens, None if unknown.
         compares_weights: whether this process loads the weights, to compare log-probabilities with the server's.
+        scores_responses: whether the server scores given responses. If it cannot, this process loads the weights.
         knows_dtype: whether the user gave the server's floating-point type. Differences that its rounding does not
             explain are then errors.
         log_folder: folder for the output of servers that a command starts.
@@ -65,6 +66,7 @@ class EndpointSettings:
     key_env: str = DEFAULT_KEY_ENV
     prices: TokenPrices | None = None
     compares_weights: bool = False
+    scores_responses: bool = False
     knows_dtype: bool = False
     log_folder: Path = Path(".")
     limits: RequestLimits = field(default_factory=RequestLimits)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from oversharp.diagnostics.http.pace import ROWS_PER_REQUEST
+from oversharp.diagnostics.http.transport import RefusedError
 from oversharp.diagnostics.models.encoders import Encoder, load_encoder
 from oversharp.diagnostics.models.tokens import response_ids, response_texts
 from oversharp.diagnostics.records.errors import ConfigError, EndpointError
-from oversharp.diagnostics.records.types import Checkpoint, Sample, SamplingSettings
-from oversharp.diagnostics.samplers.contract import SamplerContext, SampleRequest, SamplerReport
+from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.contract import EncodedResponse, SamplerContext, SampleRequest, SamplerReport
+from oversharp.diagnostics.samplers.endpoint.batches import stream_batches
 from oversharp.diagnostics.samplers.endpoint.completions import Completion, CompletionRequest, ServedResponse
 from oversharp.diagnostics.samplers.endpoint.fingerprint import (
     FINGERPRINT_STAGE,
@@ -27,18 +31,25 @@ from oversharp.diagnostics.samplers.endpoint.fingerprint import (
     make_answer,
 )
 from oversharp.diagnostics.samplers.endpoint.placement import Placement, ServedModel
+from oversharp.diagnostics.samplers.endpoint.scores import NoScoresError, ScoreRequest, request_scores
 from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
 
 #: Stage of the events with the numbers of requests and tokens.
 USAGE_STAGE = "endpoint usage"
-#: A batch is yielded after this number of responses, or after this number of seconds if that is earlier.
-BATCH_ROWS = 256
-BATCH_S = 5.0
 _DROP = "keep others from changing them, drop these samples with `oversharp drop`, and run the audit again"
 _CONTINUE = (
     "no sample of the new weights was kept. A server that was restarted has its first weights again: run the same "
     "command again"
 )
+
+
+class Verify(Protocol):
+    """Function that raises ``EndpointError`` if the server's weights changed.
+
+    ``are_kept``: whether results of both weights may be in the store.
+    """
+
+    def __call__(self, *, are_kept: bool) -> None: ...
 
 
 class EndpointSampler:
@@ -64,12 +75,13 @@ class EndpointSampler:
         self._reports: list[SamplerReport] = []
         self._notes: set[str] = set()
         self._cost = 0.0
+        self._obstacles: dict[str, str | None] = {}  # checkpoint id → why its server cannot score responses
         self._noise = 0.0  # largest difference of two fingerprints of the same weights
 
     def sample(
         self, checkpoint: Checkpoint, requests: Sequence[SampleRequest], settings: SamplingSettings
     ) -> Iterator[list[Sample]]:
-        """Yield finished samples as they arrive, about ``BATCH_ROWS`` at a time.
+        """Yield finished samples as they arrive, about ``batches.BATCH_ROWS`` at a time.
 
         Raises ``EndpointError`` if no server answers, if it refuses a request, or if it answers with other weights than
         before.
@@ -80,42 +92,66 @@ class EndpointSampler:
         draws = plan_draws(encoder, checkpoint, requests, settings, most=self._rows_per_request)
         if not draws:
             return
-        began_s = time.monotonic()
-        served = self._placement.place_checkpoint(checkpoint)
-        client, transport = served.client, served.client.transport
-        before = (transport.n_requests, client.prompt_tokens, client.completion_tokens, transport.faults.copy())
-        try:
-            start = self._answer(served, encoder, draws, settings)
-            self._require_same(
-                checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start, are_kept=False
-            )
-            if self._settings.compares_weights:
-                self._compare_with_weights(checkpoint, start)
-            note = replace(start, noise=self._noise).as_json()
-            self._reports.append(SamplerReport(stage=FINGERPRINT_STAGE, wall_s=time.monotonic() - began_s, note=note))
+        with self._serve(checkpoint, encoder, draws, settings) as (served, verify):
 
-            def verify(*, are_kept: bool) -> None:
-                now = self._answer(served, encoder, draws, settings)
-                self._require_same(checkpoint, start, now, are_kept=are_kept)
+            def ask(draw: PlannedDraw) -> Awaitable[Completion]:
+                return served.client.complete(_make_request(served.model, encoder, draw, settings))
 
-            yield from self._draw(served, encoder, draws, settings, lambda: verify(are_kept=False))
+            for done in stream_batches(
+                served.client.transport,
+                draws,
+                ask,
+                lambda: verify(are_kept=False),
+                count=lambda completion: len(completion.responses),
+            ):
+                rows = [(draw, completion.responses) for draw, completion in done]
+                yield self._samples(served, encoder, rows, settings)
             verify(are_kept=True)
-        except EndpointError:
-            self._placement.forget_weights()  # a server that was restarted has its first weights again
-            raise
-        finally:
-            usage: dict[str, Any] = {
-                "url": transport.url,
-                "model": served.model,
-                "requests": transport.n_requests - before[0],
-                "prompt_tokens": client.prompt_tokens - before[1],
-                "completion_tokens": client.completion_tokens - before[2],
-                "repeated": dict(transport.faults - before[3]),
-            }
-            if (prices := self._settings.prices) is not None:
-                usage["cost"] = prices.money(usage["prompt_tokens"], usage["completion_tokens"])
-                self._cost += usage["cost"]
-            self._reports.append(SamplerReport(stage=USAGE_STAGE, wall_s=0.0, note=json.dumps(usage)))
+
+    def can_score(self, checkpoint: Checkpoint, problems: Sequence[Problem], settings: SamplingSettings) -> bool:
+        """Return whether the server returns log-probabilities of prompts. Prints where responses are scored.
+
+        Raises ``EndpointError`` as ``sample``, and if they differ from those of the server's greedy responses.
+        """
+        if checkpoint.checkpoint_id not in self._obstacles:
+            encoder = load_encoder(checkpoint, trust_remote_code=self._context.engine.trust_remote_code)
+            with self._serve(checkpoint, encoder, self._probe_draws(encoder, checkpoint, problems, settings), settings):
+                pass
+        obstacle = self._obstacles[checkpoint.checkpoint_id]
+        self._note_once(
+            "given responses are scored by the server, which returns no entropies"
+            if obstacle is None
+            else f"given responses are scored here, because {obstacle}"
+        )
+        return obstacle is None
+
+    def score(
+        self,
+        checkpoint: Checkpoint,
+        responses: Sequence[EncodedResponse],
+        problems: Sequence[Problem],
+        settings: SamplingSettings,
+        *,
+        one_by_one: bool,
+    ) -> Iterator[list[ForcedResponse]]:
+        """Yield scores as they arrive, if ``can_score``.
+
+        Raises ``EndpointError`` as ``sample``. vLLM needs room for one more token than prompt and response have.
+        """
+        encoder = load_encoder(checkpoint, trust_remote_code=self._context.engine.trust_remote_code)
+        draws = self._probe_draws(encoder, checkpoint, problems, settings)
+        with self._serve(checkpoint, encoder, draws, settings) as (served, verify):
+            requests = [ScoreRequest(model=served.model, response=response) for response in responses]
+
+            turn = asyncio.Lock() if one_by_one else nullcontext()
+
+            async def ask(request: ScoreRequest) -> ForcedResponse:
+                async with turn:
+                    return await request_scores(served.client, request)
+
+            for done in stream_batches(served.client.transport, requests, ask, lambda: verify(are_kept=False)):
+                yield [scored for _, scored in done]
+            verify(are_kept=True)
 
     def take_reports(self) -> list[SamplerReport]:
         """Return fingerprints and usage since the last call, for the store."""
@@ -134,48 +170,57 @@ class EndpointSampler:
             self._context.note(f"cost of the server's tokens in this run, by --prices: {self._cost:,.2f}")
             self._cost = 0.0
 
-    # ---------------------------------------------------------------- samples
-
-    def _draw(
+    @contextmanager
+    def _serve(
         self,
-        served: ServedModel,
+        checkpoint: Checkpoint,
         encoder: Encoder | None,
         draws: Sequence[PlannedDraw],
         settings: SamplingSettings,
-        verify: Callable[[], None],
-    ) -> Iterator[list[Sample]]:
-        """Yield batches of samples.
+    ) -> Iterator[tuple[ServedModel, Verify]]:
+        """Make the server answer with the checkpoint, and yield its model and a function that verifies its weights.
 
-        A server that was restarted may have other weights. So after a lost connection, a batch is yielded only after
-        ``verify``, which raises if the weights changed.
+        Reports the fingerprint and the usage.
         """
-        transport = served.client.transport
-
-        def ask(draw: PlannedDraw) -> Awaitable[Completion]:
-            return served.client.complete(_make_request(served.model, encoder, draw, settings))
-
-        done: list[tuple[PlannedDraw, tuple[ServedResponse, ...]]] = []
-        n_done, n_sure, n_lost, since_s = 0, 0, transport.n_lost, time.monotonic()
+        began_s = time.monotonic()
+        served = self._placement.place_checkpoint(checkpoint)
+        client, transport = served.client, served.client.transport
+        before = (transport.n_requests, client.prompt_tokens, client.completion_tokens, transport.faults.copy())
         try:
-            for draw, completion in transport.stream(draws, ask):
-                done.append((draw, completion.responses))
-                n_done += len(completion.responses)
-                if transport.n_lost == n_lost:
-                    n_sure = len(done)
-                if n_done >= BATCH_ROWS or time.monotonic() - since_s >= BATCH_S:
-                    if n_sure < len(done):
-                        n_lost = transport.n_lost  # before the requests of verify, which may find another loss
-                        verify()
-                    yield self._samples(served, encoder, done, settings)
-                    done, n_done, n_sure, since_s = [], 0, 0, time.monotonic()
-            if n_sure < len(done):
-                verify()
+            start = self._answer(served, encoder, draws, settings)
+            self._require_same(
+                checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start, are_kept=False
+            )
+            if self._settings.scores_responses:
+                self._obstacles[checkpoint.checkpoint_id] = self._check_scores(checkpoint, served, start)
+            if self._settings.compares_weights or self._obstacles.get(checkpoint.checkpoint_id):
+                self._compare_with_weights(checkpoint, start)
+            note = replace(start, noise=self._noise).as_json()
+            self._reports.append(SamplerReport(stage=FINGERPRINT_STAGE, wall_s=time.monotonic() - began_s, note=note))
+
+            def verify(*, are_kept: bool) -> None:
+                now = self._answer(served, encoder, draws, settings)
+                self._require_same(checkpoint, start, now, are_kept=are_kept)
+
+            yield served, verify
         except EndpointError:
-            if n_sure:  # the requests that succeeded before another one failed
-                yield self._samples(served, encoder, done[:n_sure], settings)
+            self._placement.forget_weights()  # a server that was restarted has its first weights again
             raise
-        if done:
-            yield self._samples(served, encoder, done, settings)
+        finally:
+            usage: dict[str, Any] = {
+                "url": transport.url,
+                "model": served.model,
+                "requests": transport.n_requests - before[0],
+                "prompt_tokens": client.prompt_tokens - before[1],
+                "completion_tokens": client.completion_tokens - before[2],
+                "repeated": dict(transport.faults - before[3]),
+            }
+            if (prices := self._settings.prices) is not None:
+                usage["cost"] = prices.money(usage["prompt_tokens"], usage["completion_tokens"])
+                self._cost += usage["cost"]
+            self._reports.append(SamplerReport(stage=USAGE_STAGE, wall_s=0.0, note=json.dumps(usage)))
+
+    # ---------------------------------------------------------------- samples
 
     def _samples(
         self,
@@ -265,6 +310,61 @@ class EndpointSampler:
                 f"replaced; {_DROP if are_kept else _CONTINUE}"
             )
 
+    def _probe_draws(
+        self, encoder: Encoder, checkpoint: Checkpoint, problems: Sequence[Problem], settings: SamplingSettings
+    ) -> list[PlannedDraw]:
+        """Return draws of the problems whose prompts ``_answer`` uses, for a process that samples nothing."""
+        chosen = sorted(problems, key=lambda problem: problem.problem_id)[:PROMPTS]
+        requests = [SampleRequest(problem=problem, sample_indices=(), greedy=True) for problem in chosen]
+        return plan_draws(encoder, checkpoint, requests, settings)
+
+    def _check_scores(self, checkpoint: Checkpoint, served: ServedModel, answers: AnswerFingerprint) -> str | None:
+        """Return why the server cannot score given responses, None if it can.
+
+        It scores its own greedy responses. Raises ``EndpointError`` if rounding cannot explain the difference from the
+        log-probabilities that it returned when it generated them.
+        """
+        transport = served.client.transport
+        if served.client.kind != "vllm":
+            return f"{transport.url} is not vLLM"
+        own = {
+            ScoreRequest(
+                model=served.model,
+                response=EncodedResponse(
+                    problem_id="", response_id=answer.text, prompt_ids=prompt_ids, token_ids=answer.token_ids
+                ),
+            ): answer.logps
+            for prompt_ids, answer in zip(self._probe_prompts, answers.answers, strict=True)
+            if answer.token_ids and answer.logps
+        }
+        if len(own) < len(answers.answers):
+            return f"{transport.url} returns no log-probabilities"
+        try:
+            scored = dict(transport.stream(own, lambda request: request_scores(served.client, request)))
+        except NoScoresError as error:
+            return str(error)
+        except RefusedError as error:
+            if error.status not in (400, 422):
+                raise
+            return str(error)
+        differences = [
+            abs(sampled_logp - logp)
+            for request, logps in own.items()
+            for sampled_logp, logp in zip(logps, scored[request].token_logps, strict=True)
+        ]
+        if max(differences) > ROUNDING_NATS:
+            raise EndpointError(
+                f"{checkpoint.label}: the server's log-probabilities of its greedy responses differ by up to "
+                f"{max(differences):.2g} nats from those of the same responses as a prompt; start vLLM with "
+                "--logprobs-mode raw_logprobs, or remove --panel"
+            )
+        return None
+
+    @property
+    def _probe_prompts(self) -> list[tuple[int, ...]]:
+        """Tokens of the prompts of the fingerprints, in their order."""
+        return list(dict.fromkeys(draw.prompt_ids for draw in self._probes))
+
     def _compare_with_weights(self, checkpoint: Checkpoint, answers: AnswerFingerprint) -> None:
         """Compare the server's log-probabilities with those of the checkpoint's weights in transformers.
 
@@ -282,7 +382,7 @@ class EndpointSampler:
             self._note_once("the server returns no log-probabilities, so its weights are not compared with the files")
             return
         loaded = self._context.models.load(checkpoint)
-        result = compare(loaded, list(dict.fromkeys(draw.prompt_ids for draw in self._probes)), rows)
+        result = compare(loaded, self._probe_prompts, rows)
         tolerance = tolerance_nats(result, self._context.models.dtype)
         if result.model_is_finite and result.logp > (tolerance if self._settings.knows_dtype else ROUNDING_NATS):
             raise EndpointError(

@@ -2,7 +2,9 @@
 
 ``python stub.py PORT '{"429": 0.1, …}'`` serves until it is killed. Faults: a status code, ``hang``, ``cut`` (JSON that
 ends early), ``drop`` (a connection that ends early), ``abort``, ``few`` (too few choices). Other settings: ``single``
-(ignores n), ``no_n`` (refuses n), ``wrong`` (a name → the seed of its "weights").
+(ignores n), ``no_n`` (refuses n), ``wrong`` (a name → the seed of its "weights"). ``prompt_fault``: how the
+log-probabilities of prompts are wrong (``missing``, ``null``, ``short``, ``other``, ``infinite``, ``scaled``,
+``refused``), in the first ``n_prompt_faults`` replies, or in all.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class Stub:
         self.calls: list[tuple[str, Any]] = []
         self.dice = random.Random(0)
         self.rows: list[tuple[str, int | None]] = []
+        self.n_scored = 0
 
     async def completions(self, request: Request) -> Response:
         body = await request.json()
@@ -56,6 +59,8 @@ class Stub:
             return JSONResponse({"error": "broken"}, 500)
         if n > 1 and self.settings.get("no_n"):
             return JSONResponse({"error": {"message": "n must be 1"}}, 400)
+        if "prompt_logprobs" in body and self.settings.get("prompt_fault") == "refused":
+            return JSONResponse({"error": {"message": "prompt_logprobs is not supported"}}, 400)
         await asyncio.sleep(self.settings.get("wait_s", 0.0))
         roll, fault = self.dice.random(), None
         for name in FAULTS:
@@ -108,7 +113,24 @@ class Stub:
         }
         if body.get("return_token_ids"):
             choice |= {"token_ids": ids, "logprobs": {"token_logprobs": [-token / 10 for token in ids]}}
+        if "prompt_logprobs" in body:
+            choice |= self._prompt_logprobs(body["prompt"])
         return choice
+
+    def _prompt_logprobs(self, prompt: list[int]) -> dict[str, Any]:
+        """The log-probability of a token is that of ``_choice``."""
+        self.n_scored += 1
+        is_faulty = self.n_scored <= self.settings.get("n_prompt_faults", 1 << 30)
+        fault = self.settings.get("prompt_fault") if is_faulty else None
+        scale = 30 if fault == "scaled" else 1
+        entries: list[Any] = [None, *({str(token): {"logprob": -scale * token / 10}} for token in prompt[1:])]
+        if fault == "missing":
+            return {}
+        if fault == "other":
+            entries[-1] = {str(prompt[-1] + 1): entries[-1][str(prompt[-1])]}
+        if fault == "infinite":
+            entries[-1][str(prompt[-1])]["logprob"] = -9999.0
+        return {"prompt_logprobs": None if fault == "null" else entries[:-1] if fault == "short" else entries}
 
     def app(self) -> Starlette:
         async def models(_: Request) -> Response:

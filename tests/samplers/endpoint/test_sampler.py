@@ -6,64 +6,33 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oversharp.diagnostics.http.pace import RequestLimits
 from oversharp.diagnostics.http.prices import TokenPrices
 from oversharp.diagnostics.models.encoders import load_encoder
-from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.models.tokens import encode_prompt
 from oversharp.diagnostics.records.errors import ConfigError, EndpointError
 from oversharp.diagnostics.records.types import Checkpoint, Sample, SamplingSettings
-from oversharp.diagnostics.samplers import SamplerContext, SampleRequest
+from oversharp.diagnostics.samplers import SampleRequest
 from oversharp.diagnostics.samplers.contract import row_key
 from oversharp.diagnostics.samplers.endpoint import keeper
 from oversharp.diagnostics.samplers.endpoint.fingerprint import AnswerFingerprint, are_alike
 from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings, ServedPlace
 from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
+from tests.samplers.endpoint.conftest import LIMITS
 from tests.samplers.endpoint.serving import StubProcess, stub_server
 from tests.samplers.endpoint.stub import tokens_of
 from tests.samplers.tiny_models import load, problem
 
-LIMITS = RequestLimits(concurrent=8, timeout_s=5.0, tries=8, patience_s=0.0, backoff_s=0.01, most_backoff_s=0.05)
 SETTINGS = SamplingSettings(sampler="endpoint", max_tokens=8)
 PROBLEMS = [problem("a b"), problem("c d e"), problem("f"), problem("g a")]
 VLLM = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
 STUB = str(Path(__file__).with_name("stub.py"))
-
-
-@pytest.fixture
-def checkpoints(tiny_checkpoint: Path, tmp_path: Path) -> list[Checkpoint]:
-    """Three checkpoints that differ only in path and hash: the stub computes responses from a name or path."""
-    made = []
-    for step in (0, 20, 40):
-        path = tmp_path / f"checkpoint-{step}"
-        path.symlink_to(tiny_checkpoint)
-        made.append(Checkpoint(step=step, label=path.name, path=path, kind="full", weights_hash=f"hash{step}"))
-    return made
-
-
-@pytest.fixture
-def opened() -> Iterator[Any]:
-    """Open samplers, which are closed after the test, with their notes as ``notes``."""
-    samplers: list[EndpointSampler] = []
-
-    def open_sampler(place: ServedPlace | None, **more: Any) -> EndpointSampler:
-        notes: list[str] = []
-        settings = EndpointSettings(default=place, **{"limits": LIMITS, **more})
-        context = SamplerContext(models=ModelHolder(device="cpu"), endpoint=settings, note=notes.append)
-        samplers.append(EndpointSampler(context))
-        samplers[-1].notes = notes  # type: ignore[attr-defined]
-        return samplers[-1]
-
-    yield open_sampler
-    for each in samplers:
-        each.close()
 
 
 def requests(n: int = 6, problems: Sequence[Any] = PROBLEMS) -> list[SampleRequest]:
