@@ -107,9 +107,9 @@ def scoring_noise(gaps: _Gaps) -> Results:
     Unit: nats per token. 95 % t interval over problems. n counts problems. ``max`` has no interval, and its n counts
     responses.
     Limits: the value is a lower bound of the numeric error, because it does not contain errors that both passes share.
-    It is often 0 in a float32 audit of a small model. The responses are those of the first problems, in the order of
-    their hashes. For comparison: bfloat16 changed the scores of the built-in task's model by 0.004 nats per token on
-    average, and by at most 0.022.
+    It is often 0 in a float32 audit of a small model, and for a server, also one in bfloat16. The responses are those
+    of the first problems, in the order of their hashes. For comparison: bfloat16 changed the scores of the built-in
+    task's model by 0.004 nats per token on average, and by at most 0.022.
     Source: ours. None of the papers reports its numeric noise.
 
     >>> from oversharp.diagnostics.measures.examples import tiny_evidence

