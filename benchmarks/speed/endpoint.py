@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.speed.real_model_speed import PRECISION, SETTINGS, problems_of
 from benchmarks.speed.results import circumstances, digits, write
-from oversharp.diagnostics.http.pace import RequestLimits
+from oversharp.diagnostics.http.pace import ROWS_PER_REQUEST, RequestLimits
 from oversharp.diagnostics.http.transport import Transport
 from oversharp.diagnostics.models.encoders import load_encoder
 from oversharp.diagnostics.models.holder import ModelHolder
@@ -51,9 +51,11 @@ from tests.samplers.endpoint.serving import StubProcess, stub_server
 from tests.samplers.endpoint.stub import Stub, tokens_of
 
 ROWS, N, N_PROBLEMS, TURNS = 64, 32, 8, 3
+#: The settings that ``--sampler vllm`` gives its engine on a CPU.
 SERVE = (
-    f"{sys.executable} -m vllm.entrypoints.openai.api_server --model {{path}} --port {{port}} --host 127.0.0.1 "
-    f"--dtype {PRECISION} --generation-config vllm --enforce-eager --max-model-len 512 --max-num-seqs {ROWS} "
+    "env HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_USE_V2_MODEL_RUNNER=0 "
+    f"VLLM_SERVER_DEV_MODE=1 {sys.executable} -m vllm.entrypoints.openai.api_server --model {{path}} --port {{port}} "
+    f"--host 127.0.0.1 --dtype {PRECISION} --generation-config vllm --enforce-eager --max-model-len 512 --max-num-seqs {ROWS} "
     "--max-num-batched-tokens 16384 --no-enable-chunked-prefill"
 )
 
@@ -75,9 +77,7 @@ def measure_speed(path: Path) -> dict[str, Any]:
         models = [ModelHolder(device="cpu", dtype=PRECISION) for _ in range(2)]
         note = lambda line: print(line, flush=True)  # noqa: E731
         samplers: dict[str, Sampler] = {
-            "endpoint": EndpointSampler(
-                SamplerContext(models=models[0], batch_size=ROWS, endpoint=endpoint, note=note)
-            ),
+            "endpoint": EndpointSampler(SamplerContext(models=models[0], endpoint=endpoint, note=note)),
             "in_process": VllmSampler(SamplerContext(models=models[1], batch_size=ROWS)),
         }
         try:
@@ -157,39 +157,41 @@ def measure_kills(folder: Path) -> dict[str, Any]:
     finally:
         process.kill()
         server.kill()
-    wall_s = time.perf_counter() - start
-    n_all = len(STEPS) * PROBLEMS_KILLED * (N_KILLED + 1)
-    checkpoints = {one.checkpoint_id: one for one in find_series([run]).checkpoints}
-    with Store.open(out / "audit.duckdb", read_only=True) as store:
-        samples = store.frame("SELECT s.*, p.prompt FROM samples AS s JOIN problems AS p USING (problem_id)")
-        usage = store.frame("SELECT note FROM events WHERE stage = 'endpoint usage'")["note"].map(json.loads)
-    keys = ["checkpoint_id", "problem_id", "greedy", "sample_index"]
-    distinct = samples.drop_duplicates(keys)
-    repeated = Counter[str]()
-    for note in usage:
-        repeated.update(note["repeated"])
     return {
-        "requests_without_faults": len(STEPS) * PROBLEMS_KILLED * (1 + -(-N_KILLED // 32)),
-        "samples": n_all,
+        "requests_without_faults": len(STEPS) * PROBLEMS_KILLED * (1 + -(-N_KILLED // ROWS_PER_REQUEST)),
         "fault_rates": FAULTS,
         "kills_of_the_server": done["server"],
         "kills_of_the_audit": done["audit"],
         "audits_stopped_by_a_restarted_server": n_continued,
-        "repeated_requests": sum(repeated.values()),
-        "lost": n_all - len(distinct),
-        "twice": len(samples) - len(distinct),
-        "wrong": sum(_is_wrong(row, checkpoints[row.checkpoint_id]) for row in distinct.itertuples()),
-        "wall_s": digits(wall_s),
+        "wall_s": digits(time.perf_counter() - start),
+        **check_samples(run, out / "audit.duckdb"),
     }
 
 
-def _is_wrong(row: Any, checkpoint: Checkpoint) -> bool:
-    encoder = load_encoder(checkpoint)
-    problem = Problem(task="", prompt=row.prompt, gold="", verifier="math")
-    prompt = list(encode_prompt(encoder.tokenizer, problem, SamplingSettings(sampler="endpoint")))
-    seed = row_key(0, checkpoint.checkpoint_id, row.problem_id) % (1 << 62) + row.sample_index
-    ids = tokens_of(str(checkpoint.path.resolve()), prompt, None if row.greedy else seed, MAX_TOKENS)
-    return ids != list(row.token_ids)
+def check_samples(run: Path, path: Path) -> dict[str, int]:
+    """Count the samples of a killed audit that are lost, twice in its store, or not those of their weights and seed."""
+    n_all, n_wrong = len(STEPS) * PROBLEMS_KILLED * (N_KILLED + 1), 0
+    with Store.open(path, read_only=True) as store:
+        samples = store.frame("SELECT s.*, p.prompt FROM samples AS s JOIN problems AS p USING (problem_id)")
+        usage = store.frame("SELECT note FROM events WHERE stage = 'endpoint usage'")["note"].map(json.loads)
+    distinct = samples.drop_duplicates(["checkpoint_id", "problem_id", "greedy", "sample_index"])
+    for checkpoint in find_series([run]).checkpoints:
+        encoder, weights = load_encoder(checkpoint), str(checkpoint.path.resolve())
+        own = distinct[distinct["checkpoint_id"] == checkpoint.checkpoint_id]
+        for (problem_id, prompt), rows in own.groupby(["problem_id", "prompt"]):
+            problem = Problem(task="", prompt=prompt, gold="", verifier="math")
+            prompt_ids = list(encode_prompt(encoder.tokenizer, problem, SamplingSettings(sampler="endpoint")))
+            first = row_key(0, checkpoint.checkpoint_id, problem_id) % (1 << 62)
+            for row in rows.itertuples():
+                seed = None if row.greedy else first + row.sample_index
+                n_wrong += tokens_of(weights, prompt_ids, seed, MAX_TOKENS) != list(row.token_ids)
+    return {
+        "repeated_requests": sum(sum(note["repeated"].values()) for note in usage),
+        "samples": n_all,
+        "lost": n_all - len(distinct),
+        "twice": len(samples) - len(distinct),
+        "wrong": n_wrong,
+    }
 
 
 class ModelStub(Stub):
@@ -275,7 +277,7 @@ def _serve_vllm(run: Path, logs: Path) -> Iterator[str]:
     """Yield the URL of a vLLM server that can replace its weights, first those of the run's base."""
     base = find_series([run]).base
     reload = "--worker-extension-cls oversharp.diagnostics.samplers.vllm_worker.WorkerExtension --max-logprobs 20"
-    command = f"env VLLM_SERVER_DEV_MODE=1 {SERVE.replace(PRECISION, 'float32').replace('512', '64')} {reload}"
+    command = f"{SERVE.replace(PRECISION, 'float32').replace('512', '64')} {reload}"
     flags = dict.fromkeys(("url", "model", "serve"), "--serve")
     server = CommandServer(make_place(flags, url=None, model=None, how="auto", serve=command), base, logs)
     transport = Transport(server.url, limits=RequestLimits())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint
 from oversharp.diagnostics.samplers.contract import SamplerReport
@@ -47,12 +48,11 @@ def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
     """Yield the labels of two checkpoints with different weights and the same fingerprint, in the order of steps.
 
     A checkpoint is compared with those before it, and named with the first that is alike. The first fingerprint of a
-    checkpoint counts. If its last one is of other weights, both labels are those of this checkpoint.
+    checkpoint counts. If two of its fingerprints are of different weights, both labels are those of this checkpoint.
     """
     rows = store.frame(
         """
-        SELECT c.checkpoint_id, any_value(c.checkpoint) AS label, arg_min(e.note, e.logged_at) AS note,
-            arg_max(e.note, e.logged_at) AS last_note
+        SELECT c.checkpoint_id, any_value(c.checkpoint) AS label, list(e.note ORDER BY e.logged_at) AS notes
         FROM events AS e
         SEMI JOIN (FROM audits WHERE series = $series AND settings_id = $settings_id) USING (audit_id)
         JOIN series_checkpoints AS c ON c.checkpoint_id = e.checkpoint_id AND c.series = $series
@@ -67,12 +67,13 @@ def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
     before: list[tuple[str, str, AnswerFingerprint]] = []
     for row in rows.itertuples():
         # steps with equal weights have the same hash, followed by a hyphen and the step
-        weights, fingerprint = str(row.checkpoint_id).split("-")[0], AnswerFingerprint.from_json(str(row.note))
+        weights, own = str(row.checkpoint_id).split("-")[0], [AnswerFingerprint.from_json(note) for note in row.notes]
+        fingerprint = own[0]
         alike = [label for label, other, theirs in before if other != weights and are_alike(fingerprint, theirs)]
         if alike:
             yield alike[0], str(row.label)
         before.append((str(row.label), weights, fingerprint))
-        if (difference_nats(fingerprint, AnswerFingerprint.from_json(str(row.last_note))) or 0.0) > ROUNDING_NATS:
+        if any((difference_nats(*pair) or 0.0) > ROUNDING_NATS for pair in combinations(own, 2)):
             yield str(row.label), str(row.label)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from oversharp.diagnostics.http.transport import Transport
 from oversharp.diagnostics.records.errors import EndpointError
@@ -17,6 +18,7 @@ from oversharp.diagnostics.samplers.endpoint.servers import (
     read_server,
     reload_weights,
     require_model,
+    serves_version,
 )
 
 
@@ -32,13 +34,14 @@ class ServedModel:
 class _OpenServer:
     """Connections to one server.
 
-    ``loaded`` is the hash of the weights that it was last asked to load. ``is_known`` is false after a fault: the
-    server may have been restarted, so ``info`` is read again.
+    ``loaded`` is the hash of the weights that it was last asked to load, ``reloaded`` their path if they replaced
+    others. ``is_known`` is false after a fault: the server may have been restarted, so ``info`` is read again.
     """
 
     client: CompletionClient
     info: ServerInfo
     loaded: str | None = None
+    reloaded: Path | None = None
     is_known: bool = True
 
 
@@ -76,6 +79,17 @@ class Placement:
         """Load weights and adapters again before the next checkpoint, because a server may have been restarted."""
         for server in self._servers.values():
             server.loaded, server.is_known = None, False
+
+    def is_placed(self, checkpoint: Checkpoint) -> bool:
+        """Return whether the server still has the weights that it was asked to load.
+
+        A server that was restarted has not. True if it does not say, or was asked for none.
+        """
+        place = self._settings.place_of(checkpoint)
+        server = self._servers.get(place.url or "")
+        if server is None or server.loaded is None or server.reloaded is None:
+            return True
+        return serves_version(server.client.transport, server.info, server.loaded, server.reloaded)
 
     def rest(self) -> None:
         """Stop the server that a command started, if there is one."""
@@ -145,8 +159,9 @@ class Placement:
             raise EndpointError(f'{checkpoint.label}: is an adapter, which how = "reload" cannot load; use "adapters"')
         if server.loaded != checkpoint.weights_hash:
             server.loaded = None
-            reload_weights(server.client.transport, server.info, checkpoint.path.resolve(), self._note)
-            server.loaded = checkpoint.weights_hash
+            path = checkpoint.path.resolve()
+            reload_weights(server.client.transport, server.info, path, checkpoint.weights_hash, self._note)
+            server.loaded, server.reloaded = checkpoint.weights_hash, path
 
     def _place_by_command(self, place: ServedPlace, checkpoint: Checkpoint) -> ServedModel:
         if self._command is None or self._command[0] != checkpoint.checkpoint_id or not self._command[1].is_running:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +37,8 @@ from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
 
 #: Stage of the events with the numbers of requests and tokens.
 USAGE_STAGE = "endpoint usage"
+#: Times that a checkpoint is placed again because connections are lost.
+_PLACE_TRIES = 5
 _DROP = "keep others from changing them, drop these samples with `oversharp drop`, and run the audit again"
 _CONTINUE = (
     "no sample of the new weights was kept. A server that was restarted has its first weights again: run the same "
@@ -50,6 +53,26 @@ class Verify(Protocol):
     """
 
     def __call__(self, *, are_kept: bool) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Usage:
+    """Requests and tokens of a server so far, and the repeated requests by fault."""
+
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    faults: Counter[str]
+
+    @classmethod
+    def of(cls, served: ServedModel) -> _Usage:
+        client, transport = served.client, served.client.transport
+        return cls(
+            requests=transport.n_requests,
+            prompt_tokens=client.prompt_tokens,
+            completion_tokens=client.completion_tokens,
+            faults=transport.faults.copy(),
+        )
 
 
 class EndpointSampler:
@@ -170,6 +193,34 @@ class EndpointSampler:
             self._context.note(f"cost of the server's tokens in this run, by --prices: {self._cost:,.2f}")
             self._cost = 0.0
 
+    def _place(
+        self,
+        checkpoint: Checkpoint,
+        encoder: Encoder | None,
+        draws: Sequence[PlannedDraw],
+        settings: SamplingSettings,
+    ) -> tuple[ServedModel, AnswerFingerprint, _Usage]:
+        """Make the server serve the checkpoint, and return its first fingerprint and the usage before.
+
+        If a connection is lost before that, the server may have been restarted with other weights: this starts again.
+        """
+        for _ in range(_PLACE_TRIES):
+            served = self._placement.place_checkpoint(checkpoint)
+            before, n_lost = _Usage.of(served), served.client.transport.n_lost
+            try:
+                start = self._answer(served, encoder, draws, settings)
+                is_sure = served.client.transport.n_lost == n_lost and self._placement.is_placed(checkpoint)
+            except EndpointError:
+                self._placement.forget_weights()
+                raise
+            if is_sure:
+                return served, start, before
+            self._placement.forget_weights()
+        raise EndpointError(
+            f"{checkpoint.label}: connections to {served.client.transport.url} were lost {_PLACE_TRIES} times while it "
+            "loaded the weights; check the server's log, then run the same command again"
+        )
+
     @contextmanager
     def _serve(
         self,
@@ -183,11 +234,9 @@ class EndpointSampler:
         Reports the fingerprint and the usage.
         """
         began_s = time.monotonic()
-        served = self._placement.place_checkpoint(checkpoint)
+        served, start, before = self._place(checkpoint, encoder, draws, settings)
         client, transport = served.client, served.client.transport
-        before = (transport.n_requests, client.prompt_tokens, client.completion_tokens, transport.faults.copy())
         try:
-            start = self._answer(served, encoder, draws, settings)
             self._require_same(
                 checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start, are_kept=False
             )
@@ -200,6 +249,8 @@ class EndpointSampler:
 
             def verify(*, are_kept: bool) -> None:
                 now = self._answer(served, encoder, draws, settings)
+                if not self._placement.is_placed(checkpoint):
+                    raise _changed_error(checkpoint, are_kept=are_kept)
                 self._require_same(checkpoint, start, now, are_kept=are_kept)
 
             yield served, verify
@@ -210,10 +261,10 @@ class EndpointSampler:
             usage: dict[str, Any] = {
                 "url": transport.url,
                 "model": served.model,
-                "requests": transport.n_requests - before[0],
-                "prompt_tokens": client.prompt_tokens - before[1],
-                "completion_tokens": client.completion_tokens - before[2],
-                "repeated": dict(transport.faults - before[3]),
+                "requests": transport.n_requests - before.requests,
+                "prompt_tokens": client.prompt_tokens - before.prompt_tokens,
+                "completion_tokens": client.completion_tokens - before.completion_tokens,
+                "repeated": dict(transport.faults - before.faults),
             }
             if (prices := self._settings.prices) is not None:
                 usage["cost"] = prices.money(usage["prompt_tokens"], usage["completion_tokens"])
@@ -305,10 +356,7 @@ class EndpointSampler:
             # without log-probabilities, rounding of a service with many users cannot be excluded
             self._note_once(f"{checkpoint.label}: the server's greedy responses changed; were its weights replaced?")
         else:
-            raise EndpointError(
-                f"{checkpoint.label}: the server's greedy responses changed while it was sampled: its weights were "
-                f"replaced; {_DROP if are_kept else _CONTINUE}"
-            )
+            raise _changed_error(checkpoint, are_kept=are_kept)
 
     def _probe_draws(
         self, encoder: Encoder, checkpoint: Checkpoint, problems: Sequence[Problem], settings: SamplingSettings
@@ -399,6 +447,13 @@ class EndpointSampler:
         if line not in self._notes:
             self._notes.add(line)
             self._context.note(line)
+
+
+def _changed_error(checkpoint: Checkpoint, *, are_kept: bool) -> EndpointError:
+    return EndpointError(
+        f"{checkpoint.label}: the server's greedy responses changed while it was sampled: its weights were "
+        f"replaced; {_DROP if are_kept else _CONTINUE}"
+    )
 
 
 def _make_request(

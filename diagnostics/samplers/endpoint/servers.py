@@ -18,6 +18,8 @@ _CONTROL_S = 600.0
 _VLLM_RELOAD = frozenset({"/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"})
 _SGLANG_RELOAD = "/update_weights_from_disk"
 _LOAD_ADAPTER = "/v1/load_lora_adapter"
+#: Routes that tell, and return, which weights a server has.
+_VLLM_VERSION, _VLLM_INFO, _SGLANG_INFO = "/update_weight_version", "/weight_info", "/get_model_info"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +80,10 @@ def require_model(transport: Transport, info: ServerInfo, model: str | None) -> 
     return info.base_models[0]
 
 
-def reload_weights(transport: Transport, info: ServerInfo, path: Path, note: Callable[[str], None]) -> None:
-    """Replace the server's weights by those in ``path``, and reset its prefix cache.
+def reload_weights(
+    transport: Transport, info: ServerInfo, path: Path, version: str, note: Callable[[str], None]
+) -> None:
+    """Replace the server's weights by those in ``path``, reset its prefix cache, and tell it their ``version``.
 
     Raises ``EndpointError`` if one of the requests fails. The server's weights are then unknown.
     """
@@ -104,8 +108,26 @@ def reload_weights(transport: Transport, info: ServerInfo, path: Path, note: Cal
                 "head of a model with tied embeddings (docs/endpoints.md)"
             )
         _post(transport, "/reset_prefix_cache", None)
+        if _VLLM_VERSION in info.routes:
+            _post(transport, _VLLM_VERSION, {"new_version": version})
     finally:
         _post(transport, "/resume", None)
+
+
+def serves_version(transport: Transport, info: ServerInfo, version: str, path: Path) -> bool:
+    """Return whether the server has the weights of the last reload. True if it does not say.
+
+    A vLLM server repeats the version that it was told, and forgets it at its end. An SGLang server has the path.
+    """
+    if _SGLANG_RELOAD in info.routes:
+        route, name, wanted = _SGLANG_INFO, "model_path", str(path)
+    else:
+        route, name, wanted = _VLLM_INFO, "weight_version", version
+    if route not in info.routes or (_SGLANG_RELOAD not in info.routes and _VLLM_VERSION not in info.routes):
+        return True
+    _, content = transport.run(transport.get(route))
+    told = content.get(name) if isinstance(content, dict) else None
+    return told is None or told == wanted
 
 
 def load_adapter(transport: Transport, name: str, path: Path) -> None:

@@ -40,6 +40,7 @@ class Stub:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.weights: dict[str, str] = dict(settings.get("models", {"m": "m"}))
+        self.version = "default"
         self.calls: list[tuple[str, Any]] = []
         self.dice = random.Random(0)
         self.rows: list[tuple[str, int | None]] = []
@@ -140,6 +141,10 @@ class Stub:
         async def openapi(_: Request) -> Response:
             return JSONResponse({"paths": {route: {} for route in self.settings.get("routes", [])}})
 
+        async def told(request: Request) -> Response:
+            is_sglang = request.url.path == "/get_model_info"
+            return JSONResponse({"model_path": self.weights["m"]} if is_sglang else {"weight_version": self.version})
+
         async def control(request: Request) -> Response:
             raw = await request.body()
             body = json.loads(raw) if raw else {}
@@ -147,6 +152,8 @@ class Stub:
             if request.url.path == "/collective_rpc" and body["method"] == "reload_weights":
                 if not self.settings.get("stale"):
                     self.weights["m"] = body["kwargs"]["weights_path"]
+            elif request.url.path == "/update_weight_version":
+                self.version = body["new_version"]
             elif request.url.path == "/update_weights_from_disk":
                 self.weights["m"] = body["model_path"]
                 return JSONResponse({"success": True, "message": ""})
@@ -158,12 +165,14 @@ class Stub:
             return JSONResponse({})
 
         controls = ["/pause", "/resume", "/reset_prefix_cache", "/flush_cache", "/collective_rpc", "/set"]
-        controls += ["/update_weights_from_disk", "/v1/load_lora_adapter"]
+        controls += ["/update_weights_from_disk", "/update_weight_version", "/v1/load_lora_adapter"]
         return Starlette(
             routes=[
                 Route("/v1/completions", self.completions, methods=["POST"]),
                 Route("/v1/chat/completions", self.completions, methods=["POST"]),
                 Route("/v1/models", models),
+                Route("/weight_info", told),
+                Route("/get_model_info", told),
                 Route("/openapi.json", openapi),
                 Route("/health", lambda _: Response("ok")),
                 *[Route(path, control, methods=["POST"]) for path in controls],

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -181,6 +182,49 @@ def test_no_sample_of_a_server_that_restarted_with_other_weights_is_kept(
     weights = str(checkpoints[0].path.resolve())
     assert len(kept) >= 256
     assert all(one.token_ids == expected_ids(weights, checkpoints[0], one) for one in (*kept, *rest))
+
+
+@pytest.mark.slow
+def test_a_server_that_restarts_between_the_reload_and_the_first_answer_is_reloaded(
+    opened: Any, checkpoints: list[Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, answer = StubProcess(routes=VLLM), EndpointSampler._answer
+    n_answers = 0
+
+    def restarted(self: EndpointSampler, *given: Any) -> AnswerFingerprint:
+        nonlocal n_answers
+        n_answers += 1
+        if n_answers == 1:
+            server.kill()
+            Timer(0.5, server.start).start()  # its weights are "m"
+        return answer(self, *given)
+
+    monkeypatch.setattr(EndpointSampler, "_answer", restarted)
+    try:
+        sampler = opened(ServedPlace(url=server.url), limits=replace(LIMITS, patience_s=60.0))
+        samples = draw(sampler, checkpoints[0])
+    finally:
+        server.kill()
+    weights = str(checkpoints[0].path.resolve())
+    assert all(one.token_ids == expected_ids(weights, checkpoints[0], one) for one in samples)
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_a_server_that_no_longer_names_the_loaded_weights_is_an_error(
+    kind: str, opened: Any, checkpoints: list[Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    routes = [*VLLM, "/update_weight_version", "/weight_info"]
+    if kind == "sglang":
+        routes = ["/update_weights_from_disk", "/get_model_info"]
+    with stub_server(routes=routes, owner=kind) as (url, stub):
+        draw(opened(ServedPlace(url=url)), checkpoints[0])  # as it should be
+        sampler = opened(ServedPlace(url=url))
+        batches = sampler.sample(checkpoints[0], requests(300), SETTINGS)
+        next(batches)
+        monkeypatch.setattr(sampler, "_require_same", lambda *given, **more: None)  # the same greedy responses
+        stub.version, stub.weights["m"] = "default", "first weights"
+        with pytest.raises(EndpointError, match="checkpoint-0: the server's greedy responses changed"):
+            list(batches)
 
 
 def test_weights_that_are_replaced_while_a_checkpoint_is_sampled_are_an_error(
