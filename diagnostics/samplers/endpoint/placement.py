@@ -83,7 +83,7 @@ class Placement:
     def is_placed(self, checkpoint: Checkpoint) -> bool:
         """Return whether the server still has the weights that it was asked to load.
 
-        A server that was restarted has not. True if it does not say, or was asked for none.
+        A server that was restarted has not. True if it has no route for that, or was asked for no weights.
         """
         place = self._settings.place_of(checkpoint)
         server = self._servers.get(place.url or "")

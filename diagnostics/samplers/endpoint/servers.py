@@ -18,7 +18,7 @@ _CONTROL_S = 600.0
 _VLLM_RELOAD = frozenset({"/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"})
 _SGLANG_RELOAD = "/update_weights_from_disk"
 _LOAD_ADAPTER = "/v1/load_lora_adapter"
-#: Routes that tell, and return, which weights a server has.
+#: Routes to set, and to read, the name of a server's weights.
 _VLLM_VERSION, _VLLM_INFO, _SGLANG_INFO = "/update_weight_version", "/weight_info", "/get_model_info"
 
 
@@ -83,7 +83,7 @@ def require_model(transport: Transport, info: ServerInfo, model: str | None) -> 
 def reload_weights(
     transport: Transport, info: ServerInfo, path: Path, version: str, note: Callable[[str], None]
 ) -> None:
-    """Replace the server's weights by those in ``path``, reset its prefix cache, and tell it their ``version``.
+    """Replace the server's weights by those in ``path``, reset its prefix cache, and set its ``version``.
 
     Raises ``EndpointError`` if one of the requests fails. The server's weights are then unknown.
     """
@@ -115,9 +115,9 @@ def reload_weights(
 
 
 def serves_version(transport: Transport, info: ServerInfo, version: str, path: Path) -> bool:
-    """Return whether the server has the weights of the last reload. True if it does not say.
+    """Return whether the server has the weights of the last reload. True if it has no such route.
 
-    A vLLM server repeats the version that it was told, and forgets it at its end. An SGLang server has the path.
+    A vLLM server keeps the version until it ends. An SGLang server keeps the path.
     """
     if _SGLANG_RELOAD in info.routes:
         route, name, wanted = _SGLANG_INFO, "model_path", str(path)
@@ -126,8 +126,8 @@ def serves_version(transport: Transport, info: ServerInfo, version: str, path: P
     if route not in info.routes or (_SGLANG_RELOAD not in info.routes and _VLLM_VERSION not in info.routes):
         return True
     _, content = transport.run(transport.get(route))
-    told = content.get(name) if isinstance(content, dict) else None
-    return told is None or told == wanted
+    found = content.get(name) if isinstance(content, dict) else None
+    return found is None or found == wanted
 
 
 def load_adapter(transport: Transport, name: str, path: Path) -> None:
