@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections import Counter
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -33,10 +31,9 @@ from oversharp.diagnostics.samplers.endpoint.fingerprint import (
 )
 from oversharp.diagnostics.samplers.endpoint.placement import Placement, ServedModel
 from oversharp.diagnostics.samplers.endpoint.scores import NoScoresError, ScoreRequest, request_scores
+from oversharp.diagnostics.samplers.endpoint.usage import Usage, report_usage
 from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
 
-#: Stage of the events with the numbers of requests and tokens.
-USAGE_STAGE = "endpoint usage"
 #: Times that a checkpoint is placed again because connections are lost.
 _PLACE_TRIES = 5
 _DROP = "keep others from changing them, drop these samples with `oversharp drop`, and run the audit again"
@@ -53,26 +50,6 @@ class Verify(Protocol):
     """
 
     def __call__(self, *, are_kept: bool) -> None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Usage:
-    """Requests and tokens of a server so far, and the repeated requests by fault."""
-
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    faults: Counter[str]
-
-    @classmethod
-    def of(cls, served: ServedModel) -> _Usage:
-        client, transport = served.client, served.client.transport
-        return cls(
-            requests=transport.n_requests,
-            prompt_tokens=client.prompt_tokens,
-            completion_tokens=client.completion_tokens,
-            faults=transport.faults.copy(),
-        )
 
 
 class EndpointSampler:
@@ -199,14 +176,14 @@ class EndpointSampler:
         encoder: Encoder | None,
         draws: Sequence[PlannedDraw],
         settings: SamplingSettings,
-    ) -> tuple[ServedModel, AnswerFingerprint, _Usage]:
+    ) -> tuple[ServedModel, AnswerFingerprint, Usage]:
         """Make the server serve the checkpoint, and return its first fingerprint and the usage before.
 
         If a connection is lost before that, the server may have been restarted with other weights: this starts again.
         """
         for _ in range(_PLACE_TRIES):
             served = self._placement.place_checkpoint(checkpoint)
-            before, n_lost = _Usage.of(served), served.client.transport.n_lost
+            before, n_lost = Usage.of(served), served.client.transport.n_lost
             try:
                 start = self._answer(served, encoder, draws, settings)
                 is_sure = served.client.transport.n_lost == n_lost and self._placement.is_placed(checkpoint)
@@ -235,7 +212,6 @@ class EndpointSampler:
         """
         began_s = time.monotonic()
         served, start, before = self._place(checkpoint, encoder, draws, settings)
-        client, transport = served.client, served.client.transport
         try:
             self._require_same(
                 checkpoint, self._fingerprints.setdefault(checkpoint.checkpoint_id, start), start, are_kept=False
@@ -258,18 +234,9 @@ class EndpointSampler:
             self._placement.forget_weights()  # a server that was restarted has its first weights again
             raise
         finally:
-            usage: dict[str, Any] = {
-                "url": transport.url,
-                "model": served.model,
-                "requests": transport.n_requests - before.requests,
-                "prompt_tokens": client.prompt_tokens - before.prompt_tokens,
-                "completion_tokens": client.completion_tokens - before.completion_tokens,
-                "repeated": dict(transport.faults - before.faults),
-            }
-            if (prices := self._settings.prices) is not None:
-                usage["cost"] = prices.money(usage["prompt_tokens"], usage["completion_tokens"])
-                self._cost += usage["cost"]
-            self._reports.append(SamplerReport(stage=USAGE_STAGE, wall_s=0.0, note=json.dumps(usage)))
+            report, cost = report_usage(served, before, self._settings.prices)
+            self._reports.append(report)
+            self._cost += cost
 
     # ---------------------------------------------------------------- samples
 
