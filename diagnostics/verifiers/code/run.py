@@ -56,7 +56,7 @@ def _run_stdio(task: CodeTask, sources: Sequence[str], jail: Jail, _judge: Jail)
                 except OSError:
                     return f"test {number}: the program ended"
         if not same_output(wanted, printed):
-            return f"test {number}: printed {shorten(repr(printed))}"
+            return f"test {number}: printed {shorten(wire.show(printed))}"
     return ""
 
 
@@ -118,7 +118,7 @@ def check_result(task: CodeTask, accepted: Sequence[Any], result: Any, after: An
         result = after[0]
     if any(same_result(wanted, result) for wanted in accepted):
         return ""
-    return f"returned {shorten(repr(result))}"
+    return f"returned {shorten(wire.show(result))}"
 
 
 def _run_script(task: CodeTask, sources: Sequence[str], jail: Jail, judge: Jail) -> str:

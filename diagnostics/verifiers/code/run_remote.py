@@ -36,7 +36,7 @@ def _test_output(task: CodeTask, program: str, server: SandboxServer) -> str:
         except wire.CandidateError as error:
             return f"test {number}: {explain(error, server.limits.test_s)}"
         if not same_output(wanted, printed):
-            return f"test {number}: printed {shorten(repr(printed))}"
+            return f"test {number}: printed {shorten(wire.show(printed))}"
     return ""
 
 

@@ -16,6 +16,7 @@ from oversharp.diagnostics.verifiers.code.run import TaskFaultError, find_failur
 from oversharp.diagnostics.verifiers.code.run_remote import find_failure_remotely
 from oversharp.diagnostics.verifiers.code.task import PASSES, code_task
 from oversharp.diagnostics.verifiers.own_workers.worker import MAX_REASON_CHARACTERS, storable
+from oversharp.diagnostics.verifiers.sandbox import wire
 from oversharp.diagnostics.verifiers.sandbox.backends import Backend, server_url
 from oversharp.diagnostics.verifiers.sandbox.jail import FILTERS_CALLS, Jail, JailLimits, SandboxError, choose_backend
 from oversharp.diagnostics.verifiers.sandbox.server import SANDBOX_FUSION, SandboxServer
@@ -28,7 +29,8 @@ class CodeVerifier:
     ``--sandbox-url``. Its expected results are
     never in its process. The answer is ``PASSES``, or the first failed test with its result, so that programs with the
     same first failure have the same answer. A program that is late, prints too much or ends its jail is wrong. The
-    state is ``error`` only if the sandbox breaks or the tests cannot be run. ``reason`` contains the back end.
+    state is ``error`` only if the sandbox breaks, the tests cannot be run, or grading fails. ``reason`` contains the
+    back end.
 
     ``timeout_s`` limits each test in wall seconds, and ten times as much a program. ``workers`` is the number of
     programs at a time; it defaults to the CPUs that this process may use, at most 8. With ``is_warm`` False each
@@ -94,17 +96,19 @@ class CodeVerifier:
     def _grade(self, item: tuple[Problem, str]) -> Grade:
         problem, text = item
         task = code_task(problem)
-        program = extract_program(task, text, prompt=problem.prompt)
-        if program is None:
-            return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="no program")
         ran = f"ran in {SANDBOX_FUSION if self._backend is None else self._backend.name}"
         try:
+            program = extract_program(task, text, prompt=problem.prompt)
+            if program is None:
+                return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="parse_fail", reason="no program")
             if self._server is not None:
                 failure = find_failure_remotely(task, program, self._server)
             else:
                 failure = find_failure(task, program, *self._own_jails())
         except (SandboxError, TaskFaultError, VerifierError) as error:
-            return _storable(Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=f"{error}; {ran}"))
+            return _error(str(error), ran)
+        except Exception as error:  # noqa: BLE001 - one response must not end an audit
+            return _error(f"{type(error).__name__}: {wire.show(error, str)}", ran)
         reason = f"{failure}; {ran}" if failure else ran
         return _storable(Grade(answer=failure or PASSES, mode=None, reward=float(not failure), reason=reason))
 
@@ -123,6 +127,19 @@ class CodeVerifier:
         return own
 
 
+def _error(fault: str, ran: str) -> Grade:
+    return _storable(Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=f"{fault}; {ran}"))
+
+
 def _storable(grade: Grade) -> Grade:
-    answer, reason = (storable(text, MAX_REASON_CHARACTERS) for text in (grade.answer, grade.reason))
+    answer, reason = (_escape(storable(text, MAX_REASON_CHARACTERS)) for text in (grade.answer, grade.reason))
     return replace(grade, answer=answer, reason=reason)
+
+
+def _escape(text: str) -> str:
+    r"""Return the text with control characters escaped, because a terminal would obey them.
+
+    >>> _escape("a\x1b[2J\n")
+    'a\\x1b[2J\\n'
+    """
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -23,6 +23,7 @@ from oversharp.diagnostics.verifiers.sandbox.wire import (
     UnsendableError,
     encode,
     receive,
+    show,
     write_all,
 )
 
@@ -62,8 +63,8 @@ def reply_to(answer: Callable[[], str]) -> str:
     except BaseException as error:  # noqa: BLE001 - the program's own, which may be SystemExit
         kind = type(error).__name__
         try:
-            text = encode(str(error)[:200])
-        except BaseException:  # noqa: BLE001 - its __str__ is the program's code, too
+            text = encode(show(error, str)[:200])
+        except BaseException:  # noqa: BLE001 - its __str__ is the program's code, too, and may raise SystemExit
             text = '""'
         return f'{{"raised":{encode(kind)},"text":{text}}}'
 
@@ -158,7 +159,7 @@ def run_script_of_tests(job: dict[str, Any], program: RemoteProgram) -> dict[str
     except Raised as error:
         verdict = {"wrong": f"{error.kind}: {error.text}"}
     except BaseException as error:  # noqa: BLE001 - anything that a test raises
-        what = program.failure or f"{type(error).__name__}: {error}".strip(": ")
+        what = program.failure or f"{type(error).__name__}: {show(error, str)[:200]}".strip(": ")
         is_fault = not program.failure and program.n_calls == 0
         verdict = {"fault" if is_fault else "wrong": what, "line": _line_of_tests(error)}
     if program.failure and "fault" not in verdict:  # a test may have caught it

@@ -136,17 +136,15 @@ class Jail:
 
         Raises ``SandboxError`` if the jail cannot start, or does not confirm the end.
         """
-        if self._process is None:
-            self._start()
-        assert self._control is not None
+        control = self._start() if self._process is None or self._control is None else self._control
         cpu_s = int(self.limits.program_s) + 1
         try:
-            socket.send_fds(self._control, [f"{kind} {cpu_s} {self.limits.memory_bytes}".encode()], pipes.theirs)
+            socket.send_fds(control, [f"{kind} {cpu_s} {self.limits.memory_bytes}".encode()], pipes.theirs)
             pipes.close_theirs()
             yield
             if self._is_warm:
-                self._control.send(guest.END)
-                self._expect(guest.GONE)
+                control.send(guest.END)
+                _expect(control, guest.GONE)
         except OSError as error:
             raise SandboxError(f"the jail ended ({error})") from error
         finally:
@@ -163,58 +161,62 @@ class Jail:
 
     def close(self) -> None:
         """Kill the jail and all its processes."""
-        if self._control is not None:
-            self._control.close()  # the interpreter ends, and as process 1 it takes the others with it
-        if self._process is not None:
-            try:  # a killed back end would leave the interpreter as a zombie
-                self._process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            assert self._process.stderr is not None
-            self._process.stderr.close()
+        # ``end`` may close the jail at the same time from another thread
+        control, process = self._control, self._process
         self._control = self._process = None
+        if control is not None:
+            control.close()  # the interpreter ends, and as process 1 it takes the others with it
+        if process is not None:
+            try:  # a killed back end would leave the interpreter as a zombie
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
 
     def end(self) -> None:
         """Close the jail for good: another thread that uses it gets a ``SandboxError``."""
         self._is_ended = True
         self.close()
 
-    def _start(self) -> None:
+    def _start(self) -> socket.socket:
         if self._is_ended:
             raise SandboxError("grading was stopped")
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = control
         try:
             with theirs:
                 self._process = self.backend.start(("-c", _BOOT, str(theirs.fileno())), theirs.fileno())
-            self._control.send(_guest_code(self._is_warm))
-            self._expect(guest.READY)
+            control.send(_guest_code(self._is_warm))
+            _expect(control, guest.READY)
         except OSError as error:
             reason = self._complaint() or str(error)
             self.close()
             raise SandboxError(f"{self.backend.name} does not start: {reason}") from error
-
-    def _expect(self, word: bytes) -> None:
-        assert self._control is not None
-        self._control.settimeout(_PATIENCE_S)
-        received = self._control.recv(64)
-        if received != word:
-            self_closed = "it ended" if not received else repr(received)
-            raise OSError(f"expected {word.decode()}: {self_closed}")
+        return control
 
     def _complaint(self) -> str:
         """Return the last line that a jail that failed to start wrote to standard error."""
-        if self._process is None or self._process.stderr is None:
+        process = self._process
+        if process is None or process.stderr is None:
             return ""
         ends_at = time.monotonic() + 1.0
         text = b""
-        while select.select([self._process.stderr], [], [], max(0.0, ends_at - time.monotonic()))[0]:
-            part = os.read(self._process.stderr.fileno(), 4096)
+        while select.select([process.stderr], [], [], max(0.0, ends_at - time.monotonic()))[0]:
+            part = os.read(process.stderr.fileno(), 4096)
             if not part:
                 break
             text += part
         lines = text.decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:200] if lines else ""
+
+
+def _expect(control: socket.socket, word: bytes) -> None:
+    control.settimeout(_PATIENCE_S)
+    received = control.recv(64)
+    if received != word:
+        raise OSError(f"expected {word.decode()}: {repr(received) if received else 'it ended'}")
 
 
 @cache

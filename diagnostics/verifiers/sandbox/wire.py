@@ -15,7 +15,7 @@ import time
 
 TYPE_CHECKING = False  # importing typing would double the time to start
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 #: Largest output or reply of a program in bytes.
@@ -79,7 +79,22 @@ def encode(value: Any, depth: int = 0) -> str:
     raise TypeError(f"{type(value).__name__} is not plain data")
 
 
-def decode(value: Any) -> Any:
+def show(value: object, write: Callable[[Any], str] = repr) -> str:
+    """Return a value's text, also of one that Python does not print, such as an integer of 5000 digits.
+
+    >>> show([1, "a"]), show([1 << 20000])[:14], show(KeyError("a"), str)
+    ("[1, 'a']", '[{"int":"10000', "'a'")
+    """
+    try:
+        return write(value)
+    except Exception:  # noqa: BLE001 - a method of the value may raise anything
+        try:
+            return encode(value)
+        except Exception:  # noqa: BLE001 - as above
+            return f"an object of type {type(value).__name__}"
+
+
+def decode(value: Any, depth: int = 0) -> Any:
     """Restore the value of parsed ``encode`` output, in exact builtin types.
 
     Raises ``TypeError`` or ``ValueError`` for anything else.
@@ -88,17 +103,19 @@ def decode(value: Any) -> Any:
     >>> decode(json.loads(encode({(1, 2): {3}, "n": 10**30})))
     {(1, 2): {3}, 'n': 1000000000000000000000000000000}
     """
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"a value is nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, list):
-        return [decode(part) for part in value]
+        return [decode(part, depth + 1) for part in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "tuple":
-        return tuple(decode(part) for part in content)
+        return tuple([decode(part, depth + 1) for part in content])
     if kind == "set":
-        return {decode(part) for part in content}
+        return {decode(part, depth + 1) for part in content}
     if kind == "dict":
-        return {decode(key): decode(part) for key, part in content}
+        return {decode(key, depth + 1): decode(part, depth + 1) for key, part in content}
     if kind == "bytes":
         return bytes.fromhex(content)
     if kind == "complex":
@@ -221,7 +238,7 @@ class RemoteProgram:
             raise CandidateError(self.failure)
         reply = self._exchange(message)
         if "raised" in reply:
-            raise Raised(str(reply["raised"])[:100], str(reply.get("text", ""))[:200])
+            raise Raised(show(reply["raised"], str)[:100], show(reply.get("text", ""), str)[:200])
         return reply
 
     def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
