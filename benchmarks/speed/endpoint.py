@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -295,6 +296,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="directory of a chat model, such as SmolLM2-135M-Instruct")
     parser.add_argument("run", type=Path, help="the GRPO run of `make demo`")
     given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # of both engines
     with tempfile.TemporaryDirectory() as folder:
         kills = measure_kills(Path(folder))
     print(json.dumps(kills), flush=True)
