@@ -22,6 +22,7 @@ from oversharp.diagnostics.audit.judges.recorded import JUDGE_STAGE
 from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.samplers.endpoint.fingerprint import FINGERPRINT_STAGE
+from oversharp.diagnostics.samplers.endpoint.usage import USAGE_STAGE
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.derivations import (
     Derivation,
@@ -85,7 +86,8 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "kernel_rows": _OF_KERNELS,
         "kernel_roles": _OF_KERNELS,
         "kernel_values": _OF_KERNELS,
-        "events": f"({_OF_AUDIT} AND stage = '{JUDGE_STAGE}') OR ({_OF_CHECKPOINTS} AND stage = '{FINGERPRINT_STAGE}')",
+        "events": f"""({_OF_AUDIT} AND stage = '{JUDGE_STAGE}')
+            OR ({_OF_CHECKPOINTS} AND stage IN ('{FINGERPRINT_STAGE}', '{USAGE_STAGE}'))""",
     }
 )
 #: Tables that are not hashed: results, the audit's settings (which are in its key), and the index of

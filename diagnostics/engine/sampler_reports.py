@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint
 from oversharp.diagnostics.samplers.contract import SamplerReport
 from oversharp.diagnostics.samplers.endpoint.fingerprint import (
@@ -14,6 +15,7 @@ from oversharp.diagnostics.samplers.endpoint.fingerprint import (
     are_alike,
     difference_nats,
 )
+from oversharp.diagnostics.samplers.endpoint.usage import USAGE_STAGE
 from oversharp.diagnostics.store import Store
 
 
@@ -38,10 +40,11 @@ def log_reports(
 def confused_checkpoints(store: Store, key: AuditKey) -> tuple[str, ...]:
     """Return a sentence for each pair of checkpoints for which a server gave equal greedy responses.
 
-    Also for each checkpoint whose responses differ between two runs. Checkpoints with equal weights, and the samples of
-    an engine in this process, have no such sentence.
+    Also for each checkpoint whose responses differ between two runs, or name another model than the requested one.
+    Checkpoints with equal weights, and the samples of an engine in this process, have no such sentence.
     """
-    return tuple(f"{_describe(first, second)}." for first, second in _find_confused(store, key))
+    alike = [f"{_describe(first, second)}." for first, second in _find_confused(store, key)]
+    return (*(f"{text[0].upper()}{text[1:]}" for text in alike), *_find_other_models(store, key))
 
 
 def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
@@ -77,6 +80,32 @@ def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
             yield str(row.label), str(row.label)
 
 
+def _find_other_models(store: Store, key: AuditKey) -> Iterator[str]:
+    """Yield a sentence about checkpoints whose responses name another model than the requested one."""
+    rows = store.frame(
+        """
+        SELECT c.step, any_value(c.checkpoint) AS label, any_value(e.note->>'model') AS model,
+            any_value(e.note->>'$.answered_as[0]') AS other
+        FROM events AS e
+        SEMI JOIN (FROM audits WHERE series = $series AND settings_id = $settings_id) USING (audit_id)
+        JOIN series_checkpoints AS c ON c.checkpoint_id = e.checkpoint_id AND c.series = $series
+        WHERE e.stage = $stage AND json_array_length(e.note->'answered_as') > 0
+        GROUP BY c.step
+        ORDER BY c.step
+        """,
+        series=key.series,
+        settings_id=key.settings_id,
+        stage=USAGE_STAGE,
+    )
+    if len(rows):
+        first = rows.iloc[0]
+        more = f" (so at {plural(len(rows), 'checkpoint')})" if len(rows) > 1 else ""
+        yield (
+            f"The server was asked for the model {first['model']!r} for {first['label']}, and its responses name the "
+            f"model {first['other']!r}{more}. Check which model it serves."
+        )
+
+
 def _describe(first: str, second: str) -> str:
     if first == second:
         return (
@@ -84,6 +113,6 @@ def _describe(first: str, second: str) -> str:
             "may be of two models. Drop them (`oversharp drop`), and run the audit again"
         )
     return (
-        f"{first} and {second} have different weights, but the server answers alike for both: it may serve one model "
-        "for both. Check its models, drop the samples (`oversharp drop`), and run the audit again"
+        f"the server answers alike for {first} and {second}: it may serve one model for both. Check its models, drop "
+        "the samples (`oversharp drop`), and run the audit again"
     )

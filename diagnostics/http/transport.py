@@ -39,6 +39,8 @@ MOST_RETRY_AFTER_S = 300.0
 #: Results that wait for the consumer. Above this number, no more requests are sent.
 MOST_UNREAD = 256
 _CONNECT_S = 20.0
+#: Seconds of failures before a line about them, and between two such lines.
+_SILENT_S, _NOTED_S = 10.0, 60.0
 _POLL_S = 0.5
 _HINTS = {
     401: "the server refuses the API key; set it in the environment variable {key} ({flags.key})",
@@ -86,8 +88,8 @@ class Transport:
     """Connections to one server.
 
     ``api_key`` is sent in the header Authorization, and is not part of any message. ``key_name`` is its environment
-    variable. ``flags`` are printed in errors. Proxies in environment variables are ignored, because they would see
-    prompts and key.
+    variable. ``flags`` are printed in errors. ``note`` gets a line if requests fail for long. Proxies in environment
+    variables are ignored, because they would see prompts and key.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Transport:
         key_name: str = "OPENAI_API_KEY",
         flags: ServerFlags = ServerFlags(),
         limits: RequestLimits,
+        note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._aiohttp: Any = import_aiohttp()
         self.url = url.rstrip("/").removesuffix("/v1")
@@ -106,6 +109,7 @@ class Transport:
         self.n_requests = 0
         self.n_lost = 0  # connections that ended before a whole reply: the server may have been restarted
         self._api_key, self._key_name, self._flags = api_key, key_name, flags
+        self._note, self._noted_s = note, -_NOTED_S  # the last line about failures
         self._session: aiohttp.ClientSession | None = None
         self._gate = AdaptiveGate(limits.concurrent)
         self._is_warm = False
@@ -216,6 +220,11 @@ class Transport:
                     fault = f"no reply in {timeout_s:g} s"
                 except BadReplyError as error:
                     fault = str(error)
+                    if not self._is_warm and n_failures + 1 >= self.limits.tries:  # it has never been right
+                        raise EndpointError(
+                            f"{self.url}{path}: {n_failures + 1} replies failed, the last is {fault}"
+                            f"{self._hide_key(_start_of(raw))}; is it an OpenAI-compatible server?"
+                        ) from None
                 except (OSError, self._aiohttp.ClientError) as error:
                     fault = self._text(error)
                     self.n_lost += 1
@@ -228,6 +237,12 @@ class Transport:
                 since_s = time.monotonic()
             n_failures += 1
             passed_s = time.monotonic() - since_s
+            if passed_s > _SILENT_S and time.monotonic() > self._noted_s + _NOTED_S:
+                self._noted_s = time.monotonic()
+                self._note(
+                    f"{self.url}: requests are repeated for {passed_s:.0f} s, after {fault}; they fail for good after "
+                    f"{self.limits.patience_s:g} s"
+                )
             if n_failures >= self.limits.tries and passed_s >= self.limits.patience_s:
                 raise EndpointError(
                     f"{self.url}: a request failed {n_failures} times in {passed_s:.0f} s, the last time with {fault}; "
@@ -347,6 +362,16 @@ def _parse_json(raw: bytes) -> Any:
         return json.loads(raw)
     except ValueError:
         return None
+
+
+def _start_of(raw: bytes) -> str:
+    """Return the start of a reply for an error.
+
+    >>> _start_of(b'<html> <body>')
+    " (it begins '<html> <body>')"
+    """
+    text = " ".join(raw[:80].decode(errors="replace").split())
+    return f" (it begins {text!r})" if text else ""
 
 
 def _require_json(raw: bytes) -> Any:

@@ -82,7 +82,7 @@ def test_a_server_that_ignores_the_reload_gets_a_warning_that_names_both_checkpo
             again = audit([countdown_series], small)
         warnings = [note for note in progress.notes if "answers alike" in note]
         assert len(warnings) == len(result.confused) == alike
-        assert not alike or "checkpoint-0 and checkpoint-20 have different weights" in warnings[0]
+        assert not alike or "answers alike for checkpoint-0 and checkpoint-20" in warnings[0]
         # a caveat of the verdict, also when the audit draws nothing
         assert again.confused == result.confused
         assert set(result.confused) <= set(result.verdict.warnings)

@@ -13,6 +13,7 @@ from dataclasses import astuple, replace
 from oversharp.diagnostics.audit.judges.recorded import JUDGE_STAGE
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.samplers.endpoint.fingerprint import FINGERPRINT_STAGE
+from oversharp.diagnostics.samplers.endpoint.usage import USAGE_STAGE
 from oversharp.diagnostics.series.layouts import REPAIRED
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.derivations import (
@@ -45,7 +46,7 @@ _SMALL = (
     "FROM settings AS r",
     f"FROM (FROM stops {_OF_AUDIT}) AS r",
     f"FROM (FROM audit_controls {_OF_AUDIT}) AS r",
-    f"FROM (FROM events {_OF_CHECKPOINTS} AND stage = '{FINGERPRINT_STAGE}') AS r",
+    f"FROM (FROM events {_OF_CHECKPOINTS} AND stage IN ('{FINGERPRINT_STAGE}', '{USAGE_STAGE}')) AS r",
     f"FROM (FROM events {_OF_AUDIT} AND stage = '{JUDGE_STAGE}') AS r",
 )
 # Also samples of other problems: a caveat counts those that are not compared. The hash of a hash depends on all columns

@@ -18,6 +18,8 @@ ServerKind = Literal["vllm", "sglang", "other"]
 _OTHER_SEEDS = 2**31 - 1
 #: Replies with too few responses after which the responses of a request are requested one by one.
 MOST_TOO_FEW = 3
+#: Prompts whose numbers of tokens are compared.
+_LEAST_COUNTED, _MOST_COUNTED = 8, 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +107,15 @@ class ServedResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """The responses to one request, and the tokens that the server counted, 0 if it counts none."""
+    """The responses to one request, and the tokens that the server counted, 0 if it counts none.
+
+    ``model`` is the name of the model that the server gives, None without one.
+    """
 
     responses: tuple[ServedResponse, ...]
     prompt_tokens: int
     completion_tokens: int
+    model: str | None = None
 
 
 class TooFewChoicesError(BadReplyError):
@@ -123,6 +129,8 @@ class CompletionClient:
         self.transport = transport
         self.kind = kind
         self.prompt_tokens = self.completion_tokens = 0
+        self.other_models: set[str] = set()  # that answered in place of a requested one
+        self._counted: dict[str, int] = {}  # prompts as text, and their tokens by the server's count
         self._has_several: bool | None = None  # whether a request may have n > 1, None before the first reply
 
     async def complete(self, request: CompletionRequest) -> Completion:
@@ -170,9 +178,20 @@ class CompletionClient:
                 f"{self.transport.url}: used only {n_used} of the {len(request.prompt)} tokens of a prompt; raise the "
                 "server's context length, or turn off its truncation"
             )
+        elif isinstance(request.prompt, str) and len(self._counted) < _MOST_COUNTED:
+            self._counted[request.prompt] = n_used
+        if completion.model and not completion.model.startswith(request.model):  # such as a name without its date
+            self.other_models.add(completion.model)
         self.prompt_tokens += completion.prompt_tokens
         self.completion_tokens += completion.completion_tokens
         return completion
+
+    @property
+    def counts_alike(self) -> int | None:
+        """Number of tokens that the server counts for each prompt, if it is the same for prompts of unequal length."""
+        lengths, counts = [len(text) for text in self._counted], set(self._counted.values())
+        is_odd = len(lengths) >= _LEAST_COUNTED and max(lengths) >= 1.5 * min(lengths) and len(counts) == 1
+        return next(iter(counts)) or None if is_odd else None
 
 
 def read_completion(content: Any, n: int) -> Completion:
@@ -200,6 +219,7 @@ def read_completion(content: Any, n: int) -> Completion:
         responses=tuple(_read_choice(by_index[index]) for index in range(n)),
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
+        model=content["model"] if isinstance(content.get("model"), str) else None,
     )
 
 

@@ -115,7 +115,9 @@ class Placement:
 
     def _connect(self, url: str) -> Transport:
         settings = self._settings
-        return Transport(url, api_key=settings.api_key, key_name=settings.key_env, limits=settings.limits)
+        return Transport(
+            url, api_key=settings.api_key, key_name=settings.key_env, limits=settings.limits, note=self._note
+        )
 
     def _resolve_how(self, place: ServedPlace, checkpoint: Checkpoint, server: _OpenServer) -> str:
         if place.how != "auto":

@@ -31,7 +31,7 @@ from oversharp.diagnostics.samplers.endpoint.fingerprint import (
 )
 from oversharp.diagnostics.samplers.endpoint.placement import Placement, ServedModel
 from oversharp.diagnostics.samplers.endpoint.scores import NoScoresError, ScoreRequest, request_scores
-from oversharp.diagnostics.samplers.endpoint.usage import Usage, report_usage
+from oversharp.diagnostics.samplers.endpoint.usage import Usage, oddities, read_usage, report_usage
 from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
 
 #: Times that a checkpoint is placed again because connections are lost.
@@ -107,6 +107,8 @@ class EndpointSampler:
                 rows = [(draw, completion.responses) for draw, completion in done]
                 yield self._samples(served, encoder, rows, settings)
             verify(are_kept=True)
+            for line in oddities(served):
+                self._note_once(line)
 
     def can_score(self, checkpoint: Checkpoint, problems: Sequence[Problem], settings: SamplingSettings) -> bool:
         """Return whether the server returns log-probabilities of prompts. Prints where responses are scored.
@@ -183,7 +185,7 @@ class EndpointSampler:
         """
         for _ in range(_PLACE_TRIES):
             served = self._placement.place_checkpoint(checkpoint)
-            before, n_lost = Usage.of(served), served.client.transport.n_lost
+            before, n_lost = read_usage(served), served.client.transport.n_lost
             try:
                 start = self._answer(served, encoder, draws, settings)
                 is_sure = served.client.transport.n_lost == n_lost and self._placement.is_placed(checkpoint)

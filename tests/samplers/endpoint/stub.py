@@ -62,6 +62,8 @@ class Stub:
             return JSONResponse({"error": {"message": "n must be 1"}}, 400)
         if "prompt_logprobs" in body and self.settings.get("prompt_fault") == "refused":
             return JSONResponse({"error": {"message": "prompt_logprobs is not supported"}}, 400)
+        if self.settings.get("html"):
+            return Response("<html> <body>Welcome", media_type="text/html")
         await asyncio.sleep(self.settings.get("wait_s", 0.0))
         roll, fault = self.dice.random(), None
         for name in FAULTS:
@@ -80,6 +82,7 @@ class Stub:
             choices = [each | {"message": {"role": "assistant", "content": each.pop("text")}} for each in choices]
         out = json.dumps(
             {
+                **({"model": self.settings["named"]} if "named" in self.settings else {}),
                 "choices": choices,
                 "usage": {
                     "prompt_tokens": min(len(body["prompt"]), self.settings.get("context", 1 << 20)),

@@ -256,6 +256,26 @@ def test_the_price_of_tokens_is_stored_and_printed(opened: Any, checkpoints: lis
     assert sampler.notes[-1] == f"cost of the server's tokens in this run, by --prices: {usage['cost']:,.2f}"
 
 
+def test_a_server_that_was_never_right_ends_the_audit_soon(opened: Any, checkpoints: list[Checkpoint]) -> None:
+    with (
+        stub_server(models={"m": "m"}, html=True) as (url, _),
+        pytest.raises(
+            EndpointError, match=r"8 replies failed, the last is .* JSON \(it begins '<html> <body>Welcome'\)"
+        ),
+    ):
+        draw(opened(ServedPlace(url=url, how="names"), limits=replace(LIMITS, patience_s=600.0)), checkpoints[0])
+
+
+def test_another_model_in_the_replies_is_a_warning(opened: Any, checkpoints: list[Checkpoint]) -> None:
+    for named, is_other in (("gpt-zzz", True), ("m", False), ("m-2026-01-01", False)):
+        with stub_server(models={"m": "m"}, named=named) as (url, _):
+            sampler = opened(ServedPlace(url=url, how="names"))
+            draw(sampler, checkpoints[0])
+        assert any("the responses name gpt-zzz" in note for note in sampler.notes) is is_other
+        usage = json.loads(sampler.take_reports()[-1].note)
+        assert usage["answered_as"] == ([named] if is_other else [])
+
+
 def test_a_server_that_truncates_prompts_is_an_error(opened: Any, checkpoints: list[Checkpoint]) -> None:
     with (
         stub_server(models={"m": "m"}, context=1) as (url, _),
