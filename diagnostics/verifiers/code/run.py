@@ -45,13 +45,15 @@ def _run_stdio(task: CodeTask, sources: Sequence[str], jail: Jail, _judge: Jail)
     ends_at = time.monotonic() + limits.program_s
     for number, (given, wanted) in enumerate(task.cases, start=1):
         with Pipes() as pipes:
-            requests, standard_input, standard_output = pipes.to_jail(), pipes.to_jail(), pipes.from_jail()
+            requests, standard_input = pipes.to_jail(), pipes.to_jail()
+            standard_output, errors = pipes.from_jail(), pipes.from_jail()
             with jail.job(guest.SCRIPT, pipes):
                 late_at = min(time.monotonic() + limits.test_s, ends_at)
                 try:
                     wire.send(requests, {"sources": list(sources)}, late_at)
                     printed = _converse(pipes, standard_input, given.encode(), standard_output, late_at)
-                except wire.CandidateError as error:
+                    _require_success(errors, late_at)
+                except (wire.CandidateError, wire.Raised) as error:
                     return f"test {number}: {explain(error, limits.test_s)}"
                 except OSError:
                     return f"test {number}: the program ended"
@@ -93,6 +95,17 @@ def _converse(pipes: Pipes, standard_input: int, given: bytes, standard_output: 
                 raise wire.CandidateError("its output exceeds 1 MiB")
 
 
+def _require_success(errors: int, late_at: float) -> None:
+    """Wait until a script has ended. Raises ``Raised`` for the exception that ended it."""
+    try:
+        reply = wire.Replies(errors).next(late_at)
+    except wire.CandidateError as error:
+        if str(error) != wire.ENDED:
+            raise
+    else:
+        raise wire.Raised.from_reply({"raised": "an exception", **reply})
+
+
 def _run_calls(task: CodeTask, sources: Sequence[str], jail: Jail, _judge: Jail) -> str:
     limits = jail.limits
     with Pipes() as pipes:
@@ -114,11 +127,11 @@ def _run_calls(task: CodeTask, sources: Sequence[str], jail: Jail, _judge: Jail)
 
 def check_result(task: CodeTask, accepted: Sequence[Any], result: Any, after: Any) -> str:
     """Return how a call's result is wrong; "" if it is accepted. ``after`` has its arguments after the call."""
-    if task.in_place and result is None and isinstance(after, list) and after:
+    if task.in_place and result is None and None not in accepted and isinstance(after, list) and after:
         result = after[0]
     if any(same_result(wanted, result) for wanted in accepted):
         return ""
-    return f"returned {shorten(wire.show(result))}"
+    return f"returned {'an iterator' if hasattr(result, '__next__') else shorten(wire.show(result))}"
 
 
 def _run_script(task: CodeTask, sources: Sequence[str], jail: Jail, judge: Jail) -> str:

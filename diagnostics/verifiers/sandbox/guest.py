@@ -22,6 +22,7 @@ from oversharp.diagnostics.verifiers.sandbox.wire import (
     RemoteProgram,
     UnsendableError,
     encode,
+    encode_error,
     receive,
     show,
     write_all,
@@ -45,7 +46,7 @@ _EPERM, _ENOSYS, _ALLOW, _KILL = 0x00050001, 0x00050026, 0x7FFF0000, 0x80000000
 _DENIED = (
     57, 58, 59, 322,  # fork vfork execve execveat
     62, 200, 234, 424, 129, 297,  # kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo
-    41, 42, 49, 50, 53, 288, 43,  # socket connect bind listen socketpair accept4 accept
+    41, 42, 49, 50, 288, 43,  # socket connect bind listen accept4 accept
     101, 310, 311, 312, 434, 438, 440, 448,  # ptrace process_vm_* kcmp pidfd_* process_madvise process_mrelease
     29, 30, 64, 68, 240, 248, 249, 250, 319, 279, 256,  # shm* semget msgget mq_open *key* memfd_create *_pages
     155, 161, 165, 166, 272, 308, 428, 429, 430, 431, 432, 433, 442,  # mounts and namespaces
@@ -53,6 +54,8 @@ _DENIED = (
     109, 112, 141, 144, 203, 251, 314,  # sessions, priorities and schedules of other processes
 )  # fmt: skip
 _CLONE, _CLONE3, _PRLIMIT, _CLONE_THREAD = 56, 435, 302, 0x00010000
+#: Event loops make pairs of AF_UNIX streams. Datagrams could be sent to other addresses.
+_SOCKETPAIR, _UNIX, _STREAM_CLOEXEC = 53, 1, 0x80001
 _X86_64, _X32_BIT = 0xC000003E, 0x40000000
 
 
@@ -61,12 +64,7 @@ def reply_to(answer: Callable[[], str]) -> str:
     try:
         return answer()
     except BaseException as error:  # noqa: BLE001 - the program's own, which may be SystemExit
-        kind = type(error).__name__
-        try:
-            text = encode(show(error, str)[:200])
-        except BaseException:  # noqa: BLE001 - its __str__ is the program's code, too, and may raise SystemExit
-            text = '""'
-        return f'{{"raised":{encode(kind)},"text":{text}}}'
+        return encode_error(error)
 
 
 def load_sources(space: dict[str, Any], sources: Sequence[str]) -> str:
@@ -102,7 +100,8 @@ def _find(space: dict[str, Any], name: str) -> Any:
     return space[name]
 
 
-def _run_script(requests: int, standard_input: int, standard_output: int) -> None:
+def _run_script(requests: int, standard_input: int, standard_output: int, errors: int) -> None:
+    """Run a script, and write the exception that ends it to ``errors``. That can only make the program wrong."""
     os.dup2(standard_input, 0)
     os.dup2(standard_output, 1)
     os.close(standard_input)
@@ -110,15 +109,24 @@ def _run_script(requests: int, standard_input: int, standard_output: int) -> Non
     sources = receive(requests)["sources"]
     os.close(requests)
     space = new_module("__main__")
-    try:
-        for source in sources:
-            exec(compile(source, "program.py", "exec", dont_inherit=True), space)
-    finally:  # as the interpreter does when it ends
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        if "atexit" in sys.modules:
-            sys.modules["atexit"]._run_exitfuncs()
-        sys.stdout.flush()
+
+    def run() -> str:
+        try:
+            return load_sources(space, sources)
+        except SystemExit as error:
+            if error.code is None or error.code == 0:
+                return LOADED
+            raise
+
+    reply = reply_to(run)
+    if reply != LOADED:
+        write_all(errors, reply.encode() + b"\n")
+    # as the interpreter does when it ends
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    if "atexit" in sys.modules:
+        sys.modules["atexit"]._run_exitfuncs()
+    sys.stdout.flush()
 
 
 def _judge(requests: int, verdicts: int, replies: int, calls: int) -> None:
@@ -168,9 +176,9 @@ def run_script_of_tests(job: dict[str, Any], program: RemoteProgram) -> dict[str
 
 
 def _as_builtin(error: Raised) -> Exception:
-    """Return an exception of the program as the builtin exception of that name, else as ``RuntimeError``."""
-    kind = getattr(builtins, error.kind, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
+    """Return an exception of the program as its nearest builtin base, else as ``RuntimeError``."""
+    kind = getattr(builtins, error.bases[0], None) if error.bases else None
+    if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
         try:
             built: Exception = kind(error.text)
         except TypeError:  # such as UnicodeDecodeError, which takes five arguments
@@ -253,7 +261,7 @@ def _filter() -> bytes:
     """Return the seccomp filter (classic BPF).
 
     Another architecture's numbers kill. ``clone`` may only make threads. ``clone3`` is missing, so that libc uses
-    ``clone``. ``prlimit`` may only change this process.
+    ``clone``. ``prlimit`` may only change this process. ``socketpair`` may only make connected streams.
     """
     load, equal, bits, at_least, stop = 0x20, 0x15, 0x45, 0x35, 0x06
 
@@ -273,6 +281,8 @@ def _filter() -> bytes:
         step(equal, 0, 1, _CLONE3), step(stop, 0, 0, _ENOSYS),
         *first_argument(_CLONE, bits, _CLONE_THREAD),
         *first_argument(_PRLIMIT, equal, 0),
+        step(equal, 0, 6, _SOCKETPAIR), step(load, 0, 0, 16), step(equal, 0, 3, _UNIX), step(load, 0, 0, 24),
+        step(equal, 0, 1, _STREAM_CLOEXEC), step(stop, 0, 0, _ALLOW), step(stop, 0, 0, _EPERM),
     ]  # fmt: skip
     for number in _DENIED:
         steps += [step(equal, 0, 1, number), step(stop, 0, 0, _EPERM)]
@@ -287,6 +297,7 @@ def main(control: _socket.socket, preload: Sequence[str]) -> None:
     vars(builtins).update(exit=sys.exit, quit=sys.exit)  # the module site, which is not loaded, defines them
     for name in preload:
         __import__(name)
+    sys.argv[:] = ["program.py"]
     confinement = _Confinement()
     confinement.hide_memory()
     gc.freeze()  # a child that collects garbage would copy the modules' memory

@@ -8,10 +8,12 @@ module without oversharp. So it imports only parts of the standard library that 
 from __future__ import annotations
 
 import _json
+import builtins
 import marshal
 import os
 import select
 import time
+from _collections import deque
 
 TYPE_CHECKING = False  # importing typing would double the time to start
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 #: Deepest nesting of a value.
 _MAX_DEPTH = 100
+#: Largest number of values of an iterator. More may be an endless one.
+_MOST_VALUES = 1 << 17
 LATE, ENDED, _NOT_PLAIN = "no result in time", "the program ended", "its reply is not plain data"
 UNSENDABLE = "a test passes a value that is not plain data"
 
@@ -35,17 +39,35 @@ class UnsendableError(BaseException):
 
 
 class Raised(Exception):  # noqa: N818 - it is the program's exception, as data
-    """The program raised an exception: the name of its type, and its message."""
+    """The program raised an exception: the names of its type and of its builtin bases, and its message."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, bases: Sequence[str] = ()) -> None:
         super().__init__(kind, text)
-        self.kind, self.text = kind, text
+        self.kind, self.text, self.bases = kind, text, bases
+
+    @classmethod
+    def from_reply(cls, reply: dict[str, Any]) -> Raised:
+        """Return the exception in a reply of ``encode_error``, which may be forged."""
+        bases = reply.get("bases")
+        names = [name for name in bases if isinstance(name, str)] if isinstance(bases, list) else []
+        return cls(show(reply["raised"], str)[:100], show(reply.get("text", ""), str)[:200], names)
+
+
+def encode_error(error: BaseException) -> str:
+    """Return an exception as JSON, for ``Raised.from_reply``."""
+    bases = [kind.__name__ for kind in type(error).__mro__ if vars(builtins).get(kind.__name__) is kind]
+    try:
+        text = encode(show(error, str)[:200])
+    except BaseException:  # noqa: BLE001 - its __str__ is the program's code, too, and may raise SystemExit
+        text = '""'
+    return f'{{"raised":{encode(type(error).__name__)},"bases":{encode(bases)},"text":{text}}}'
 
 
 def encode(value: Any, depth: int = 0) -> str:
     """Return plain data as JSON with tags.
 
-    Subclasses become their builtin type. Raises ``TypeError`` or ``ValueError`` for other data.
+    Subclasses become their builtin type. An iterator that is ``value`` itself becomes its values. Raises ``TypeError``
+    or ``ValueError`` for other data.
 
     >>> encode((1, [None, {"a": b"b"}]))
     '{"tuple":[1,[null,{"dict":[["a",{"bytes":"62"}]]}]]}'
@@ -68,7 +90,8 @@ def encode(value: Any, depth: int = 0) -> str:
     if isinstance(value, tuple):
         return f'{{"tuple":[{",".join([encode(part, depth + 1) for part in tuple.__iter__(value)])}]}}'
     if isinstance(value, set | frozenset):
-        return f'{{"set":[{",".join([encode(part, depth + 1) for part in value])}]}}'
+        kind = "set" if isinstance(value, set) else "frozenset"
+        return f'{{"{kind}":[{",".join([encode(part, depth + 1) for part in value])}]}}'
     if isinstance(value, dict):
         pairs = [f"[{encode(key, depth + 1)},{encode(part, depth + 1)}]" for key, part in dict.items(value)]
         return f'{{"dict":[{",".join(pairs)}]}}'
@@ -76,6 +99,15 @@ def encode(value: Any, depth: int = 0) -> str:
         return f'{{"bytes":"{value.hex()}"}}'
     if isinstance(value, complex):
         return f'{{"complex":[{encode(value.real)},{encode(value.imag)}]}}'
+    if isinstance(value, range):
+        return f'{{"range":[{encode(value.start)},{encode(value.stop)},{encode(value.step)}]}}'
+    if isinstance(value, deque):
+        return f'{{"deque":[{",".join([encode(part, depth + 1) for part in deque.__iter__(value)])}]}}'
+    if depth == 0 and hasattr(type(value), "__next__"):
+        values = [part for part, _ in zip(value, range(_MOST_VALUES))]  # noqa: B905 - it ends at the shorter one
+        if len(values) == _MOST_VALUES:
+            raise ValueError(f"an iterator yields {_MOST_VALUES} values or more")
+        return f'{{"iterator":{encode(values)}}}'
     raise TypeError(f"{type(value).__name__} is not plain data")
 
 
@@ -112,6 +144,14 @@ def decode(value: Any, depth: int = 0) -> Any:
     ((kind, content),) = value.items()
     if kind == "tuple":
         return tuple([decode(part, depth + 1) for part in content])
+    if kind == "iterator":
+        return iter(decode(content, depth + 1))
+    if kind == "range":
+        return range(*(decode(part) for part in content))
+    if kind == "deque":
+        return deque([decode(part, depth + 1) for part in content])
+    if kind == "frozenset":
+        return frozenset([decode(part, depth + 1) for part in content])
     if kind == "set":
         return {decode(part, depth + 1) for part in content}
     if kind == "dict":
@@ -238,7 +278,7 @@ class RemoteProgram:
             raise CandidateError(self.failure)
         reply = self._exchange(message)
         if "raised" in reply:
-            raise Raised(show(reply["raised"], str)[:100], show(reply.get("text", ""), str)[:200])
+            raise Raised.from_reply(reply)
         return reply
 
     def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
