@@ -32,8 +32,8 @@ def find_failure_remotely(task: CodeTask, program: str, server: SandboxServer) -
 def _test_output(task: CodeTask, program: str, server: SandboxServer) -> str:
     for number, (given, wanted) in enumerate(task.cases, start=1):
         try:
-            printed = server.run(program, given, server.limits.test_s)
-        except wire.CandidateError as error:
+            printed = server.run(program, given, server.limits.test_s, is_program=True)
+        except (wire.CandidateError, wire.Raised) as error:
             return f"test {number}: {explain(error, server.limits.test_s)}"
         if not same_output(wanted, printed):
             return f"test {number}: printed {shorten(wire.show(printed))}"

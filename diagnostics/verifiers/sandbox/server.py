@@ -36,10 +36,11 @@ class SandboxServer:
         self.limits = limits
         self._address = f"{url.rstrip('/')}/run_code"
 
-    def run(self, code: str, standard_input: str, limit_s: float) -> str:
+    def run(self, code: str, standard_input: str, limit_s: float, *, is_program: bool = False) -> str:
         """Return the output of a Python script.
 
-        Raises ``CandidateError`` if it is late or prints too much, and ``SandboxError`` if the server does not run it.
+        Raises ``CandidateError`` if it is late or prints too much, ``SandboxError`` if the server does not run it, and
+        with ``is_program`` ``Raised`` if its exit code is not 0.
         """
         request = {
             "language": "python",
@@ -55,7 +56,7 @@ class SandboxServer:
                 time.sleep(wait_s)
                 wait_s *= 2
             try:
-                return _read_output(self._post(request, limit_s + _OVERHEAD_S))
+                return _read_output(self._post(request, limit_s + _OVERHEAD_S), is_program)
             except urllib.error.HTTPError as error:
                 fault = f"status {error.code}"
                 error.close()
@@ -79,7 +80,7 @@ class SandboxServer:
         return json.loads(b"".join(parts))
 
 
-def _read_output(reply: Any) -> str:
+def _read_output(reply: Any, is_program: bool) -> str:
     """Return the output in a reply. Raises ``ValueError`` if the server did not run the script."""
     result = reply.get("run_result") if isinstance(reply, dict) else None
     if not isinstance(result, dict) or reply.get("status") not in ("Success", "Failed"):
@@ -92,6 +93,10 @@ def _read_output(reply: Any) -> str:
         raise ValueError(f"the server replied with status {str(result.get('status'))[:40]!r} and no output")
     if len(printed) > wire.MOST_BYTES:
         raise wire.CandidateError("its output exceeds 1 MiB")
+    if is_program and result.get("return_code"):
+        *_, last = ["", *str(result.get("stderr") or "").strip().splitlines()]
+        kind, _, text = last.partition(": ")
+        raise wire.Raised(kind or f"exit code {result['return_code']}", text)
     return printed
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import Problem
-from oversharp.diagnostics.verifiers.code.verifier import CodeVerifier
+from oversharp.diagnostics.verifiers.code.verifier import PASSES, CodeVerifier
 from oversharp.diagnostics.verifiers.sandbox import backends, server
 from tests.verifiers.code.programs import code_problem, fenced, load_programs
 
@@ -62,7 +62,12 @@ class Stub(BaseHTTPRequestHandler):
         except subprocess.TimeoutExpired:
             return {"status": "Failed", "message": "", "run_result": {"status": "TimeLimitExceeded", "stdout": ""}}
         printed = done.stdout.decode("utf-8", "replace")
-        result = {"status": "Finished", "return_code": done.returncode, "stdout": printed, "stderr": ""}
+        result = {
+            "status": "Finished",
+            "return_code": done.returncode,
+            "stdout": printed,
+            "stderr": done.stderr.decode(),
+        }
         return {"status": "Failed" if done.returncode else "Success", "message": "", "run_result": result}
 
     def log_message(self, *_: object) -> None:
@@ -97,6 +102,14 @@ def test_right_programs_pass_and_wrong_ones_fail_in_every_form(stub: type[Stub])
     assert [grade.correct for grade in grades] == [True] * 5 + [False] * 3, [grade.reason for grade in grades]
     assert grades[6].answer == "test 1: returned [3, 4]"
     assert {grade.reason.rpartition("; ")[2] for grade in grades} == {"ran in sandboxfusion"}
+
+
+def test_a_script_that_an_exception_ends_is_wrong(stub: type[Stub]) -> None:
+    endings = ("1 / 0", "raise SystemExit(3)", "raise SystemExit")
+    with CodeVerifier(timeout_s=20.0, workers=1) as verifier:
+        grades = verifier.grade([(OUTPUT, fenced(f"{SUM}\n{ending}")) for ending in endings])
+    answers = ["test 1: ZeroDivisionError: division by zero", "test 1: exit code 3", PASSES]
+    assert [grade.answer for grade in grades] == answers
 
 
 def test_a_request_with_the_program_has_no_expected_result(stub: type[Stub]) -> None:
