@@ -43,7 +43,7 @@ _CONNECT_S = 20.0
 _SILENT_S, _NOTED_S = 10.0, 60.0
 _POLL_S = 0.5
 _HINTS = {
-    401: "the server refuses the API key; set it in the environment variable {key} ({flags.key})",
+    401: "the server {fault}; {fix} it in the environment variable {key} ({flags.key})",
     403: "the server refuses access; check the API key in {key} ({flags.key}), and the rights of its owner",
     404: "the server does not have this model or route; check {flags.model} and {flags.url}",
 }
@@ -271,7 +271,8 @@ class Transport:
                 f"{self.url}{path}: the server redirects (status {status}); pass its present URL", status
             )
         hint = _HINTS.get(status, "check {flags.model} and the server's log")
-        hint = hint.format(key=self._key_name, flags=self._flags)
+        fault, fix = ("refuses the API key", "check") if self._api_key else ("needs an API key", "set")
+        hint = hint.format(key=self._key_name, flags=self._flags, fault=fault, fix=fix)
         # the text of a refused key may repeat the key
         why = "" if status in (401, 403) else f" ({self._hide_key(_error_text(raw))})"
         return RefusedError(f"{self.url}{path}: status {status}{why}; {hint}", status)

@@ -34,6 +34,7 @@ NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (
     "verifier {} cannot parse its gold answer; pass another --verifier and check that its grades match the tool's"
 )
+NO_TESTS = "verifier code needs the problem's tests, which an import does not read; it is possible in oversharp audit"
 DUPLICATE = "duplicate of an earlier (problem, sample); further samples need the next numbers"
 TOO_LARGE_INDEX = f"a sample number above {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
@@ -233,7 +234,7 @@ class SampleAssigner:
             try:
                 reading.verifiers.check_gold(problem)
             except (ProblemError, VerifierError):
-                return Fault(item.line, UNREADABLE_GOLD.format(self.verifier))
+                return Fault(item.line, NO_TESTS if self.verifier == "code" else UNREADABLE_GOLD.format(self.verifier))
         return None
 
     def _number_samples(

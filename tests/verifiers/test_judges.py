@@ -125,7 +125,7 @@ def test_the_key_is_sent_and_appears_in_no_error(tmp_path: Path, monkeypatch: py
     with (
         judge_server(tmp_path, {"api_key_env": "JUDGE_KEY"}, key="another") as (given, _),
         Verifiers() as verifiers,
-        pytest.raises(ConfigError, match=r"refuses the API key; set it in .* JUDGE_KEY") as caught,
+        pytest.raises(ConfigError, match=r"refuses the API key; check it in .* JUDGE_KEY") as caught,
     ):
         verifiers.check_gold(problem(named_verifier(given)))
     assert "sk-secret" not in str(caught.value)
