@@ -63,8 +63,13 @@ def show_judge(result: JudgeResult, as_json: bool) -> int:
     if result.corrected:
         print_lines([""])
         print_table(CORRECTED_COLUMNS, [_corrected_cells(one) for one in result.corrected])
-    print_lines(["", *result.sentences, ""])
-    print_rows([OutputRow(label="report", value=str(result.report_path), is_whole=True)])
+    print_lines([""])
+    print_rows(
+        [
+            *(OutputRow(label="note", value=sentence) for sentence in result.sentences),
+            OutputRow(label="report", value=str(result.report_path), is_whole=True),
+        ]
+    )
     return 0
 
 
