@@ -140,7 +140,7 @@ def measure_judge(
 
 def _probe(store: Store, judged: JudgeGrades, name: str, n: int) -> JudgeProbes | None:
     """Probe the judge with responses of random problems, alternately of the base and of the last checkpoint."""
-    rng = np.random.default_rng(int(content_hash("probes", judged.key.audit_id)[:15], 16))
+    rng = np.random.default_rng(int(content_hash("probes", judged.key.settings_id, *judged.problem_ids)[:15], 16))
     ends = (judged.base, judged.by_step[max(judged.by_step)])
     chosen: list[tuple[str, str]] = []
     for number, place in enumerate(rng.permutation(len(judged.problem_ids))[:n].tolist()):

@@ -66,7 +66,8 @@ def write_label_file(
     if not 1 <= k <= n_samples:
         raise ConfigError(f"--draw-k {k}: must be from 1 to {n_samples}, the samples of each problem")
     lines: list[dict[str, object]] = []
-    seed = int(content_hash("labels", judged.key.audit_id)[:15], 16)
+    # the same responses for another judge, so that labels can be used again
+    seed = int(content_hash("labels", judged.key.settings_id, *judged.problem_ids)[:15], 16)
     order_P = np.random.default_rng(seed).permutation(len(judged.problem_ids))
     for step in steps:
         checkpoint = judged.by_step.get(step)
