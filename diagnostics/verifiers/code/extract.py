@@ -113,12 +113,18 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         start = opening.end()
         closing = re.compile(rf"(?:^[ \t]*|(?<=[^\s`~])){opening['mark']}[ \t]*$", re.MULTILINE)
         closings = list(islice(closing.finditer(text, start), _MOST_CUTS))
-        ends = (match for match in closings if _is_python(dedent(text[start : match.start()])))
+        ends = (match for match in closings if _closes_block(text, start, match))
         # a truncated response does not close its block
         end = next(ends, next((match for match in closings if _begins_line(text, match)), None))
         content = text[start:] if end is None else text[start : end.start()]
         yield opening["language"].lower(), content
         position = len(text) if end is None else end.end()
+
+
+def _closes_block(text: str, start: int, match: re.Match[str]) -> bool:
+    content = text[start : match.start()]
+    is_in_string = any(content.count(quotes) % 2 for quotes in ('"""', "'''"))
+    return not is_in_string and (_begins_line(text, match) or _is_python(dedent(content)))
 
 
 def _begins_line(text: str, match: re.Match[str]) -> bool:

@@ -1,5 +1,6 @@
 """Programs are found in the forms in which models write them."""
 
+import time
 from typing import Any
 
 import pytest
@@ -72,3 +73,10 @@ def test_prose_does_not_continue_the_prompt() -> None:
     assert program is not None
     with pytest.raises(SyntaxError):
         compile(program, "program.py", "exec")
+
+
+@pytest.mark.parametrize("block", [f"{FENCE}\nfoo bar\n{FENCE}\n", f"{FENCE}\nfoo bar x{FENCE}\n"])
+def test_a_response_of_thousands_of_blocks_is_read_in_linear_time(block: str) -> None:
+    start = time.process_time()
+    extract_program(COMPLETION, block * 4000, prompt="")
+    assert time.process_time() - start < 2.0
