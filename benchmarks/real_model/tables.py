@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.speed.results import digits
+from oversharp.diagnostics.records.errors import LEFT_OUT_EXIT_CODE
 from oversharp.diagnostics.statistics.intervals import resampled_means
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def costs_of(path: Path) -> list[dict[str, Any]]:
         for name in ("wall_s", "cpu_s"):
             row[name] = round(row[name] + one[name], 1)
         row["memory_gib"] = max(row["memory_gib"], one["memory_gib"])
-        row["ended_well"] = not one["exit_code"]
+        row["ended_well"] = one["exit_code"] in (0, LEFT_OUT_EXIT_CODE)
     return list(total.values())
 
 

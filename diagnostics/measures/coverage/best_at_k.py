@@ -93,7 +93,7 @@ _HAS_REWARDS = """(
 @in_sql(
     needs=("graded_samples",),
     first_round=True,
-    missing="all rewards are 0 or 1, so it is pass@k; or fewer than k samples for some problem",
+    missing="no recorded rewards, and all of the verifier are 0 or 1; or fewer than k samples of some problem",
     title="Best@k of the reward",
     unit="reward",
     section="coverage",
