@@ -257,7 +257,7 @@ def measure_audits(run: Path) -> dict[str, Any]:
                     "countdown",
                     *AUDIT_FLAGS.split(),
                 ]
-                subprocess.run([*command, *flags, "--out", str(out)], check=True)
+                subprocess.run([*command, *flags, "--out", str(out)], check=False)
                 with Store.open(out / "audit.duckdb", read_only=True) as store:
                     counted = store.frame("SELECT step, problem_id, n, n_correct FROM sampled_counts ORDER BY ALL")
                     (series,) = store.frame("SELECT series FROM current_audits")["series"]

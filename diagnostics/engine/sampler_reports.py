@@ -44,14 +44,17 @@ def confused_checkpoints(store: Store, key: AuditKey) -> tuple[str, ...]:
     Checkpoints with equal weights, and the samples of an engine in this process, have no such sentence.
     """
     alike = [f"{_describe(first, second)}." for first, second in _find_confused(store, key)]
-    return (*(f"{text[0].upper()}{text[1:]}" for text in alike), *_find_other_models(store, key))
+    sentences = [f"T{text[1:]}" if text.startswith("the server") else text for text in alike]
+    return (*sentences, *_find_other_models(store, key))
 
 
 def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
     """Yield the labels of two checkpoints with different weights and the same fingerprint, in the order of steps.
 
     A checkpoint is compared with those before it, and named with the first that is alike. The first fingerprint of a
-    checkpoint counts. If two of its fingerprints are of different weights, both labels are those of this checkpoint.
+    checkpoint counts. Without log-probabilities, similar checkpoints may give equal responses, so such pairs are only
+    yielded if every checkpoint is in one. If two fingerprints of a checkpoint are of different weights, both labels are
+    those of this checkpoint.
     """
     rows = store.frame(
         """
@@ -68,16 +71,21 @@ def _find_confused(store: Store, key: AuditKey) -> Iterator[tuple[str, str]]:
         stage=FINGERPRINT_STAGE,
     )
     before: list[tuple[str, str, AnswerFingerprint]] = []
+    weak: list[tuple[str, str]] = []
     for row in rows.itertuples():
         # steps with equal weights have the same hash, followed by a hyphen and the step
         weights, own = str(row.checkpoint_id).split("-")[0], [AnswerFingerprint.from_json(note) for note in row.notes]
         fingerprint = own[0]
         alike = [label for label, other, theirs in before if other != weights and are_alike(fingerprint, theirs)]
-        if alike:
+        if alike and all(answer.logps is not None for answer in fingerprint.answers):
             yield alike[0], str(row.label)
+        elif alike:
+            weak.append((alike[0], str(row.label)))
         before.append((str(row.label), weights, fingerprint))
         if any((difference_nats(*pair) or 0.0) > ROUNDING_NATS for pair in combinations(own, 2)):
             yield str(row.label), str(row.label)
+    if weak and len(weak) == len(before) - 1:
+        yield from weak
 
 
 def _find_other_models(store: Store, key: AuditKey) -> Iterator[str]:
