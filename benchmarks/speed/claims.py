@@ -72,6 +72,11 @@ CLAIMS: Mapping[str, Claim] = MappingProxyType(
         "sampling_rounds": _audit("benchmarks.speed.sampling_rounds", needs="RUN"),
         "verification": Claim(module="benchmarks.speed.verification"),
         "own_graders": Claim(module="benchmarks.speed.own_graders", folders=(f"{_GRADERS}/own_workers",)),
+        "endpoint": Claim(
+            module="benchmarks.speed.endpoint",
+            folders=("diagnostics/samplers/endpoint", "diagnostics/http"),
+            needs="MODEL RUN",
+        ),
         "sandbox": Claim(
             module="benchmarks.speed.sandbox",
             reaches=(f"{_JAILED}:_serve_calls", f"{_JAILED}:_run_script", f"{_JAILED}:_judge", f"{_JAILED}:main"),
