@@ -611,7 +611,10 @@ def test_a_run_of_the_trainer_of_transformers(kind: str, pieces: Path, tmp_path:
     assert losses[-1].value < losses[0].value
 
 
-def test_a_hub_name_is_answered_with_the_command_that_downloads_it() -> None:
+def test_a_hub_name_is_answered_with_the_command_that_downloads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # which has no directory "runs"
     command = r"`hf download org/model --revision step-20 --local-dir RUN_DIR/checkpoint-STEP`, and pass RUN_DIR"
     with pytest.raises(CheckpointError, match=rf"org/model@step-20: does not exist; .*{command}"):
         find_series(["org/model@step-20"])
