@@ -40,3 +40,12 @@ class TokenPrices:
         0.6
         """
         return (self.prompt * prompt_tokens + self.response * response_tokens) / 1e6
+
+
+def money_text(money: float) -> str:
+    """Return an amount of money with two decimals, or more if it is below 1.
+
+    >>> money_text(1234.5), money_text(0.0042), money_text(0.0)
+    ('1,234.50', '0.0042', '0.00')
+    """
+    return f"{money:.2g}" if 0.0 < money < 1.0 else f"{money:,.2f}"

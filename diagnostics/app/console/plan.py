@@ -21,6 +21,7 @@ from oversharp.diagnostics.app.console.layout import (
     terminal,
     unbroken,
 )
+from oversharp.diagnostics.http.prices import money_text
 from oversharp.diagnostics.records.amounts import disk_size, plural, rounds_text, short_count, two_digits
 
 if TYPE_CHECKING:
@@ -405,7 +406,7 @@ def _cost_rows(plan: CostPlan) -> Iterator[OutputRow]:
         )
     if plan.money is not None:
         at_most = "at most " if plan.least_hours is not None else ""
-        yield OutputRow(label="money", value=f"{at_most}{plan.money:,.2f} for the responses, by --prices")
+        yield OutputRow(label="money", value=f"{at_most}{money_text(plan.money)} for the responses, by --prices")
     for need in plan.memory:
         too_much = ": more than this GPU has" if need.fits is False else ""
         yield OutputRow(label="memory", value=f"{need.what}: {need.needed_bytes / 2**30:,.1f} GiB{too_much}")

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from oversharp.diagnostics.http.pace import ROWS_PER_REQUEST
+from oversharp.diagnostics.http.prices import money_text
 from oversharp.diagnostics.http.transport import RefusedError
 from oversharp.diagnostics.models.encoders import Encoder, load_encoder
 from oversharp.diagnostics.models.tokens import response_ids, response_texts
@@ -169,7 +170,7 @@ class EndpointSampler:
         self._placement.close()
         self._context.models.close()
         if self._cost:
-            self._context.note(f"cost of the server's tokens in this run, by --prices: {self._cost:,.2f}")
+            self._context.note(f"cost of the server's tokens in this run, by --prices: {money_text(self._cost)}")
             self._cost = 0.0
 
     def _place(

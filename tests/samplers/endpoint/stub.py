@@ -144,7 +144,7 @@ class Stub:
         async def openapi(_: Request) -> Response:
             return JSONResponse({"paths": {route: {} for route in self.settings.get("routes", [])}})
 
-        async def told(request: Request) -> Response:
+        async def weights(request: Request) -> Response:
             is_sglang = request.url.path == "/get_model_info"
             return JSONResponse({"model_path": self.weights["m"]} if is_sglang else {"weight_version": self.version})
 
@@ -174,8 +174,8 @@ class Stub:
                 Route("/v1/completions", self.completions, methods=["POST"]),
                 Route("/v1/chat/completions", self.completions, methods=["POST"]),
                 Route("/v1/models", models),
-                Route("/weight_info", told),
-                Route("/get_model_info", told),
+                Route("/weight_info", weights),
+                Route("/get_model_info", weights),
                 Route("/openapi.json", openapi),
                 Route("/health", lambda _: Response("ok")),
                 *[Route(path, control, methods=["POST"]) for path in controls],

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oversharp.diagnostics.http.prices import TokenPrices
+from oversharp.diagnostics.http.prices import TokenPrices, money_text
 from oversharp.diagnostics.models.encoders import load_encoder
 from oversharp.diagnostics.models.tokens import encode_prompt
 from oversharp.diagnostics.records.errors import ConfigError, EndpointError
@@ -253,7 +253,7 @@ def test_the_price_of_tokens_is_stored_and_printed(opened: Any, checkpoints: lis
         (usage,) = [json.loads(report.note) for report in sampler.take_reports() if "usage" in report.stage]
         sampler.close()
     assert usage["cost"] == pytest.approx(usage["prompt_tokens"] / 100 + usage["completion_tokens"])
-    assert sampler.notes[-1] == f"cost of the server's tokens in this run, by --prices: {usage['cost']:,.2f}"
+    assert sampler.notes[-1] == f"cost of the server's tokens in this run, by --prices: {money_text(usage['cost'])}"
 
 
 def test_a_server_that_was_never_right_ends_the_audit_soon(opened: Any, checkpoints: list[Checkpoint]) -> None:
