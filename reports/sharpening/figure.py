@@ -27,9 +27,9 @@ HOW = (
     "Not measured: how much of this change a lower temperature of the base would give. To measure it, run oversharp "
     "audit with --controls, which samples the base at lower temperatures."
 )
-#: Note for imported samples of a base that was not sampled at lower temperatures.
+#: Note for a base without weights here, imported or behind a server, that was not sampled at lower temperatures.
 HOW_OF_SAMPLES = (
-    "Not measured: how much of this change a lower temperature of the base would give. The import has no samples of "
+    "Not measured: how much of this change a lower temperature of the base would give. There are no samples of "
     "the base at lower temperatures. To sample them, run oversharp audit --controls on the checkpoints."
 )
 _MOST_STEPS = 4  # maximum number of labelled points on a path
