@@ -16,6 +16,7 @@ from oversharp.diagnostics.ingest.formats import BY_NAME_ONLY
 from oversharp.diagnostics.ingest.formats.columns import differs
 from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded, RecordedRows
 from oversharp.diagnostics.ingest.plan import PlannedFile
+from oversharp.diagnostics.ingest.problem_file import ProblemFile, graded_by
 from oversharp.diagnostics.ingest.problems import KnownProblems, text_key
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ProblemError, VerifierError
@@ -34,7 +35,7 @@ NO_GOLD = "neither a reward nor a gold answer"
 UNREADABLE_GOLD = (
     "verifier {} cannot parse its gold answer; pass another --verifier and check that its grades match the tool's"
 )
-NO_TESTS = "verifier code needs the problem's tests, which an import does not read; it is possible in oversharp audit"
+NO_TESTS = "verifier code needs the problem's tests; pass the file that contains them as --problems"
 DUPLICATE = "duplicate of an earlier (problem, sample); further samples need the next numbers"
 TOO_LARGE_INDEX = f"a sample number above {LARGEST_INDEX}"
 NO_TEXT = "blank prompt"
@@ -104,12 +105,15 @@ class Reading:
 class SampleAssigner:
     """Assign checkpoints, problems and indices to the samples of one series.
 
-    With ``verifier`` None, the first samples determine the verifier. ``steps`` maps each step to the first file with
-    samples of that step.
+    With ``verifier`` None, the first samples determine the verifier. With ``file``, samples have its problems.
+    ``steps`` maps each step to the first file with samples of that step.
     """
 
-    def __init__(self, series: str, config: ImportConfig, *, verifier: str | None) -> None:
+    def __init__(
+        self, series: str, config: ImportConfig, *, verifier: str | None, file: ProblemFile | None = None
+    ) -> None:
         self.verifier = verifier
+        self._file = file
         self.steps: dict[int, Path] = {}
         self._series = series
         self._config = config
@@ -176,7 +180,7 @@ class SampleAssigner:
         usable = [item for item in block if self._step_fault(step_of(item, file, self._config)) is None]
         rewarded = not self._config.regrade and any(item.reward is not None for item in usable)
         if usable:
-            self.verifier = f"{RECORDED}{file.importer.name}" if rewarded else self._config.verifier
+            self.verifier = f"{RECORDED}{file.importer.name}" if rewarded else self._config.chosen_verifier
 
     def _step_fault(self, step: int | None) -> str | None:
         if step is None:
@@ -209,21 +213,25 @@ class SampleAssigner:
         return known or self._new_problem(item, task, step, reading)
 
     def _new_problem(self, item: Recorded, task: str, step: int, reading: Reading) -> str | Fault:
-        fault = self._problem_fault(item, reading)
-        if fault is not None:
-            self._faults[text_key(item.prompt, item.gold, task)] = fault
-            return fault
         assert self.verifier is not None  # _choose_verifier sets it first
-        problem = problem_of(item, reading.file, self.verifier, self._config.gold)
-        source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
-        reading.part.add_problem(
-            problem.problem_id, problem.task, problem.prompt, problem.gold, self.verifier, source_id, cluster
-        )
+        problem = self._file.find(item) if self._file else self._recorded_problem(item, reading)
+        if isinstance(problem, Fault):
+            if not (self._file and self.problems.by_id):  # there another id may have the same text
+                self._faults[text_key(item.prompt, item.gold, task)] = problem
+            return problem
+        if self._file:
+            problem = graded_by(problem, self.verifier)
+            reading.part.file_problems.append(problem)
+        else:
+            source_id, cluster = (None if text is None else storable(text) for text in (item.problem, item.cluster))
+            reading.part.add_problem(
+                problem.problem_id, problem.task, problem.prompt, problem.gold, self.verifier, source_id, cluster
+            )
         self.problems.add(item, task, step, problem.problem_id)
         return problem.problem_id
 
-    def _problem_fault(self, item: Recorded, reading: Reading) -> Fault | None:
-        """Return the reason why a problem cannot be graded, or None."""
+    def _recorded_problem(self, item: Recorded, reading: Reading) -> Problem | Fault:
+        """Return the problem of the sample's own fields, or why it cannot be graded."""
         assert self.verifier is not None  # _choose_verifier sets it first
         if not item.prompt.strip():
             return Fault(item.line, NO_TEXT)
@@ -235,7 +243,7 @@ class SampleAssigner:
                 reading.verifiers.check_gold(problem)
             except (ProblemError, VerifierError):
                 return Fault(item.line, NO_TESTS if self.verifier == "code" else UNREADABLE_GOLD.format(self.verifier))
-        return None
+        return problem
 
     def _number_samples(
         self, where: Where, given: Sequence[int | None], lines: Sequence[int], reading: Reading

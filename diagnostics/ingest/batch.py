@@ -16,7 +16,7 @@ from pyarrow import compute
 from oversharp.diagnostics.ingest.answers import exact_answers
 from oversharp.diagnostics.ingest.formats.columns import text_bytes
 from oversharp.diagnostics.ingest.formats.contract import Recorded, RecordedRows, text_offsets
-from oversharp.diagnostics.records.types import NO_ANSWER, response_digest
+from oversharp.diagnostics.records.types import NO_ANSWER, Problem, response_digest
 from oversharp.diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
 
 #: Size limits of a transaction: samples, and bytes of their texts. DuckDB row groups have 122,880 rows; a full one is
@@ -151,6 +151,8 @@ class SampleBatch:
         texts.clear()
         self._texts = texts
         self._problems = _Rows(PROBLEMS)
+        #: New problems of ``--problems``, which have fields that ``PROBLEMS`` lacks.
+        self.file_problems: list[Problem] = []
         self._samples = _Rows(pa.schema([*_WITHOUT_TEXT, *_GRADED]))
 
     @property

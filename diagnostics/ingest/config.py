@@ -89,9 +89,12 @@ class ImportConfig(GraderConfig, VerdictConfig):
     correct_at
         A response with at least this reward is correct. Default: 1.0, with a warning if some rewards are between wrong
         and right.
+    problems
+        File of problems, with the tests or golds that the imported files lack. Samples are joined to it by prompt,
+        which may contain the problem's prompt, or with --match id by id. Other samples are left out.
     verifier
         Verifier of samples without a reward. FILE.py:function runs your code, judge:FILE.toml asks a model
-        behind a server.
+        behind a server. Default: the verifier of the problems in --problems, else math.
     gold
         If the gold is a list: whether a response must state any or all of its members.
     answer_in_thoughts
@@ -146,7 +149,8 @@ class ImportConfig(GraderConfig, VerdictConfig):
     ] = ()
     reward: Annotated[str | None, Parameter(alias="--score")] = None
     correct_at: float | None = None
-    verifier: str = "math"
+    problems: Path | None = None
+    verifier: Annotated[str | None, Parameter(show_default=False)] = None
     gold: GoldList = "any"
     answer_in_thoughts: Annotated[bool, Parameter(negative=())] = False
     regrade: Annotated[bool, Parameter(negative=())] = False
@@ -166,7 +170,7 @@ class ImportConfig(GraderConfig, VerdictConfig):
 
     def __post_init__(self) -> None:
         if self.answer_in_thoughts:
-            object.__setattr__(self, "verifier", in_thoughts(self.verifier))
+            object.__setattr__(self, "verifier", in_thoughts(self.chosen_verifier))
         object.__setattr__(self, "store", store_file(self.store))
         if "score" in self.map:  # score is a common name of the reward
             if "reward" in self.map:
@@ -228,12 +232,17 @@ class ImportConfig(GraderConfig, VerdictConfig):
             raise ConfigError(
                 "--map needs prompt=… and response=…, and reward=… or gold=…; for counts: problem=…, n=…, correct=…"
             )
-        elif not self.map.keys() & {"reward", "gold"}:
+        elif not self.map.keys() & {"reward", "gold"} and self.problems is None:
             raise ConfigError("--map needs reward=… or gold=…: responses cannot be graded without either")
         if self.format not in (None, self.chosen_format):
             raise ConfigError(
                 f"--format {self.format}: the fields of this format are fixed; leave out --map or --format"
             )
+
+    @property
+    def chosen_verifier(self) -> str:
+        """Verifier of samples without a reward."""
+        return self.verifier or "math"
 
     @property
     def least_correct(self) -> float:

@@ -23,9 +23,17 @@ from oversharp.diagnostics.ingest.comparison import (
     partial_rewards,
 )
 from oversharp.diagnostics.ingest.config import ImportConfig
-from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import
+from oversharp.diagnostics.ingest.plan import ImportPlan, PlannedFile, plan_import, without_copies
+from oversharp.diagnostics.ingest.problem_file import ProblemFile
 from oversharp.diagnostics.ingest.problems import KnownProblems
-from oversharp.diagnostics.ingest.read import FileResult, SeriesReader, import_options, stored_steps
+from oversharp.diagnostics.ingest.read import (
+    FileResult,
+    SeriesReader,
+    empty_notes,
+    import_options,
+    nothing_usable,
+    stored_steps,
+)
 from oversharp.diagnostics.ingest.rounds import continue_rule, keep_n, note_of_lacking, note_of_unused
 from oversharp.diagnostics.ingest.selection import audit_key, require_selecting_field, select_problems
 from oversharp.diagnostics.records.amounts import plural
@@ -124,25 +132,29 @@ def preview(plan: ImportPlan, config: ImportConfig) -> tuple[SeriesPreview, ...]
     Raises ``StoreError`` if existing rows would make the import fail, and ``ConfigError`` if the samples that selected
     the problems cannot be left out.
     """
-    config = replace(config, verifier=named_verifier(config.verifier))
-    if config.verifier not in verifier_names():
-        get_verifier(config.verifier)
+    config, problems = _resolve_problems(config)
     require_selecting_field(plan, config)
     store = Store.open(config.store, read_only=True) if config.store.exists() else nullcontext()
     with store as opened:
-        return tuple(_preview_series(opened, name, planned, config) for name, planned in plan.by_series.items())
+        return tuple(
+            _preview_series(opened, name, planned, config, problems) for name, planned in plan.by_series.items()
+        )
 
 
 def _preview_series(
-    store: Store | None, name: str, planned: tuple[PlannedFile, ...], config: ImportConfig
+    store: Store | None,
+    name: str,
+    planned: tuple[PlannedFile, ...],
+    config: ImportConfig,
+    problems: ProblemFile | None,
 ) -> SeriesPreview:
     if store is not None:
-        _require_left_out(store, name, planned, config)
+        _require_left_out(store, name, planned, config, problems)
     verifier = None if store is None else _stored_verifier(store, name, planned[0], config)
-    reader = SeriesReader(None, name, config, verifier=verifier)
+    reader = SeriesReader(None, name, config, verifier=verifier, file=problems)
     if store is not None:
         reader.assigner.problems.add_stored(store, name)
-    planned, copies = _without_copies(planned)
+    planned, copies = without_copies(planned)
     files = tuple(_read_all(reader, planned, SilentProgress()))
     read = pd.DataFrame(reader.assigner.counts, columns=["step", "checkpoint", "problem_id", "greedy", "n"])
     config = continue_rule(store, name, config)
@@ -154,7 +166,7 @@ def _preview_series(
         by_problem = combined.groupby(["step", "checkpoint", "problem_id", "greedy"], as_index=False)["n"]
         read = by_problem.sum() if is_new else by_problem.max()
     if read.empty:
-        return SeriesPreview(name=name, files=files, notes=copies, why=_nothing_usable(files))
+        return SeriesPreview(name=name, files=files, notes=copies, why=nothing_usable(files))
     try:
         chosen = select_problems(read, config, hint=lambda: reader.assigner.problems.hint)
     except ConfigError as error:
@@ -162,8 +174,23 @@ def _preview_series(
     left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
     scores = compare_scores(planned, config) if (reader.verifier or "").startswith(RECORDED) else ScoreNotes()
     rule = () if chosen.rounds is None else (chosen.rounds.note,)
-    notes = (*copies, *_empty_notes(files), *chosen.notes, *rule, *scores.notes, *left_out)
+    notes = (*copies, *empty_notes(files), *chosen.notes, *rule, *scores.notes, *left_out)
     return SeriesPreview(name=name, files=files, notes=notes, doubts=scores.doubts)
+
+
+def _resolve_problems(config: ImportConfig) -> tuple[ImportConfig, ProblemFile | None]:
+    """Return the settings with the verifier's name, and the problems of ``--problems``.
+
+    Raises ``OversharpError`` if the verifier or the file cannot be used.
+    """
+    given = None if config.verifier is None else named_verifier(config.verifier, config.grader_limits)
+    problems = None
+    if config.problems is not None:
+        problems = ProblemFile(config.problems, verifier=given, by_id=config.match == "id")
+    verifier = problems.verifier if problems else given or config.chosen_verifier
+    if verifier not in verifier_names():  # check the verifier even if the tool's rewards replace it
+        get_verifier(verifier)  # raises an error that lists the known verifiers
+    return replace(config, verifier=verifier), problems
 
 
 def refused_files(plan: ImportPlan) -> tuple[FileResult, ...]:
@@ -182,9 +209,7 @@ def import_samples(
         OversharpError: bad input; samples imported before the error stay in the store.
     """
     progress = progress or SilentProgress()
-    config = replace(config, verifier=named_verifier(config.verifier, config.grader_limits))
-    if config.verifier not in verifier_names():  # check the verifier even if the tool's rewards replace it
-        get_verifier(config.verifier)  # raises an error that lists the known verifiers
+    config, problems = _resolve_problems(config)
     plan = plan_import(paths, config)
     require_selecting_field(plan, config)
     files: list[FileResult] = []
@@ -192,21 +217,22 @@ def import_samples(
     with Store.open(config.store) as store:
         store.bound_memory(config.memory_gib)
         for name, planned in plan.by_series.items():
-            _require_left_out(store, name, planned, config)
+            _require_left_out(store, name, planned, config, problems)
         for name, planned in plan.by_series.items():
             terms = resolve_terms(store, name, config)
             ruled = continue_rule(store, name, config)
-            reader = SeriesReader(store, name, config, verifier=_stored_verifier(store, name, planned[0], config))
-            planned, copies = _without_copies(planned)
+            verifier = _stored_verifier(store, name, planned[0], config)
+            reader = SeriesReader(store, name, config, verifier=verifier, file=problems)
+            planned, copies = without_copies(planned)
             for note in copies:
                 progress.note(f"{name}: {note}")
             results = _read_all(reader, planned, progress)
             reader.close()
             files += results
             if reader.settings is None or reader.verifier is None or not stored_steps(store, name):
-                series.append(_without_audit(name, _nothing_usable(results)))
+                series.append(_without_audit(name, nothing_usable(results)))
                 continue
-            for note in _empty_notes(results):
+            for note in empty_notes(results):
                 progress.note(f"{name}: {note}")
             used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
             samples = _Samples(
@@ -215,10 +241,11 @@ def import_samples(
                 verifier=reader.verifier,
                 files=used,
                 problems=reader.assigner.problems,
+                clusters={} if problems is None else problems.clusters_by_id(reader.verifier),
                 terms=terms,
             )
             audited = _audit(store, samples, ruled, command, progress)
-            series.append(replace(audited, notes=(*_empty_notes(results), *audited.notes)))
+            series.append(replace(audited, notes=(*empty_notes(results), *audited.notes)))
         # auditing the last series updated the recommendation in all verdicts
         series = [
             result if result.verdict is None else replace(result, verdict=store.verdict(result.name))
@@ -232,13 +259,6 @@ def import_samples(
         unknown=plan.unknown,
         series=tuple(series),
     )
-
-
-def _empty_notes(files: Sequence[FileResult]) -> list[str]:
-    """Return a note on the samples with a reward but no text, if there are any."""
-    n = sum(file.n_empty for file in files)
-    total = sum(file.n_samples for file in files)
-    return [f"{n:,} of {plural(total, 'sample')} have a score but no text: counted as empty responses"] if n else []
 
 
 def _stored_verifier(store: Store, series: str, file: PlannedFile, config: ImportConfig) -> str | None:
@@ -274,7 +294,7 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
             f"{store.path}: series {series!r} was imported with another --temperature, --top-p or --max-tokens; "
             "pass another --name"
         )
-    if is_from_file(config.verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
+    if is_from_file(config.chosen_verifier) and config.verifier != verifier and not verifier.startswith(RECORDED):
         raise StoreError(
             f"{store.path}: series {series!r} is graded by {verifier}, and {config.verifier} is other code; grade its "
             f"samples again with `oversharp regrade {store.path} --verifier FILE`, or pass another --name"
@@ -286,37 +306,21 @@ def _stored_verifier(store: Store, series: str, file: PlannedFile, config: Impor
     return verifier
 
 
-def _require_left_out(store: Store, series: str, planned: Sequence[PlannedFile], config: ImportConfig) -> None:
+def _require_left_out(
+    store: Store, series: str, planned: Sequence[PlannedFile], config: ImportConfig, problems: ProblemFile | None
+) -> None:
     """Raise ``StoreError`` if an earlier import stored the samples that selected the problems."""
     for file in planned if config.selected_field is not None else ():
         earlier = store.find_import_from(series, file.path)
-        if earlier and earlier.n_samples and not earlier.file_hash.endswith(f":{import_options(file, config)}"):
+        if (
+            earlier
+            and earlier.n_samples
+            and not earlier.file_hash.endswith(f":{import_options(file, config, problems)}")
+        ):
             raise StoreError(
                 f"{file.path}: --selected-by {config.selected_field}: series {series!r} already has all samples of "
                 "this file; pass another --name"
             )
-
-
-def _without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
-    """Remove files whose samples another file has with scores.
-
-    Return the other files, and a note per removed file.
-    """
-    samples = {file.path: file.importer.samples_of(file.path) for file in planned}
-    scored: dict[tuple[str, int | None], Path] = {}
-    for file in planned:
-        key = samples[file.path]
-        if key is not None and key[1]:
-            scored.setdefault((key[0], file.step), file.path)
-    kept, notes = [], []
-    for file in planned:
-        key = samples[file.path]
-        other = None if key is None or key[1] else scored.get((key[0], file.step))
-        if other is None:
-            kept.append(file)
-        else:
-            notes.append(f"{file.path} not read: {other} has the same samples with their scores")
-    return tuple(kept), tuple(notes)
 
 
 def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: ProgressSink) -> list[FileResult]:
@@ -348,13 +352,17 @@ _STORED_COUNTS = """
 
 @dataclass(frozen=True, kw_only=True)
 class _Samples:
-    """Imported samples of one series, with their settings, verifier, files and problems."""
+    """Imported samples of one series, with their settings, verifier, files and problems.
+
+    ``clusters`` has the problems' clusters in ``--problems``.
+    """
 
     series: str
     settings: RecordedSettings
     verifier: str
     files: Sequence[PlannedFile]
     problems: KnownProblems
+    clusters: Mapping[str, str]
     terms: VerdictTerms
 
 
@@ -374,7 +382,8 @@ def _audit(
     for note in chosen.notes:
         progress.note(f"{series}: {note}")
     store.require_regex("--strategy-regex", config.strategy_regex)
-    problems = stored_problems(store, chosen.problem_ids)
+    stored = stored_problems(store, chosen.problem_ids)
+    problems = [replace(problem, cluster=imported.clusters.get(problem.problem_id)) for problem in stored]
     clusters = find_clusters(problems, None, note=progress.note)
     key = audit_key(series, settings, chosen, config, imported.terms)
     while True:
@@ -438,8 +447,3 @@ def _audit(
 
 def _without_audit(name: str, why: str, steps: tuple[int, ...] = ()) -> ImportedSeries:
     return ImportedSeries(name=name, steps=steps, n_problems=0, n=0, verdict=None, left_out={}, notes=(), why=why)
-
-
-def _nothing_usable(files: Sequence[FileResult]) -> str:
-    reasons = [file.why or ", ".join(file.faults) for file in files if file.why or file.faults]
-    return f"no sample is usable: {reasons[0]}" if reasons else "its files have no samples"

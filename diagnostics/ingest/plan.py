@@ -132,3 +132,25 @@ def _split_tools(files: Sequence[PlannedFile]) -> list[PlannedFile]:
         for file in files
     ]
     return sorted(split, key=lambda file: (file.series, -1 if file.step is None else file.step, str(file.path)))
+
+
+def without_copies(planned: Sequence[PlannedFile]) -> tuple[tuple[PlannedFile, ...], tuple[str, ...]]:
+    """Remove files whose samples another file has with scores.
+
+    Return the other files, and a note per removed file.
+    """
+    samples = {file.path: file.importer.samples_of(file.path) for file in planned}
+    scored: dict[tuple[str, int | None], Path] = {}
+    for file in planned:
+        key = samples[file.path]
+        if key is not None and key[1]:
+            scored.setdefault((key[0], file.step), file.path)
+    kept, notes = [], []
+    for file in planned:
+        key = samples[file.path]
+        other = None if key is None or key[1] else scored.get((key[0], file.step))
+        if other is None:
+            kept.append(file)
+        else:
+            notes.append(f"{file.path} not read: {other} has the same samples with their scores")
+    return tuple(kept), tuple(notes)

@@ -22,7 +22,9 @@ from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Re
 from oversharp.diagnostics.ingest.formats.rows import fault_of_last_line
 from oversharp.diagnostics.ingest.joining import join_rows
 from oversharp.diagnostics.ingest.plan import PlannedFile
+from oversharp.diagnostics.ingest.problem_file import ProblemFile
 from oversharp.diagnostics.ingest.selection import read_samples
+from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.records.types import Checkpoint, RecordedSettings, Series, content_hash
 from oversharp.diagnostics.store import Store
@@ -59,15 +61,24 @@ class FileResult:
 class SeriesReader:
     """Reader of the files of one series into a store. Without a store it only counts samples.
 
-    With ``verifier`` None, the first samples determine the verifier.
+    With ``verifier`` None, the first samples determine the verifier. With ``file``, samples have its problems.
     """
 
-    def __init__(self, store: Store | None, series: str, config: ImportConfig, *, verifier: str | None) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        series: str,
+        config: ImportConfig,
+        *,
+        verifier: str | None,
+        file: ProblemFile | None = None,
+    ) -> None:
         self.series = series
         self.settings: RecordedSettings | None = None
         self._store = store
         self._config = config
-        self.assigner = SampleAssigner(series, config, verifier=verifier)
+        self._file = file
+        self.assigner = SampleAssigner(series, config, verifier=verifier, file=file)
         self._at_temperature_1 = True
         self._texts = Texts()
         self._graded: GradedPairs | None = None  # None until earlier grades are loaded
@@ -94,7 +105,7 @@ class SeriesReader:
                 file,
                 f"has other sampling settings than earlier files ({_difference(settings, self.settings)})",
             )
-        n_bytes, options = _size(file.path), import_options(file, self._config)
+        n_bytes, options = _size(file.path), import_options(file, self._config, self._file)
         earlier, file_hash = None, ""
         if self._store is not None:
             file_hash = f"{_hash_content(file.path)}:{options}"
@@ -143,8 +154,8 @@ class SeriesReader:
         if not earlier.file_hash.endswith(f":{options}"):
             return _skipped_file(
                 file,
-                "was imported before with another --map, --match, --reward, --correct-at, --step, --steps or --window, "
-                "or another field in --selected-by; pass another --name to import it again",
+                "was imported before with another --map, --match, --reward, --correct-at, --step, --steps, --window or "
+                "--problems, or another field in --selected-by; pass another --name to import it again",
             )
         if earlier.n_bytes > n_bytes or earlier.file_hash != f"{_hash_content(file.path, earlier.n_bytes)}:{options}":
             return _skipped_file(file, "was imported before with other content; pass another --name to import it")
@@ -289,7 +300,9 @@ class SeriesReader:
         assert self.settings is not None  # set in read()
         part = reading.part
         self._register(store)
-        verifier = self.verifier or self._config.verifier
+        verifier = self.verifier or self._config.chosen_verifier
+        if part.file_problems:
+            store.add_problems(part.file_problems)
         store.add_recorded(
             Recording(
                 series=self.series,
@@ -311,12 +324,13 @@ class SeriesReader:
         )
 
 
-def import_options(file: PlannedFile, config: ImportConfig) -> str:
+def import_options(file: PlannedFile, config: ImportConfig, problems: ProblemFile | None) -> str:
     """Return a hash of the settings on which the imported samples of a file depend."""
     chosen = (sorted(config.map.items()), config.reward, config.least_correct, config.steps, config.window)
     optional = (
         *(["id"] if config.match == "id" else []),
         *([] if config.selected_field is None else ["selected", config.selected_field]),
+        *([] if problems is None else ["problems", problems.content_hash]),
     )
     return content_hash(file.step, file.fixed, *chosen, *optional)
 
@@ -358,3 +372,16 @@ def _hash_content(path: Path, n_bytes: int | None = None) -> str:
     except OSError as error:
         raise ImportFileError(f"{path}: cannot be read ({error.strerror})") from error
     return digest.hexdigest()[:16]
+
+
+def empty_notes(files: Sequence[FileResult]) -> list[str]:
+    """Return a note on the samples with a reward but no text, if there are any."""
+    n = sum(file.n_empty for file in files)
+    total = sum(file.n_samples for file in files)
+    return [f"{n:,} of {plural(total, 'sample')} have a score but no text: counted as empty responses"] if n else []
+
+
+def nothing_usable(files: Sequence[FileResult]) -> str:
+    """Return why no sample of the files can be used."""
+    reasons = [file.why or ", ".join(file.faults) for file in files if file.why or file.faults]
+    return f"no sample is usable: {reasons[0]}" if reasons else "its files have no samples"
