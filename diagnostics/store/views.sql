@@ -587,6 +587,26 @@ WHERE NOT s.greedy AND s.sample_index < s.entropy_samples AND s.sample_index < s
   AND coalesce(s.entropy_sum, r.entropy_sum) IS NOT NULL;
 COMMENT ON VIEW sample_entropies IS 'a response with known token entropy, from the sampler or from teacher forcing [needs checkpoints]';
 
+-- Sums of log-probabilities from the sampler over the first round of samples, at temperature 1 without top-p and top-k.
+-- There a sampled token's negative log-probability has the entropy of its distribution as expected value.
+CREATE OR REPLACE VIEW sampled_logps AS
+SELECT
+    s.series, s.checkpoint, s.step, s.checkpoint_id, s.problem_id, s.n_first_round,
+    count(*) AS n,
+    -- in a fixed order: a parallel sum of doubles is not reproducible
+    sum(s.logp_sum_raw ORDER BY s.sample_index) AS logp_sum,
+    sum(s.n_tokens) AS n_tokens
+FROM own_samples AS s
+JOIN settings AS t USING (settings_id)
+WHERE NOT s.greedy AND s.sample_index < s.n_first_round
+  AND t.temperature = 1 AND coalesce(t.top_p, 1) = 1 AND coalesce(t.top_k, 0) = 0
+  AND isfinite(s.logp_sum_raw) AND s.n_tokens > 0
+GROUP BY s.series, s.checkpoint, s.step, s.checkpoint_id, s.problem_id, s.n_first_round;
+COMMENT ON VIEW sampled_logps IS 'a problem at a checkpoint, with sums over the samples of the first round that have a log-probability from their sampler, at temperature 1 without top-p and top-k';
+COMMENT ON COLUMN sampled_logps.n IS 'samples with a log-probability [samples]';
+COMMENT ON COLUMN sampled_logps.logp_sum IS 'sum of their log-probabilities [nats]';
+COMMENT ON COLUMN sampled_logps.n_tokens IS 'sum of their response tokens [tokens]';
+
 -- The panel: responses sampled once from the base, with their log-probability under every checkpoint.
 CREATE OR REPLACE VIEW panel_logps AS
 SELECT

@@ -17,6 +17,7 @@ from oversharp.reports.wording import FEW_PROBLEMS, WITH_MODES, float_or_none
 ENTROPIES = {
     "answer_entropy": "answer entropy",
     "token_entropy": "token entropy",
+    "sampled_token_entropy": "estimated token entropy",
     "mode_entropy_exact": "mode entropy",
 }
 PERPLEXITIES = {
@@ -62,7 +63,10 @@ def entropy(context: Context) -> Section:
 
 def _entropy_lead(context: Context, series: SeriesSource) -> str:
     parts: list[str] = []
+    has_entropy = context.ends(series, "token_entropy") is not None
     for measure, name in ENTROPIES.items():
+        if measure == "sampled_token_entropy" and has_entropy:  # its estimate adds nothing here
+            continue
         if (ends := context.ends(series, measure)) is not None:
             path = f"{numbers.number(ends[0], 'nats')} to {numbers.number(ends[1], 'nats')} nats"
             parts.append(f"{name} from {path}" if not parts else f"{name} {path}")

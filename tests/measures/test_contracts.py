@@ -312,6 +312,7 @@ IN_FULL = {
         ("sampled_counts", "problem_counts", "answer_counts", "sample_entropies"),
         "3 of 4 problems have exactly 8 graded samples here; run the",
     ),
+    "sampled_logps": "1 of 4 problems lack log-probabilities of some samples here",
     "mode_logps": "11 of 12 modes are scored here; run the audit again to complete them",
     "panel_logps": "15 of 16 panel responses are scored here; run the audit again to complete them",
     "own_logps": "15 of 16 own samples are scored",
