@@ -328,3 +328,37 @@ def test_limits_that_allow_nothing_are_refused(limits: GraderLimits, flag: str) 
 
     with pytest.raises(ConfigError, match=flag):
         require_limits(limits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["return 1", "time.sleep(60)", "raise MemoryError"])
+def test_a_process_that_a_call_detached_ends_with_the_command(tmp_path: Path, then: str) -> None:
+    reward, pid = tmp_path / "reward.py", tmp_path / "pid"
+    reward.write_text(
+        f"""
+import pathlib, subprocess, sys, time
+def grade(response):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    pathlib.Path({str(pid)!r}).write_text(str(child.pid))
+    {then}
+"""
+    )
+    command = f"""
+from oversharp.diagnostics.records.types import Problem
+from oversharp.diagnostics.verifiers import Verifiers, named_verifier
+from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
+
+name = named_verifier("{reward}:grade", GraderLimits(timeout_s=1.0, memory_gib=2.0))
+with Verifiers() as verifiers:
+    print(verifiers.grade([(Problem(task="t", prompt="?", gold="a", verifier=name), "a")])[0].state)
+"""
+    state = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout.strip()
+    assert state == ("ok" if then == "return 1" else "timeout" if "sleep" in then else "error")
+    assert not is_running(int(pid.read_text()))
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return False

@@ -216,6 +216,8 @@ class GraderProcess:
         until = time.monotonic() + wait_s
         while not self._has_exited() and time.monotonic() < until:
             time.sleep(0.005)
+        if not self._has_exited():
+            worker.end_descendants(self.process.pid)  # those outside of its group
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()

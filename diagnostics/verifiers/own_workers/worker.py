@@ -13,6 +13,7 @@ loop if the function is a coroutine. A task is cancelled after ``limit_s`` secon
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -28,6 +29,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -44,6 +46,8 @@ LENGTH_BYTES = 8
 
 _PR_SET_PDEATHSIG = 1
 _MODULE_PREFIX = "oversharp_verifier_"
+#: How often descendants are looked for again after a kill.
+_MOST_ROUNDS = 20
 #: Stack of a thread, which counts as memory of the process.
 _STACK_BYTES = 8 << 20
 #: ``is_used``: whether the call that this thread runs used signals, which only the main thread can.
@@ -62,6 +66,7 @@ def main(descriptor: int) -> None:
     """Serve one parent: load the file in its first message, then answer units until it closes the socket."""
     with contextlib.suppress(AttributeError):  # Linux only: kill a hanging call when the parent dies
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    atexit.register(_end_own_descendants, os.getpid())  # first, so that it runs after the handlers of the user's file
     parent = socket.socket(fileno=descriptor)
     parent.set_inheritable(False)
     _redirect_stdout()
@@ -221,7 +226,52 @@ class _Grader:
         except OSError:  # the parent has closed the socket, or the function has
             os._exit(1)
         if reply["state"] == MEMORY:
+            end_descendants(self._process_id)
             os._exit(1)
+
+
+def end_descendants(process_id: int) -> None:
+    """Kill the processes that a process has started, also those in a session of their own.
+
+    Processes whose parent has ended before are not found. Does nothing on systems other than Linux.
+    """
+    for _ in range(_MOST_ROUNDS):  # again, because they may have started others in the meantime
+        found = [child for child in _descendants(process_id) if not _is_zombie(child)]
+        if not found:
+            return
+        for child in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _end_own_descendants(process_id: int) -> None:
+    if os.getpid() == process_id:  # not in a process that the function forked
+        end_descendants(process_id)
+
+
+def _descendants(process_id: int) -> Iterator[int]:
+    try:
+        threads = os.listdir(f"/proc/{process_id}/task")
+    except OSError:
+        return
+    for thread in threads:
+        try:
+            with open(f"/proc/{process_id}/task/{thread}/children", encoding="ascii") as children:
+                own = [int(child) for child in children.read().split()]
+        except OSError:
+            continue
+        for child in own:
+            yield child
+            yield from _descendants(child)
+
+
+def _is_zombie(process_id: int) -> bool:
+    try:
+        with open(f"/proc/{process_id}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _watch_signals() -> None:
