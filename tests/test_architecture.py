@@ -19,6 +19,7 @@ PACKAGES = ("oversharp/diagnostics", "oversharp/reports", "oversharp/trainers")
 #: From the ground up: a module imports its own room and rooms that stand before it in this list, and no other.
 ROOMS = (
     "oversharp.diagnostics.records",
+    "oversharp.diagnostics.trajectories",
     "oversharp.diagnostics.statistics",
     "oversharp.diagnostics.theory",
     "oversharp.diagnostics.http",
@@ -63,7 +64,7 @@ ROOMS_OF_TRAINERS = (
     "oversharp.trainers.loop",
 )
 #: What reports and trainers may know of the audit.
-KNOWN_TO_REPORTS = {"records", "statistics", "ways", "measures", "verdict", "verifiers", "store"}
+KNOWN_TO_REPORTS = {"records", "trajectories", "statistics", "ways", "measures", "verdict", "verifiers", "store"}
 KNOWN_TO_TRAINERS = {"records", "statistics", "verifiers", "tasks", "models", "samplers"}
 #: The heavy libraries, and where alone each is imported.
 HOMES = {

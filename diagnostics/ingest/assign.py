@@ -50,7 +50,7 @@ class Reading:
     """Progress of reading one file.
 
     ``faults`` counts unusable records by reason. ``n_conflicting`` counts samples whose response occurred earlier with
-    another reward. ``n_empty`` counts samples with a reward but no text.
+    another reward. ``n_empty`` counts samples with a reward but no text, ``n_trajectories`` those with several turns.
     """
 
     file: PlannedFile
@@ -64,6 +64,7 @@ class Reading:
     highest_step: int = -1
     n_conflicting: int = 0
     n_empty: int = 0
+    n_trajectories: int = 0
     counted: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def count(self, steps: Mapping[str, int]) -> None:

@@ -16,6 +16,7 @@ from pyarrow import compute
 from oversharp.diagnostics.ingest.answers import exact_answers
 from oversharp.diagnostics.ingest.formats.columns import text_bytes
 from oversharp.diagnostics.ingest.formats.contract import Recorded, RecordedRows, text_offsets
+from oversharp.diagnostics.ingest.trajectories import TrajectoryBatch
 from oversharp.diagnostics.records.types import NO_ANSWER, Problem, response_digest
 from oversharp.diagnostics.store.write_import import GRADES, PROBLEMS, SAMPLES
 
@@ -145,11 +146,12 @@ _GRADED = pa.schema([("reward", pa.float64()), ("answer", pa.string())])
 
 
 class SampleBatch:
-    """Rows of ``PROBLEMS``, ``SAMPLES`` and ``GRADES`` for one transaction."""
+    """Rows of ``PROBLEMS``, ``SAMPLES``, ``TRAJECTORIES`` and ``GRADES`` for one transaction."""
 
     def __init__(self, texts: Texts) -> None:
         texts.clear()
         self._texts = texts
+        self.trajectories = TrajectoryBatch()
         self._problems = _Rows(PROBLEMS)
         #: New problems of ``--problems``, which have fields that ``PROBLEMS`` lacks.
         self.file_problems: list[Problem] = []
@@ -163,7 +165,8 @@ class SampleBatch:
     @property
     def room(self) -> int:
         """Number of samples that still fit into the transaction; 0 once the texts exceed ``BYTES_PER_COMMIT``."""
-        return SAMPLES_PER_COMMIT - self.n_samples if self._texts.n_bytes < BYTES_PER_COMMIT else 0
+        n_bytes = self._texts.n_bytes + self.trajectories.n_bytes
+        return SAMPLES_PER_COMMIT - self.n_samples if n_bytes < BYTES_PER_COMMIT else 0
 
     @property
     def problems(self) -> pa.Table:
@@ -189,7 +192,10 @@ class SampleBatch:
             placed.problem_ids,
             [item.greedy for item in items],
             placed.indices,
-            [response_digest(text).hex() for text in texts],
+            [
+                response_digest(text).hex() if item.turns is None else self.trajectories.add(item.turns)
+                for item, text in zip(items, texts, strict=True)
+            ],
             [item.n_tokens for item in items],
             [item.finish_reason for item in items],
             [item.logp_sum if with_numbers else None for item in items],

@@ -18,9 +18,9 @@ from oversharp.diagnostics.ingest.formats.contract import Fault, ReadOptions, Re
 from oversharp.diagnostics.ingest.plan import PlannedFile
 from oversharp.diagnostics.ingest.problems import KnownProblems
 from oversharp.diagnostics.ingest.selection import read_samples
+from oversharp.diagnostics.ingest.trajectories import recorded_response_id
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.errors import ImportFileError
-from oversharp.diagnostics.records.types import response_id
 from oversharp.diagnostics.statistics.pass_at_k import pass_at_k_table
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.verdict.rule import MARGIN
@@ -215,9 +215,7 @@ def _read_claims(file: PlannedFile, verifier: str, config: ImportConfig, problem
                         step=step,
                         task=problem.task,
                         problem_id=problems.find(item, task_of(item, file)) or problem.problem_id,
-                        response_ids=tuple(
-                            response_id(follower.response.encode("utf-8", "replace")) for follower in scored
-                        ),
+                        response_ids=tuple(recorded_response_id(follower) for follower in scored),
                         score=score,
                     )
     except ImportFileError:  # the import reports this error

@@ -29,8 +29,8 @@ from oversharp.diagnostics.ingest.problems import KnownProblems
 from oversharp.diagnostics.ingest.read import (
     FileResult,
     SeriesReader,
-    empty_notes,
     import_options,
+    notes_of,
     nothing_usable,
     stored_steps,
 )
@@ -174,7 +174,7 @@ def _preview_series(
     left_out = (f"{label} left out: {why}" for label, why in chosen.left_out.items())
     scores = compare_scores(planned, config) if (reader.verifier or "").startswith(RECORDED) else ScoreNotes()
     rule = () if chosen.rounds is None else (chosen.rounds.note,)
-    notes = (*copies, *empty_notes(files), *chosen.notes, *rule, *scores.notes, *left_out)
+    notes = (*copies, *notes_of(planned, files), *chosen.notes, *rule, *scores.notes, *left_out)
     return SeriesPreview(name=name, files=files, notes=notes, doubts=scores.doubts)
 
 
@@ -232,7 +232,7 @@ def import_samples(
             if reader.settings is None or reader.verifier is None or not stored_steps(store, name):
                 series.append(_without_audit(name, nothing_usable(results)))
                 continue
-            for note in empty_notes(results):
+            for note in notes_of(planned, results):
                 progress.note(f"{name}: {note}")
             used = [file for file, result in zip(planned, results, strict=True) if result.why is None]
             samples = _Samples(
@@ -245,7 +245,7 @@ def import_samples(
                 terms=terms,
             )
             audited = _audit(store, samples, ruled, command, progress)
-            series.append(replace(audited, notes=(*empty_notes(results), *audited.notes)))
+            series.append(replace(audited, notes=(*notes_of(planned, results), *audited.notes)))
         # auditing the last series updated the recommendation in all verdicts
         series = [
             result if result.verdict is None else replace(result, verdict=store.verdict(result.name))

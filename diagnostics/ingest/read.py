@@ -39,7 +39,7 @@ class FileResult:
 
     ``known``: an earlier import read it. ``why`` is the reason if none of its samples is used. ``counted`` has the
     number of samples per step and problem, if the file was read without a store. ``n_empty`` counts new samples with a
-    reward but no text.
+    reward but no text, ``n_trajectories`` those with several turns or tool calls.
     """
 
     path: Path
@@ -50,6 +50,7 @@ class FileResult:
     why: str | None = None
     notes: tuple[str, ...] = ()
     n_empty: int = 0
+    n_trajectories: int = 0
     counted: Mapping[tuple[int, str], int] = field(default_factory=dict)
 
     @property
@@ -227,6 +228,7 @@ class SeriesReader:
             faults=reading.faults,
             notes=tuple(reading.notes),
             n_empty=reading.n_empty,
+            n_trajectories=reading.n_trajectories,
             counted=reading.counted,
         )
 
@@ -234,6 +236,7 @@ class SeriesReader:
         """Add the samples of a block to the part."""
         placed = self.assigner.assign(block, reading)
         reading.n_empty += sum(not item.response and item.reward is not None for item in placed.items)
+        reading.n_trajectories += sum(item.turns is not None for item in placed.items)
         if placed.items and self.verifier is not None:
             reading.part.add_samples(placed, with_numbers=self._at_temperature_1)
 
@@ -317,6 +320,7 @@ class SeriesReader:
                 complete=complete,
                 problems=part.problems,
                 samples=part.samples,
+                trajectories=part.trajectories.table(),
                 new_grades=grades.new,
                 other_grades=grades.unsure,
                 faults=reading.faults,
@@ -374,11 +378,16 @@ def _hash_content(path: Path, n_bytes: int | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
-def empty_notes(files: Sequence[FileResult]) -> list[str]:
-    """Return a note on the samples with a reward but no text, if there are any."""
-    n = sum(file.n_empty for file in files)
-    total = sum(file.n_samples for file in files)
-    return [f"{n:,} of {plural(total, 'sample')} have a score but no text: counted as empty responses"] if n else []
+def notes_of(planned: Sequence[PlannedFile], files: Sequence[FileResult]) -> list[str]:
+    """Return notes on the samples without text, and on trajectories, with what the files lack."""
+    n_empty, n = sum(file.n_empty for file in files), sum(file.n_samples for file in files)
+    notes = []
+    if n_empty:
+        notes.append(f"{n_empty:,} of {plural(n, 'sample')} have a score but no text: counted as empty responses")
+    if n_turns := sum(file.n_trajectories for file in files):
+        untold = planned[0].importer.untold
+        notes.append(f"{plural(n_turns, 'sample')} with several turns or tool calls{f'; {untold}' if untold else ''}")
+    return notes
 
 
 def nothing_usable(files: Sequence[FileResult]) -> str:

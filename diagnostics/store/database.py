@@ -27,8 +27,10 @@ from oversharp.diagnostics.records.names import require_store_file, require_stor
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.store.schema import (
+    ADDED,
     NO_FILE,
     SCHEMA_VERSION,
+    added_tables,
     empty_store,
     explain_error,
     is_checked,
@@ -252,9 +254,11 @@ class Database:
                 raise empty_store(path)
             self._connection.execute("ATTACH ':memory:' AS other")
             try:
-                for name, columns in self._columns_of(self._own_name()).items():
-                    query = f"SELECT {', '.join(columns)} FROM attached.{name}"
-                    self._connection.execute(f"CREATE VIEW other.{name} AS {query}")
+                own, attached = self._own_name(), self._tables_of("attached")
+                for name, columns in self._columns_of(own).items():
+                    # a store of an earlier version may lack a table
+                    source = f"attached.{name}" if name in attached else f'(FROM "{own}".main.{name} LIMIT 0)'
+                    self._connection.execute(f"CREATE VIEW other.{name} AS SELECT {', '.join(columns)} FROM {source}")
                 yield
             finally:
                 self._connection.execute("DETACH other")
@@ -326,10 +330,12 @@ class Database:
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
         if self._read_only:
-            self._connection.execute(stored_views.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
+            is_complete = self._tables_of(self._own_name()) >= ADDED
+            tables = "" if is_complete else added_tables().replace("CREATE TABLE ", "CREATE TEMP TABLE ")
+            self._connection.execute(tables + stored_views.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
             return
         with self.transaction():
-            self._connection.execute(stored_views)
+            self._connection.execute(added_tables() + stored_views)
             self._connection.execute("UPDATE schema_version SET views_hash = ?", [current])
 
     def write_tokens(self, rows: pd.DataFrame) -> None:

@@ -70,6 +70,7 @@ _TABLES = {
     _DRAWN: ("samples",),
     f"{_RESPONSE} OR verifier IN (FROM gone_verifiers)": ("grades",),
     _RESPONSE: ("response_ways",),
+    "response_id NOT IN (SELECT response_id FROM other.samples WHERE NOT (" + _DRAWN + "))": ("trajectories",),
     f"{_DRAWN} OR {_RESPONSE}": ("response_logps", "second_logps"),
     "audit_id IN (FROM gone_audits)": (
         "audits", "audit_problems", "stops", "audit_controls", "audit_findings", "audit_verdicts",

@@ -34,6 +34,7 @@ _UNKEYED = {
     "samples": ("checkpoint_id", "problem_id", "settings_id", "greedy", "sample_index"),
     "grades": ("problem_id", "response_id", "verifier"),
     "response_ways": ("problem_id", "response_id"),
+    "trajectories": ("response_id",),
     "audit_findings": ("audit_id",),
     "events": ("audit_id",),
 }

@@ -148,6 +148,31 @@ CREATE TABLE samples (
     entropy_sum DOUBLE CHECK (isfinite(entropy_sum))      -- nats, of the distributions sampled from
 );
 
+-- One row per response of several turns, or with tool calls. The text of such a sample has only what the model wrote.
+-- The indices of turns and calls begin at 0.
+CREATE TABLE IF NOT EXISTS trajectories (
+    response_id VARCHAR NOT NULL,       -- content hash of turns
+    turns STRUCT(
+        role VARCHAR,                   -- assistant, tool, user or system
+        text VARCHAR,
+        reasoning VARCHAR,              -- NULL: none
+        calls STRUCT(
+            name VARCHAR,
+            arguments VARCHAR,          -- JSON, or as the model wrote it
+            id VARCHAR,
+            is_valid BOOLEAN,           -- whether the arguments are a JSON object
+            result INTEGER              -- index of the turn with its observation; NULL: none
+        )[],
+        name VARCHAR,                   -- tool of an observation
+        call_id VARCHAR,                -- call that an observation answers
+        is_error BOOLEAN,               -- whether the call failed; NULL: unknown
+        n_tokens INTEGER,
+        logp_sum DOUBLE,                -- nats
+        is_trained BOOLEAN,             -- whether the turn has a loss; NULL: unknown
+        extra VARCHAR                   -- other fields of the message, as a JSON object
+    )[] NOT NULL
+);
+
 -- One row per (problem_id, response_id, verifier), shared by all checkpoints. The single writer keeps these unique by
 -- an anti-join. The index of a primary key took most of the time of an import.
 CREATE TABLE grades (
@@ -231,7 +256,7 @@ CREATE TABLE token_files (
 CREATE TABLE audits (
     audit_id VARCHAR PRIMARY KEY,       -- hash of series, problems, settings and sample counts
     series VARCHAR NOT NULL,            -- name of the series
-    settings_id VARCHAR NOT NULL,       -- sampling settings of its own samples
+    settings_id VARCHAR NOT NULL,       -- sampling settings of its samples
     n INTEGER NOT NULL,                 -- samples per problem and checkpoint; at most, if `enough` is given
     n_base INTEGER NOT NULL,            -- samples per problem from the base; at most, if `enough` is given
     first_round INTEGER CHECK (first_round >= 1),  -- samples of the first round; NULL with `enough`

@@ -607,6 +607,58 @@ COMMENT ON COLUMN sampled_logps.n IS 'samples with a log-probability [samples]';
 COMMENT ON COLUMN sampled_logps.logp_sum IS 'sum of their log-probabilities [nats]';
 COMMENT ON COLUMN sampled_logps.n_tokens IS 'sum of their response tokens [tokens]';
 
+-- ---------------------------------------------------------------- trajectories
+
+-- Turns of the own samples that have several turns or tool calls.
+CREATE OR REPLACE VIEW turns AS
+SELECT
+    s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index, s.greedy,
+    s.correct, s.response_id,
+    u.turn,                             -- 0, 1, …
+    t.turns[u.turn + 1].role AS role,
+    t.turns[u.turn + 1].text AS text,
+    t.turns[u.turn + 1].reasoning AS reasoning,
+    t.turns[u.turn + 1].calls AS calls,
+    t.turns[u.turn + 1].name AS name,
+    t.turns[u.turn + 1].is_error AS is_error,
+    t.turns[u.turn + 1].n_tokens AS n_tokens
+FROM own_samples AS s
+JOIN trajectories AS t USING (response_id)
+CROSS JOIN unnest(range(len(t.turns))) AS u (turn);
+COMMENT ON VIEW turns IS 'a turn of a sample that has several turns or tool calls';
+COMMENT ON COLUMN turns.turn IS 'index of the turn, from 0';
+COMMENT ON COLUMN turns.text IS 'text of the message, without reasoning and calls';
+COMMENT ON COLUMN turns.reasoning IS 'reasoning before the text; NULL without';
+COMMENT ON COLUMN turns.calls IS 'tool calls of the turn; see the view `calls`';
+COMMENT ON COLUMN turns.name IS 'tool of an observation, if the dump names it';
+COMMENT ON COLUMN turns.is_error IS 'whether the call of an observation failed; NULL if the dump does not say';
+COMMENT ON COLUMN turns.n_tokens IS 'tokens of the turn; NULL if the dump does not say [tokens]';
+COMMENT ON COLUMN turns.role IS 'assistant (the model), tool, user or system';
+
+-- Tool calls of these samples, with their observations.
+CREATE OR REPLACE VIEW calls AS
+SELECT
+    s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index, s.greedy,
+    s.correct, s.response_id,
+    u.turn, c.call,
+    t.turns[u.turn + 1].calls[c.call + 1].name AS name,
+    t.turns[u.turn + 1].calls[c.call + 1].arguments AS arguments,
+    t.turns[u.turn + 1].calls[c.call + 1].is_valid AS is_valid,
+    t.turns[t.turns[u.turn + 1].calls[c.call + 1].result + 1].text AS observation,
+    t.turns[t.turns[u.turn + 1].calls[c.call + 1].result + 1].is_error AS is_error
+FROM own_samples AS s
+JOIN trajectories AS t USING (response_id)
+CROSS JOIN unnest(range(len(t.turns))) AS u (turn)
+CROSS JOIN unnest(range(len(t.turns[u.turn + 1].calls))) AS c (call);
+COMMENT ON VIEW calls IS 'a tool call of a sample, with its observation';
+COMMENT ON COLUMN calls.turn IS 'index of the turn with the call, from 0';
+COMMENT ON COLUMN calls.name IS 'tool';
+COMMENT ON COLUMN calls.arguments IS 'JSON, or the text of the model if it is no JSON';
+COMMENT ON COLUMN calls.observation IS 'text of the result; NULL without';
+COMMENT ON COLUMN calls.is_error IS 'whether the call failed; NULL if the dump does not say';
+COMMENT ON COLUMN calls.call IS 'index of the call within its turn, from 0';
+COMMENT ON COLUMN calls.is_valid IS 'whether its arguments are a JSON object, and the tool that wrote the dump could read it';
+
 -- The panel: responses sampled once from the base, with their log-probability under every checkpoint.
 CREATE OR REPLACE VIEW panel_logps AS
 SELECT

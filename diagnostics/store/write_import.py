@@ -30,6 +30,32 @@ SAMPLES = pa.schema(
         ("entropy_sum", pa.float64()),
     ]
 )
+TURNS = pa.list_(
+    pa.struct(
+        [
+            *((name, pa.string()) for name in ("role", "text", "reasoning")),
+            (
+                "calls",
+                pa.list_(
+                    pa.struct(
+                        [
+                            *((name, pa.string()) for name in ("name", "arguments", "id")),
+                            ("is_valid", pa.bool_()),
+                            ("result", pa.int32()),
+                        ]
+                    )
+                ),
+            ),
+            *((name, pa.string()) for name in ("name", "call_id")),
+            ("is_error", pa.bool_()),
+            ("n_tokens", pa.int32()),
+            ("logp_sum", pa.float64()),
+            ("is_trained", pa.bool_()),
+            ("extra", pa.string()),
+        ]
+    )
+)
+TRAJECTORIES = pa.schema([("response_id", pa.string()), ("turns", TURNS)])
 GRADES = pa.schema(
     [
         ("problem_id", pa.string()),
@@ -59,9 +85,9 @@ class FaultCount:
 class Recording:
     """A part of an imported file.
 
-    The tables have the columns of ``PROBLEMS``, ``SAMPLES`` and ``GRADES``. The store has none of ``new_grades`` yet,
-    but may have some of ``other_grades``. ``lines_done``, ``n_samples`` and ``faults`` count from the beginning of the
-    file.
+    The tables have the columns of ``PROBLEMS``, ``SAMPLES``, ``TRAJECTORIES`` and ``GRADES``. The store has none of
+    ``new_grades`` yet, but may have some of ``other_grades``. ``lines_done``, ``n_samples`` and ``faults`` count from
+    the beginning of the file.
     """
 
     series: str
@@ -76,6 +102,7 @@ class Recording:
     complete: bool
     problems: pa.Table
     samples: pa.Table
+    trajectories: pa.Table
     new_grades: pa.Table
     other_grades: pa.Table
     faults: Mapping[str, FaultCount]
@@ -143,6 +170,12 @@ class ImportWriter:
                 part.samples,
                 settings_id=part.settings_id,
             )
+            if len(part.trajectories):
+                self._database.insert(
+                    "INSERT INTO trajectories SELECT response_id, turns",
+                    part.trajectories,
+                    where="response_id NOT IN (SELECT response_id FROM trajectories)",
+                )
             self._database.insert(_INSERT_GRADES, part.new_grades)
             if len(part.other_grades):
                 self._database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)

@@ -278,3 +278,25 @@ def test_who_merges_reaches_the_stores_that_are_named_and_no_other_file(tmp_path
             assert database.rows("FROM other.samples") == []
         with pytest.raises(StoreError, match="disabled"):
             database.rows(f"FROM read_text('{letter}')")
+
+
+def test_a_store_of_an_earlier_version_lacks_trajectories_and_is_read_extended_and_merged(tmp_path: Path) -> None:
+    path = tmp_path / "audit.duckdb"
+    with Store.open(path):
+        pass
+    with duckdb.connect(str(path)) as database:  # as an earlier version wrote it
+        for view in ("turns", "calls"):
+            database.execute(f"DROP VIEW {view}")
+        database.execute("DROP TABLE trajectories")
+        database.execute("UPDATE schema_version SET views_hash = 'earlier'")
+    with Store.open(path, read_only=True) as store:
+        assert store.frame("SELECT * FROM calls").empty
+    with (
+        closing(Database(tmp_path / "new.duckdb", read_only=False, others=[path])) as database,
+        database.attach(path),
+    ):
+        assert database.rows("SELECT * FROM other.trajectories") == []
+    with Store.open(path) as store:
+        assert store.frame("SELECT * FROM turns").empty
+    with duckdb.connect(str(path), read_only=True) as database:
+        assert database.execute("SELECT count(*) FROM trajectories").fetchall() == [(0,)]

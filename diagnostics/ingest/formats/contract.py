@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.trajectories.record import Turns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +36,8 @@ class Recorded(Struct, gc=False):
     an archive. Several samples may have the same line; lines never decrease. ``reward`` is the tool's score, on any
     scale. ``index`` is the tool's number of the response among all responses to its prompt. Responses without ``index``
     are numbered in file order. ``logp_sum`` and ``entropy_sum`` are in nats, at temperature 1 over the full vocabulary,
-    summed over ``n_tokens`` tokens. ``claim`` is the score of several responses together: this one and those that
+    summed over ``n_tokens`` tokens. ``turns`` is a response of several turns or with tool calls; ``response`` is then
+    its ``model_text``. ``claim`` is the score of several responses together: this one and those that
     follow it in the same line.
     """
 
@@ -56,9 +58,10 @@ class Recorded(Struct, gc=False):
     task: str | None = None
     cluster: str | None = None
     claim: ToolScore | None = None
+    turns: Turns | None = None
 
 
-#: Fields of ``Recorded`` that ``RecordedRows`` has as columns: all but ``line`` and ``claim``, in the same order.
+#: Fields of ``Recorded`` that ``RecordedRows`` has as columns: all but ``line``, ``claim`` and ``turns``, in order.
 _ROW_FIELDS = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "greedy", "n_tokens", "finish_reason",
     "logp_sum", "entropy_sum", "task", "cluster",
@@ -220,6 +223,8 @@ class Importer:
         Whether the tool wrote a file with another suffix, judged by its first bytes.
     parts
         Like ``read_samples``, but may yield several rows at once, which is faster.
+    untold
+        What the tool's files lack about trajectories, for a note.
     score_table
         Returns all scores of a file; None if the file has only one score, or the user chose one.
     """
@@ -236,4 +241,5 @@ class Importer:
     is_also: Callable[[Path], bool] = field(default=lambda path: False)
     parts: Callable[[Path, ReadOptions], Iterator[Recorded | Fault | RecordedRows]] | None = None
     score_table: Callable[[Path, ReadOptions], ScoreTable | None] = field(default=lambda path, options: None)
+    untold: str = ""
     doc: str = ""

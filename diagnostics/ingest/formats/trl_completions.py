@@ -1,7 +1,10 @@
 """TRL: ``OUTPUT_DIR/completions/completions_{step}.parquet``, with ``log_completions`` of GRPO.
 
 Columns are ``step``, ``prompt``, ``completion``, one per reward function, extras from ``log_extra``, and ``advantage``.
-Prompts and completions are texts or chat messages, which become one text. The file does not mark which columns are
+Prompts and completions are texts or chat messages, which become one text. A completion with tool calls is a trajectory:
+results have no ids and are matched by name and order. The file has the arguments of all tools in one record, so an
+argument that is null may have been absent, and is left out. A call that TRL could not read is text in ``<tool_call>``,
+and becomes an invalid call. The file does not mark which columns are
 rewards, and does not record the weights of TRL's sum. If there is a single numeric column, it is the score; --reward
 chooses among several. If a reward function returned None, the sample has no score. The gold answer is the column
 ``solution`` and the final answer ``answer_parsed``; TRL's ``accuracy_reward`` logs both. A file has the last batch
@@ -13,9 +16,12 @@ Source: TRL 1.16.0, ``GRPOTrainer.log``, tested with its files; since TRL 0.28.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded, has_fields
 from oversharp.diagnostics.ingest.formats.fields import (
@@ -23,11 +29,14 @@ from oversharp.diagnostics.ingest.formats.fields import (
     get_optional_text,
     get_response,
     get_text,
+    get_turns,
     get_whole,
     parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
 from oversharp.diagnostics.records.errors import ImportFileError
+from oversharp.diagnostics.trajectories.record import Turn, model_text
+from oversharp.diagnostics.trajectories.transcripts import read_calls
 
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 
@@ -49,15 +58,31 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 def _sample(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Recorded:
     reward = None if reward_name is None else get_number(fields, reward_name)
+    turns = get_turns(fields, "completion", convert=_own_turn)
     return Recorded(
         line=line,
         prompt=get_text(fields, "prompt"),
-        response=get_response(fields, "completion", reward),
+        response=get_response(fields, "completion", reward) if turns is None else model_text(turns),
+        turns=turns,
         gold=get_optional_text(fields, "solution"),
         reward=reward,
         step=get_whole(fields, "step"),
         answer=get_optional_text(fields, "answer_parsed"),
     )
+
+
+def _own_turn(turn: Turn) -> Turn:
+    """Read calls that are text, and remove null arguments: those of all tools are columns of the file."""
+    if turn.role == "assistant" and not turn.calls and "<tool_call>" in turn.text:
+        return read_calls(turn.text)
+    calls = []
+    for call in turn.calls:
+        arguments = json.loads(call.arguments) if call.is_valid else None
+        if arguments is not None:
+            given = {name: value for name, value in arguments.items() if value is not None}
+            call = structs.replace(call, arguments=json.dumps(given, ensure_ascii=False))
+        calls.append(call)
+    return structs.replace(turn, calls=tuple(calls))
 
 
 def _reward_column(path: Path, chosen: str | None) -> str | None:
@@ -97,4 +122,5 @@ IMPORTER = Importer(
     recognises=has_fields(*_OWN),
     place=place,
     read_samples=read_samples,
+    untold="tool results have no ids and are matched by name and order; an argument that is null may have been absent",
 )

@@ -231,7 +231,7 @@ class _Grader:
 
 
 def end_descendants(process_id: int) -> None:
-    """Kill the processes that a process has started, also those in a session of their own.
+    """Kill the processes that a process has started, also those in another session.
 
     Processes whose parent has ended before are not found. Does nothing on systems other than Linux.
     """

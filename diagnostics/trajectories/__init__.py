@@ -1,0 +1,1 @@
+"""Trajectories: responses of several turns, with tool calls and the tools' observations."""
