@@ -35,13 +35,14 @@ from oversharp.reports.sections.measures import (
     trust_region,
 )
 from oversharp.reports.sections.method import method
+from oversharp.reports.sections.tools import tools
 from oversharp.reports.sections.training import training
 
 #: Content of a figure, to detect duplicates: axis label, and panel, label and points of each line.
 _Points = tuple[object, ...]
 #: Functions that build the sections, in reading order: BRIEF is visible, later sections are folded. A function returns
 #: None if its section does not apply, such as a comparison for a single series.
-BRIEF: tuple[Callable[[Context], Section | None], ...] = (problems, health)
+BRIEF: tuple[Callable[[Context], Section | None], ...] = (problems, tools, health)
 SECTIONS: tuple[Callable[[Context], Section | None], ...] = (
     coverage,
     success,

@@ -60,8 +60,9 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
         series=key.series,
     )
     present = checkpoints[~checkpoints["checkpoint_id"].isin(list(failed))].reset_index(drop=True)
-    measures = all_measures()
-    frames = _frames(store, key, [measure for measure in measures.values() if measure.compute is not None])
+    measures = list(all_measures().values())
+    frames = _frames(store, key, [measure for measure in measures if measure.compute is not None])
+    measures = [one for one in measures if "trajectories" not in _tags(one) or not _lacks_view(one, frames)]
     problems = store.frame("SELECT problem_id, cluster FROM audit_problems WHERE audit_id = $id", id=key.audit_id)
     n_problems = len(problems)
     cluster_P = number_clusters(problems["cluster"])
@@ -81,7 +82,7 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
     start = time.perf_counter()
     findings: list[Finding] = []
     with progress.stage("measure", len(measures)) as advance:
-        for measure in measures.values():
+        for measure in measures:
             if not texts and _needs_texts(measure):
                 computed: Sequence[Finding] = measure.unknown(measure.expected(evidence), NO_TEXTS)
             else:

@@ -23,6 +23,7 @@ Section = Literal[
     "problems",
     "modes",
     "strategy",
+    "tools",
     "interference",
     "kernel",
     "perplexity",

@@ -52,7 +52,9 @@ def added_tables() -> str:
     """Return the statements that create the tables of ``ADDED`` where they are missing."""
     statements = re.split(r"^(?=CREATE TABLE )", script("tables.sql"), flags=re.MULTILINE)
     return "".join(
-        statement[: statement.index("\n);") + 3] for statement in statements if statement.startswith("CREATE TABLE IF NOT")
+        statement[: statement.index("\n);") + 3]
+        for statement in statements
+        if statement.startswith("CREATE TABLE IF NOT")
     )
 
 

@@ -29,7 +29,10 @@ _BRACKET = re.compile(r"(.*?)(?: \[([^]]+)\])?", re.DOTALL)
 #: Properties of a view's rows that decide whether a measure can be computed. "needs checkpoints": absent for imported
 #: samples. "from texts": parsed from response texts. "token files": stored in Parquet files. "training prompts": about
 #: the trainer's problems, not the audit's. "first series": absent for regraded series. "largest": one row per sample.
-Tag = Literal["needs checkpoints", "from texts", "token files", "training prompts", "first series", "largest"]
+#: "trajectories": only in series with them; without any row, measures have no findings at all.
+Tag = Literal[
+    "needs checkpoints", "from texts", "token files", "training prompts", "first series", "largest", "trajectories"
+]
 
 
 @dataclass(frozen=True, kw_only=True)

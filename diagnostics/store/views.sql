@@ -659,6 +659,70 @@ COMMENT ON COLUMN calls.is_error IS 'whether the call failed; NULL if the dump d
 COMMENT ON COLUMN calls.call IS 'index of the call within its turn, from 0';
 COMMENT ON COLUMN calls.is_valid IS 'whether its arguments are a JSON object, and the tool that wrote the dump could read it';
 
+-- Samples of the first round with the shape of their trajectory, in series in which any sample has several turns or
+-- calls. A plain response has one turn.
+CREATE OR REPLACE VIEW agent_samples AS
+WITH with_turns AS (
+    SELECT DISTINCT c.series
+    FROM trajectories AS t
+    JOIN samples AS s USING (response_id)
+    JOIN series_checkpoints AS c USING (checkpoint_id)
+),
+shapes AS (
+    SELECT
+        response_id,
+        len(list_filter(turns, lambda turn: turn.role = 'assistant')) AS n_turns,
+        flatten(list_transform(turns, lambda turn: coalesce(turn.calls, []))) AS calls
+    FROM trajectories
+)
+SELECT
+    s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index, s.correct,
+    s.n_first_round AS n_planned,
+    coalesce(h.n_turns, 1) AS n_turns,
+    coalesce(len(h.calls), 0) AS n_calls,
+    coalesce(len(list_filter(h.calls, lambda call: NOT call.is_valid)), 0) AS n_invalid,
+    coalesce(
+        list_max(map_values(list_aggregate(
+            list_transform(h.calls, lambda call: call.name || ' ' || call.arguments), 'histogram'
+        ))),
+        0
+    ) AS n_repeated,
+    hash(list_transform(coalesce(h.calls, []), lambda call: call.name)) AS tools,
+    hash(list_transform(coalesce(h.calls, []), lambda call: call.name || ' ' || call.arguments)) AS calls
+FROM own_samples AS s
+SEMI JOIN with_turns USING (series)
+LEFT JOIN shapes AS h USING (response_id)
+WHERE NOT s.greedy AND s.sample_index < s.n_first_round AND s.correct IS NOT NULL;
+COMMENT ON VIEW agent_samples IS 'a sample of a series with trajectories, with its numbers of turns and calls [trajectories]';
+COMMENT ON COLUMN agent_samples.n_turns IS 'turns of the model [turns]';
+COMMENT ON COLUMN agent_samples.n_calls IS 'tool calls [calls]';
+COMMENT ON COLUMN agent_samples.n_invalid IS 'calls that are not valid; see the view `calls` [calls]';
+COMMENT ON COLUMN agent_samples.n_repeated IS 'number of its most frequent call [calls]';
+COMMENT ON COLUMN agent_samples.tools IS 'hash of the names of the called tools, in order';
+COMMENT ON COLUMN agent_samples.calls IS 'hash of the calls with their arguments, in order';
+
+-- Samples of the first round that call a tool.
+CREATE OR REPLACE VIEW tool_users AS
+WITH named AS (
+    SELECT
+        s.series, s.checkpoint, s.step, s.checkpoint_id, s.problem_id, s.sample_index,
+        unnest(flatten(list_transform(t.turns, lambda turn: coalesce(turn.calls, [])))).name AS name
+    FROM own_samples AS s
+    JOIN trajectories AS t USING (response_id)
+    WHERE NOT s.greedy AND s.sample_index < s.n_first_round AND s.correct IS NOT NULL
+)
+SELECT
+    series, checkpoint, step, checkpoint_id, problem_id,
+    CASE WHEN name = '' THEN 'unreadable' ELSE name END AS tool,
+    count(DISTINCT sample_index) AS n,
+    count(*) AS n_calls
+FROM named
+GROUP BY ALL;
+COMMENT ON VIEW tool_users IS 'a tool and a problem at a checkpoint, with the number of samples that call the tool [trajectories]';
+COMMENT ON COLUMN tool_users.tool IS 'name of the tool; unreadable for a call without one';
+COMMENT ON COLUMN tool_users.n IS 'samples that call it [samples]';
+COMMENT ON COLUMN tool_users.n_calls IS 'calls [calls]';
+
 -- The panel: responses sampled once from the base, with their log-probability under every checkpoint.
 CREATE OR REPLACE VIEW panel_logps AS
 SELECT

@@ -2,7 +2,7 @@ r"""Read turns from texts in which a chat template has joined them, as verl and 
 
 The templates of Qwen and Hermes put calls into ``<tool_call>`` and observations, in a turn of the user, into
 ``<tool_response>``. verl drops special tokens, so a border is the plain words ``\nuser\n<tool_response>``. A model that
-writes these words itself cannot be told from the template.
+writes these words itself cannot be distinguished from the template.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import pytest
 from oversharp.diagnostics.measures import all_measures
 from oversharp.diagnostics.measures.contract import Evidence, Measure
 from oversharp.diagnostics.store.schema import script
+from oversharp.diagnostics.trajectories.record import Call, Turn, link_results, turn_row
 
 SAMPLE = {
     "checkpoint": "base",
@@ -42,6 +43,7 @@ SAMPLE = {
     "lenient": None,  # whether a second, lenient reader accepts it
     "n_boxed": None,  # different boxes in the response, where the verifier looks at them
     "own_correct": None,  # by the problem's own verifier, where the audit grades by another
+    "calls": None,  # names of the tools that a trajectory calls, in order; None: a plain response
     "reward": None,  # that a tool recorded: of its own verifier where there is one, else instead of grading
 }
 BASE = "base"
@@ -236,6 +238,10 @@ class World:
                    [mode], []::VARCHAR[], NULL
             FROM rows
             WHERE correct AND mode IS NOT NULL""")
+        for row in rows[rows["calls"].notna()].itertuples():
+            own = [(Turn(role="assistant", calls=(Call(name),)), Turn(role="tool", text="3")) for name in row.calls]
+            turns = link_results([turn for pair in own for turn in pair] + [Turn(role="assistant", text=row.text)])
+            db.execute("INSERT INTO trajectories VALUES (?, ?)", [row.response_id, [turn_row(turn) for turn in turns]])
         # a response of one checkpoint alone; the base's own score is also its score under the base
         db.execute("""
             INSERT INTO response_logps

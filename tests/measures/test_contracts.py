@@ -61,6 +61,7 @@ def random_samples(seed: int = 0, *, n: int = N, hard: Mapping[str, float] | Non
                         "answer_style": ("boxed", "labelled", "prose")[index % 3],
                         "lenient": index % 3 != 2,
                         "entropy_sum": float(rng.random() * 5),
+                        "calls": tuple(f"tool {index % 3}" for _ in range(index % 5)) if index >= 0 else None,
                         "logp_sum": -6.0,
                         "own_logp_sum": -6.0 + float(rng.normal() * 1e-4),
                         "base_logp_sum": -float(rng.uniform(3, 9)),
@@ -244,7 +245,7 @@ def test_the_example_runs(measure):
 @every_measure
 def test_every_measure_is_imported_or_named_by_a_test(measure):
     texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")]
-    named = re.compile(rf'"{measure.name}"|^from .* import .*\b{measure.name}\b', re.MULTILINE)
+    named = re.compile(rf'"{measure.name}"|^from .* import (?:.*|\([^)]*)\b{measure.name}\b', re.MULTILINE)
     assert any(named.search(text) for text in texts)
 
 
@@ -312,6 +313,7 @@ IN_FULL = {
         ("sampled_counts", "problem_counts", "answer_counts", "sample_entropies"),
         "3 of 4 problems have exactly 8 graded samples here; run the",
     ),
+    "agent_samples": "3 of 4 problems have exactly 8 graded samples here; run the",
     "sampled_logps": "1 of 4 problems lack log-probabilities of some samples here",
     "mode_logps": "11 of 12 modes are scored here; run the audit again to complete them",
     "panel_logps": "15 of 16 panel responses are scored here; run the audit again to complete them",

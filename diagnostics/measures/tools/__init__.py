@@ -1,0 +1,1 @@
+"""Measures of turns and tool calls. A series of plain responses has no findings of them."""
