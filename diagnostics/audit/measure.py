@@ -127,6 +127,7 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
     frames: dict[str, pd.DataFrame] = {}
     views = {view for measure in computed for view in (*measure.needs, *measure.also)}
     regraded = len(store.frame("SELECT 1 FROM second_gradings WHERE series = $series", series=key.series)) > 0
+    has_turns = len(store.frame("SELECT 1 FROM trajectories LIMIT 1")) > 0
     for view in sorted(views, key=lambda view: (_is_largest(view), view)):
         users = [measure for measure in computed if view in (*measure.needs, *measure.also)]
         columns = [measure.columns.get(view) for measure in users]
@@ -134,6 +135,7 @@ def _frames(store: Store, key: AuditKey, computed: Sequence[Measure]) -> dict[st
         is_empty = _is_largest(view) and all(_lacks_view(measure, frames) for measure in users)
         is_empty |= view in {"way_counts", "second_way_counts"} and not store.ways.has_any()
         is_empty |= view in {"second_counts", "second_way_counts"} and not regraded
+        is_empty |= "trajectories" in tags_of(view) and not has_turns
         limit = " LIMIT 0" if is_empty else ""
         with store.kept.bypass() if _is_largest(view) and chosen == "*" else nullcontext():
             frames[view] = store.frame(
