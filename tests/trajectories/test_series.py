@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +48,28 @@ def completion(step: int, sample: int) -> tuple[list[dict[str, Any]], float]:
     return [calls, observation("add", "7"), observation("add", "3"), message(r"\boxed{7}")], 1.0
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with a dump in TRL's layout."""
-    folder = tmp_path_factory.mktemp("agent")
-    (folder / "run" / "completions").mkdir(parents=True)
+def imported(folder: Path, complete: Callable[[int, int], tuple[list[dict[str, Any]], float]]) -> Path:
+    """Write a dump in TRL's layout, and import it."""
+    dump = folder / folder.name / "completions"
+    dump.mkdir(parents=True)
     for step in STEPS:
         rows = []
         for problem in range(PROBLEMS):
             for sample in range(N):
-                turns, reward = completion(step, sample)
+                turns, reward = complete(step, sample)
                 prompt = [{"role": "user", "content": f"{problem}: 3 plus 4?"}]
                 turns[-1]["content"] += " " * (10 * problem + sample)
                 rows.append({"step": step, "prompt": prompt, "completion": turns, "reward": reward, "advantage": 0.0})
-        parquet.write_table(
-            pa.Table.from_pylist(rows), folder / "run" / "completions" / f"completions_{step:05d}.parquet"
-        )
+        parquet.write_table(pa.Table.from_pylist(rows), dump / f"completions_{step:05d}.parquet")
     path = folder / "out" / "audit.duckdb"
-    import_samples([folder / "run"], ImportConfig(store=path, reward="reward"))
+    import_samples([dump.parent], ImportConfig(store=path, reward="reward"))
     return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a dump in TRL's layout."""
+    return imported(tmp_path_factory.mktemp("agent"), completion)
 
 
 def findings(store: Path, measure: str) -> dict[tuple[int, str], float]:
@@ -133,3 +137,21 @@ def test_a_series_of_plain_responses_has_no_findings_of_tools(tmp_path: Path) ->
         known = set(opened.frame("SELECT DISTINCT measure FROM findings")["measure"])
     assert not known & set(TOOLS)
     assert "Turns and tool calls" not in build_report(path, tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_merged_and_dropped_series_keep_exactly_their_trajectories(store: Path, tmp_path: Path) -> None:
+    def ids(path: Path) -> set[str]:
+        with Store.open(path, read_only=True) as opened:
+            return set(opened.frame("SELECT response_id FROM trajectories")["response_id"])
+
+    def stop(step: int, sample: int) -> tuple[list[dict[str, Any]], float]:
+        return [message("", ("stop", {"at": step})), observation("stop", "ok"), message("done")], 1.0
+
+    other = imported(tmp_path / "other", stop)
+    merged = tmp_path / "merged" / "audit.duckdb"
+    oversharp.merge([store, other], merged.parent)
+    assert ids(merged) == ids(store) | ids(other)
+    assert len(ids(other)) == len(STEPS) * PROBLEMS * N
+    oversharp.drop(merged, "other")
+    assert ids(merged) == ids(store)

@@ -99,8 +99,8 @@ def read_label_file(path: Path, judged: JudgeGrades) -> Mapping[int, CheckpointL
         n_samples = checkpoint.judge_PN.shape[1]
         if not isinstance(sample, int) or isinstance(sample, bool) or not 0 <= sample < n_samples:
             raise ConfigError(f"{where}: sample {sample!r} is unknown; samples of this audit are 0 to {n_samples - 1}")
-        text = line.get("response")
-        if isinstance(text, str) and response_id(text) != checkpoint.response_PN[position, sample]:
+        text, own = line.get("response"), checkpoint.response_PN[position, sample]
+        if line.get("response_id", response_id(text) if isinstance(text, str) else own) != own:
             raise ConfigError(f"{where}: the response is not sample {sample} of the store; draw the labels again")
         group = line.get("set")
         if group is not None and not isinstance(group, int):
@@ -141,6 +141,8 @@ def _lines(
     for number, (place, sample_K) in enumerate(zip(problem_S, sample_SK, strict=True), start=1):
         problem_id, problem = judged.problem_ids[place], problems[int(place)]
         for sample in sample_K:
+            own = checkpoint.response_PN[place, sample]
+            text = texts[problem_id, own]
             yield {
                 "step": checkpoint.step,
                 "set": number,
@@ -149,7 +151,9 @@ def _lines(
                 "label": None,
                 "prompt": problem.prompt,
                 "answer": problem.gold,
-                "response": texts[problem_id, checkpoint.response_PN[place, sample]],
+                "response": text,
+                # of a trajectory it is not the hash of its text
+                **({} if response_id(text) == own else {"response_id": own}),
             }
 
 
