@@ -4,17 +4,20 @@
   the former ``function_call``
 - verifiers, Every Eval Ever, inspect: calls with ``name`` or ``function`` and ``arguments``; calls as JSON text
 - Anthropic: content parts ``tool_use`` and ``tool_result``
+- inspect: content parts ``tool_use`` with a ``result``, for calls that the server ran
 - ShareGPT: ``from`` and ``value``, with the roles ``function_call`` and ``observation``
-- Responses API: items ``function_call``, ``function_call_output`` and ``reasoning``
+- Responses API: items ``function_call``, ``function_call_output``, ``reasoning``, and others whose type ends in
+  ``_call``
 
-Fields without a place in ``Turn`` are kept in ``extra``. A part that is no text, such as an image, is named in the text
-as ``[image]``.
+Consecutive items of the model, and consecutive calls of ShareGPT, are one turn. Fields without a place in ``Turn`` are
+kept in ``extra``. A part that is no text, such as an image, is named in the text as ``[image]``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from oversharp.diagnostics.trajectories.record import Call, Role, Turn, Turns, call_of
@@ -27,12 +30,16 @@ _ROLES: Mapping[str, Role] = {
 }
 _REASONING = ("reasoning_content", "reasoning", "reasoning_trace", "thinking")
 _REASONING_PARTS = frozenset({"reasoning", "thinking"})
+_CALL_PARTS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_RESULT_PART = "tool_result"
+#: Roles of messages that are one call as JSON text.
+_CALL_ROLES = frozenset({"function_call", "tool_call"})
 #: Fields that become fields of ``Turn``.
 _READ = frozenset(
     {"role", "from", "content", "value", "tool_calls", "function_call", "tool_call_id", "name", "error", *_REASONING}
 )
-#: Fields that differ between equal trajectories.
-_NOISE = frozenset({"timestamp", "turn_idx"})
+#: Fields that differ between equal trajectories, or name the form of the message.
+_NOISE = frozenset({"id", "timestamp", "turn_idx", "type"})
 
 
 class BadMessageError(ValueError):
@@ -48,7 +55,11 @@ def read_turns(messages: Any) -> Turns:
     """
     if not isinstance(messages, list):
         raise BadMessageError("is not a list of messages")
-    return tuple(turn for place, message in enumerate(messages, start=1) for turn in _read_message(message, place))
+    turns: list[Turn] = []
+    for is_part, group in groupby(enumerate(messages, start=1), key=lambda numbered: _is_part(numbered[1])):
+        read = [turn for place, message in group for turn in _read_message(message, place)]
+        turns += merge_model_turns(read) if is_part else read
+    return tuple(turns)
 
 
 def split_prompt(turns: Turns) -> tuple[Turns, Turns]:
@@ -57,57 +68,161 @@ def split_prompt(turns: Turns) -> tuple[Turns, Turns]:
     return turns[:first], turns[first:]
 
 
+def merge_model_turns(turns: Sequence[Turn]) -> Turns:
+    """Merge consecutive turns of the model into one: a Responses API writes each part of a turn as an item."""
+    merged: list[Turn] = []
+    for turn in turns:
+        if merged and turn.role == merged[-1].role == "assistant":
+            before = merged[-1]
+            merged[-1] = Turn(
+                role="assistant",
+                text="\n".join(text for text in (before.text, turn.text) if text),
+                reasoning="\n".join(text for text in (before.reasoning, turn.reasoning) if text) or None,
+                calls=(*before.calls, *turn.calls),
+                extra=_merge_extras(before.extra, turn.extra),
+            )
+        else:
+            merged.append(turn)
+    return tuple(merged)
+
+
+def _merge_extras(first: str | None, second: str | None) -> str | None:
+    if first is None or second is None:
+        return first or second
+    return _as_json({**json.loads(first), **json.loads(second)})
+
+
+def _is_part(message: Any) -> bool:
+    """Return whether a message may be a part of a turn: an item of the Responses API, or a call of ShareGPT."""
+    kind = _type(message)
+    return kind == "message" or _is_item(message, kind) or (isinstance(message, Mapping) and _is_call_text(message))
+
+
+def _is_item(message: Any, kind: str | None) -> bool:
+    is_role = kind in _ROLES and kind not in _CALL_ROLES  # LangChain has the role as type
+    return kind is not None and kind != "message" and not is_role and not message.keys() & {"role", "from"}
+
+
+# ---------------------------------------------------------------- messages
+
+
 def _read_message(message: Any, place: int) -> Iterator[Turn]:
     if not isinstance(message, Mapping):
         raise BadMessageError(f"message {place} is not an object")
     fields = {name: value for name, value in message.items() if value is not None}
-    if fields.get("type") in _ITEMS:
-        yield _read_item(fields, place)
+    kind = _type(fields)
+    if fields.get("object") == "response" and isinstance(fields.get("output"), list):  # a whole reply of the API
+        yield from merge_model_turns(read_turns(fields["output"]))
         return
-    role = _role(fields, place)
-    content = fields.get("content", fields.get("value"))
-    if isinstance(content, list) and (results := [part for part in content if _type(part) == "tool_result"]):
-        for result in results:
-            text, _, _ = _read_content(result.get("content"), place)
-            yield Turn(
-                role="tool",
-                text=text,
-                call_id=_optional(result.get("tool_use_id")),
-                is_error=True if result.get("is_error") else None,
-            )
-        content = [part for part in content if _type(part) != "tool_result"]
-        if not content:
-            return
+    if _is_item(fields, kind):
+        yield from _read_item(fields, kind or "", place)
+        return
+    role = _role(fields, kind, place)
+    parts = fields.get("content", fields.get("value"))
+    first = True
+    for result, content in _split_results(parts):
+        if result is not None:
+            yield _read_result(result, place)
+        else:
+            yield _read_turn(role, fields if first else {}, content, place)
+            first = False
+
+
+def _split_results(content: Any) -> Iterator[tuple[Mapping[str, Any] | None, Any]]:
+    """Yield each tool result in a content, as (result, None), and each stretch between them, as (None, parts)."""
+    if not isinstance(content, list) or not any(_result_in(part) for part in content):
+        yield None, content
+        return
+    stretch: list[Any] = []
+    for part in content:
+        result = _result_in(part)
+        if result is None:
+            stretch.append(part)
+            continue
+        if result is not part:  # a call that the server ran
+            stretch.append(part)
+        if stretch:
+            yield None, stretch
+        yield result, None
+        stretch = []
+    if stretch:
+        yield None, stretch
+
+
+def _result_in(part: Any) -> Mapping[str, Any] | None:
+    """Return the result in a part of a content: the part itself, or that of a call with its result."""
+    kind = _type(part)
+    if kind is None:
+        return None
+    if kind.endswith(_RESULT_PART):
+        return part  # type: ignore[no-any-return]
+    if kind in _CALL_PARTS and part.get("result") is not None:
+        error = part.get("error")
+        return {"tool_use_id": part.get("id"), "content": part["result"] or error, "is_error": bool(error)}
+    return None
+
+
+def _read_result(result: Mapping[str, Any], place: int) -> Turn:
+    text, _, _ = _read_content(result.get("content"), place)
+    return Turn(
+        role="tool",
+        text=text,
+        call_id=_optional(result.get("tool_use_id")),
+        is_error=True if result.get("is_error") else None,
+    )
+
+
+def _read_turn(role: Role, fields: Mapping[str, Any], content: Any, place: int) -> Turn:
     text, thoughts, calls = _read_content(content, place)
     own = [fields[name] for name in _REASONING if isinstance(fields.get(name), str) and fields[name]]
     reasoning = "\n".join([*own, *thoughts]) or None
     if role == "assistant":
-        yield Turn(
+        is_call = _is_call_text(fields)
+        return Turn(
             role=role,
-            text="" if _is_call_text(fields) else text,
+            text="" if is_call else text,
             reasoning=reasoning,
-            calls=(*_text_calls(fields, text), *calls, *_read_calls(fields, place)),
+            calls=(*(_text_calls(text) if is_call else ()), *calls, *_read_calls(fields, place)),
             extra=_extra(fields),
         )
-    else:
-        error = fields.get("error")
-        yield Turn(
-            role=role,
-            text=text,
-            reasoning=reasoning,
-            name=_optional(fields.get("name", fields.get("function"))) if role == "tool" else None,
-            call_id=_call_id(fields.get("tool_call_id")) if role == "tool" else None,
-            is_error=True if role == "tool" and error else None,
-            extra=_extra(fields),
-        )
+    if role != "tool":
+        return Turn(role=role, text=text, reasoning=reasoning, extra=_extra(fields))
+    error = fields.get("error")
+    return Turn(
+        role=role,
+        text=text or _error_text(error),
+        reasoning=reasoning,
+        name=_optional(fields.get("name", fields.get("function"))),
+        call_id=_call_id(fields.get("tool_call_id")),
+        is_error=True if error else None,
+        extra=_extra(fields),
+    )
 
 
-def _role(fields: Mapping[str, Any], place: int) -> Role:
+def _error_text(error: Any) -> str:
+    """Return the message of a failed call, which is its observation if the content is empty."""
+    if isinstance(error, Mapping):
+        error = error.get("message")
+    return error if isinstance(error, str) else ""
+
+
+def _role(fields: Mapping[str, Any], kind: str | None, place: int) -> Role:
     name = fields.get("role", fields.get("from"))
-    role = _ROLES.get(name.lower()) if isinstance(name, str) else None
+    if name is None and kind is not None:
+        name = "assistant" if kind == "message" else kind
+    role = role_named(name) if isinstance(name, str) else None
     if role is None:
         raise BadMessageError(f"message {place} has the unknown role {name!r}")
     return role
+
+
+def role_named(name: str) -> Role | None:
+    """Return the role for the word of any tool; None if unknown.
+
+    >>> role_named("human"), role_named("observation"), role_named("alien")
+    ('user', 'tool', None)
+    """
+    return _ROLES.get(name.lower())
 
 
 def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]:
@@ -119,7 +234,7 @@ def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]
     if isinstance(content, Mapping):
         content = [content]
     if not isinstance(content, list):
-        return json.dumps(content, ensure_ascii=False), [], []
+        return _as_json(content), [], []
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[Call] = []
@@ -131,8 +246,8 @@ def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]
             raise BadMessageError(f"message {place} has a content that is neither text nor a list of parts")
         elif kind in _REASONING_PARTS:
             thoughts += [part[name] for name in (*_REASONING, "text") if isinstance(part.get(name), str)][:1]
-        elif kind == "tool_use":
-            calls.append(call_of(part.get("name"), part.get("input"), id=part.get("id")))
+        elif kind in _CALL_PARTS:
+            calls.append(call_of(part.get("name"), part.get("input", part.get("arguments")), id=part.get("id")))
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:
@@ -151,7 +266,7 @@ def _read_calls(fields: Mapping[str, Any], place: int) -> Iterator[Call]:
         former = fields.get("function_call")
         given = [] if former is None else [former]
     if isinstance(given, str):  # a list as JSON text
-        given = _parse(given)
+        given = _parse(given) if given else []
     if not isinstance(given, list):
         raise BadMessageError(f"message {place} has tool_calls that are not a list")
     for call in given:
@@ -161,24 +276,24 @@ def _read_calls(fields: Mapping[str, Any], place: int) -> Iterator[Call]:
 def _read_call(call: Any) -> Call:
     parsed = _parse(call) if isinstance(call, str) else call
     if not isinstance(parsed, Mapping):
-        return Call(name="", arguments=call if isinstance(call, str) else json.dumps(call), is_valid=False)
+        return Call(name="", arguments=call if isinstance(call, str) else _as_json(call), is_valid=False)
     function = parsed.get("function")
     called = function if isinstance(function, Mapping) else parsed
     name = function if isinstance(function, str) else called.get("name")
-    arguments = called.get("arguments", called.get("input", called.get("parameters")))
+    arguments = next((called[key] for key in ("arguments", "input", "parameters", "args") if key in called), None)
     return call_of(name, arguments, id=parsed.get("id", parsed.get("call_id")), is_valid=not parsed.get("parse_error"))
 
 
 def _is_call_text(fields: Mapping[str, Any]) -> bool:
     """Return whether the message of a ShareGPT chat is a call as JSON text."""
-    return fields.get("from") in ("function_call", "tool_call") or fields.get("role") in ("function_call", "tool_call")
+    role = fields.get("from", fields.get("role"))
+    return isinstance(role, str) and role in _CALL_ROLES
 
 
-def _text_calls(fields: Mapping[str, Any], text: str) -> Iterator[Call]:
-    if _is_call_text(fields):
-        parsed = _parse(text)
-        for call in parsed if isinstance(parsed, list) else [text if parsed is None else parsed]:
-            yield _read_call(call)
+def _text_calls(text: str) -> Iterator[Call]:
+    parsed = _parse(text)
+    for call in parsed if isinstance(parsed, list) else [text if parsed is None else parsed]:
+        yield _read_call(call)
 
 
 def _call_id(value: Any) -> str | None:
@@ -188,12 +303,16 @@ def _call_id(value: Any) -> str | None:
 def _optional(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return _as_json(value)
 
 
 def _extra(fields: Mapping[str, Any]) -> str | None:
     kept = {name: value for name, value in fields.items() if name not in _READ | _NOISE}
-    return json.dumps(kept, ensure_ascii=False, sort_keys=True, default=str) if kept else None
+    return _as_json(kept) if kept else None
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def _parse(text: str) -> Any:
@@ -205,43 +324,35 @@ def _parse(text: str) -> Any:
 
 # ---------------------------------------------------------------- items of the Responses API
 
-
-_ITEMS = frozenset(
-    {"function_call", "function_call_output", "reasoning", "custom_tool_call", "custom_tool_call_output"}
-)
+#: Fields of an item that are no arguments of its call.
+_OF_ITEM = frozenset({"id", "type", "status", "call_id", "output", "outputs", "error", "server_label"})
 
 
-def _read_item(item: Mapping[str, Any], place: int) -> Turn:
-    match item["type"]:
-        case "function_call" | "custom_tool_call":
-            call = call_of(item.get("name"), item.get("arguments", item.get("input")), id=item.get("call_id"))
-            return Turn(role="assistant", calls=(call,))
-        case "reasoning":
-            thoughts = [
-                part["text"]
-                for name in ("summary", "content")
-                for part in item.get(name) or ()
-                if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-            ]
-            return Turn(role="assistant", reasoning="\n".join(thoughts))
-        case _:
-            text, _, _ = _read_content(item.get("output"), place)
-            return Turn(role="tool", text=text, call_id=_optional(item.get("call_id")))
-
-
-def merge_model_turns(turns: Sequence[Turn]) -> Turns:
-    """Merge consecutive turns of the model into one: a Responses API writes each part of a turn as an item."""
-    merged: list[Turn] = []
-    for turn in turns:
-        if merged and turn.role == merged[-1].role == "assistant":
-            before = merged[-1]
-            merged[-1] = Turn(
-                role="assistant",
-                text="\n".join(text for text in (before.text, turn.text) if text),
-                reasoning="\n".join(text for text in (before.reasoning, turn.reasoning) if text) or None,
-                calls=(*before.calls, *turn.calls),
-                extra=before.extra or turn.extra,
-            )
-        else:
-            merged.append(turn)
-    return tuple(merged)
+def _read_item(item: Mapping[str, Any], kind: str, place: int) -> Iterator[Turn]:
+    if kind == "reasoning":
+        thoughts = [
+            part["text"]
+            for name in ("summary", "content")
+            for part in item.get(name) or ()
+            if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        ]
+        yield Turn(role="assistant", reasoning="\n".join(thoughts) or None)
+    elif kind.endswith("_call_output"):
+        text, _, _ = _read_content(item.get("output"), place)
+        yield Turn(role="tool", text=text, call_id=_optional(item.get("call_id")))
+    elif kind.endswith("_call"):
+        arguments = item.get("arguments", item.get("input"))
+        if arguments is None and kind != "function_call":
+            arguments = {name: value for name, value in item.items() if name not in _OF_ITEM}
+        name, id = item.get("name", kind.removesuffix("_call")), item.get("call_id", item.get("id"))
+        yield Turn(role="assistant", calls=(call_of(name, arguments, id=id),))
+        output = item.get("output", item.get("outputs"))
+        if output is not None:  # a call that the server ran
+            text, _, _ = _read_content(output, place)
+            error = item.get("error")
+            text = text or _error_text(error)
+            yield Turn(role="tool", text=text, call_id=_optional(id), is_error=True if error else None)
+    elif "content" in item:
+        raise BadMessageError(f"message {place} has the unknown role {kind!r}")
+    else:
+        yield Turn(role="assistant", extra=_as_json({"item": item}))

@@ -60,9 +60,20 @@ Turns = tuple[Turn, ...]
 def trajectory_id(turns: Turns) -> str:
     """Return the content hash of a trajectory, which is the ``response_id`` of its samples.
 
+    Ids of calls are left out, because most tools draw them at random. ``Call.result`` connects calls and results.
     Raises ``UnicodeEncodeError`` for lone surrogates, see ``storable_turns``.
+
+    >>> first, second = Turn(role="assistant", calls=(Call("a", id="x"),)), Turn(role="assistant", calls=(Call("a"),))
+    >>> trajectory_id((first,)) == trajectory_id((second,))
+    True
     """
-    return response_id(msgspec.json.encode(turns))
+    return response_id(msgspec.json.encode([_without_ids(turn) for turn in turns]))
+
+
+def _without_ids(turn: Turn) -> Turn:
+    if turn.calls and any(call.id is not None for call in turn.calls):
+        return structs.replace(turn, calls=tuple(structs.replace(call, id=None) for call in turn.calls))
+    return turn if turn.call_id is None else structs.replace(turn, call_id=None)
 
 
 def storable_turns(turns: Turns) -> Turns:
@@ -84,34 +95,55 @@ def link_results(turns: Sequence[Turn]) -> Turns:
     [2, 1]
     """
     linked = list(turns)
-    of_id: dict[str, list[int]] = {}
-    for place, turn in enumerate(turns):
-        if turn.role == "tool" and turn.call_id is not None:
-            of_id.setdefault(turn.call_id, []).append(place)
+    by_id = _results_by_id(turns)
+    call_ids = {call.id for turn in turns for call in turn.calls if call.id is not None}
+    result_ids = {turn.call_id for turn in turns if turn.role == "tool"}
+    taken = set(by_id.values())
     for place, turn in enumerate(turns):
         if not turn.calls:
             continue
+        results = [by_id.get((place, index)) for index in range(len(turn.calls))]
+        unlinked = [
+            index
+            for index, call in enumerate(turn.calls)
+            if results[index] is None and (call.id is None or call.id not in result_ids)
+        ]
         end = next((i for i in range(place + 1, len(turns)) if turns[i].role == "assistant"), len(turns))
-        left = [i for i in range(place + 1, end) if turns[i].role == "tool" and turns[i].call_id is None]
-        results: list[int | None] = []
-        for call in turn.calls:
-            found = next((i for i in of_id.get(call.id or "", ()) if i > place), None)
-            if found is not None and call.id is not None:
-                of_id[call.id].remove(found)
-            elif call.id is None or call.id not in of_id:
-                found = next((i for i in left if turns[i].name == call.name), None)
-                if found is not None:
-                    left.remove(found)
-            results.append(found)
-        for index, call in enumerate(turn.calls):
-            if results[index] is None and left and (call.id is None or call.id not in of_id):
-                unnamed = next((i for i in left if turns[i].name in (None, "", call.name)), None)
-                if unnamed is not None:
-                    left.remove(unnamed)
-                    results[index] = unnamed
+        left = [
+            i
+            for i in range(place + 1, end if unlinked else place)
+            if turns[i].role == "tool" and i not in taken and turns[i].call_id not in call_ids
+        ]
+        for others in ((), (None, "")):  # first by name, then by order
+            for index in unlinked:
+                call = turn.calls[index]
+                fits = (
+                    i for i in left if turns[i].name in (call.name, *others) and None in (call.id, turns[i].call_id)
+                )
+                if results[index] is None and (result := next(fits, None)) is not None:
+                    left.remove(result)
+                    results[index] = result
         calls = tuple(structs.replace(call, result=result) for call, result in zip(turn.calls, results, strict=True))
         linked[place] = structs.replace(turn, calls=calls)
     return tuple(linked)
+
+
+def _results_by_id(turns: Sequence[Turn]) -> dict[tuple[int, int], int]:
+    """Return the turn with the result of each call, by turn and index of the call.
+
+    A result belongs to the last turn before it that has a call with its id. Ids may be used again.
+    """
+    results: dict[tuple[int, int], int] = {}
+    waiting: dict[str, list[tuple[int, int]]] = {}
+    for place, turn in enumerate(turns):
+        if turn.role == "tool" and turn.call_id is not None and waiting.get(turn.call_id):
+            results[waiting[turn.call_id].pop(0)] = place
+        new: dict[str, list[tuple[int, int]]] = {}
+        for index, call in enumerate(turn.calls):
+            if call.id is not None:
+                new.setdefault(call.id, []).append((place, index))
+        waiting.update(new)
+    return results
 
 
 def is_trajectory(turns: Sequence[Turn]) -> bool:
@@ -155,7 +187,7 @@ def call_of(name: Any, arguments: Any, *, id: Any = None, is_valid: bool = True)
         except (ValueError, RecursionError):
             parsed = None
     else:
-        text, parsed = json.dumps(arguments, ensure_ascii=False), arguments
+        text, parsed = json.dumps(arguments, ensure_ascii=False, default=str), arguments
     return Call(
         name="" if name is None else str(name),
         arguments=text,
