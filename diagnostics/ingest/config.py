@@ -38,10 +38,10 @@ from oversharp.diagnostics.verifiers.reading.golds import GoldList
 #: Names that ``--map`` accepts.
 MAPPED = (
     "prompt", "response", "gold", "reward", "step", "problem", "index", "answer", "n_tokens", "finish_reason", "task",
-    "cluster", "greedy", "n", "correct", "share",
+    "cluster", "greedy", "n", "correct", "share", "messages",
 )  # fmt: skip
 #: Names that describe a response, not a problem.
-_OF_TEXTS = frozenset({"response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
+_OF_TEXTS = frozenset({"messages", "response", "reward", "index", "answer", "n_tokens", "finish_reason", "greedy"})
 
 
 def _pairs(_type: Any, tokens: Sequence[Token]) -> dict[str, str]:
@@ -67,8 +67,9 @@ class ImportConfig(GraderConfig, VerdictConfig):
         Format of the files. Default: detected from their content.
     map
         Fields of a JSON, JSONL, Parquet or CSV: prompt=…,response=…,gold=…,reward=…,step=…. Nested fields are written
-        as paths: doc.question, code[0], rollouts[].text (one sample per element). Counts without texts are
-        problem=…,n=…,correct=…,step=…. cluster=… marks related problems, such as variants of a template.
+        as paths: doc.question, code[0], rollouts[].text (one sample per element). messages=… is a whole conversation
+        with tool calls, instead of prompt and response. Counts without texts are problem=…,n=…,correct=…,step=….
+        cluster=… marks related problems, such as variants of a template.
     base
         File or folder with samples of the base model (before RLVR), if its name has no step. They become step 0.
     name
@@ -228,9 +229,12 @@ class ImportConfig(GraderConfig, VerdictConfig):
                 )
             if self.regrade:
                 raise ConfigError("--regrade: imported counts have no response texts to grade; leave out --regrade")
-        elif not self.map.keys() >= {"prompt", "response"}:
+        elif {"messages", "response"} <= self.map.keys():
+            raise ConfigError("--map messages=… contains the responses; leave out response=…")
+        elif not ("messages" in self.map or self.map.keys() >= {"prompt", "response"}):
             raise ConfigError(
-                "--map needs prompt=… and response=…, and reward=… or gold=…; for counts: problem=…, n=…, correct=…"
+                "--map needs prompt=… and response=… (or messages=…), and reward=… or gold=…; for counts: problem=…, "
+                "n=…, correct=…"
             )
         elif not self.map.keys() & {"reward", "gold"} and self.problems is None:
             raise ConfigError("--map needs reward=… or gold=…: responses cannot be graded without either")

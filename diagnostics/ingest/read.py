@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -379,9 +380,11 @@ def _hash_content(path: Path, n_bytes: int | None = None) -> str:
 
 
 def notes_of(planned: Sequence[PlannedFile], files: Sequence[FileResult]) -> list[str]:
-    """Return notes on the samples without text, and on trajectories, with what the files lack."""
+    """Return notes on the samples without text, on trajectories, with what the files lack, and on the files."""
     n_empty, n = sum(file.n_empty for file in files), sum(file.n_samples for file in files)
-    notes = []
+    read = [file for file, result in zip(planned, files, strict=True) if result.why is None]
+    of_files = Counter(note for file in read if (note := file.importer.note(file.path)) is not None)
+    notes = [f"{plural(n_files, 'file')}: {note}" for note, n_files in of_files.items()]
     if n_empty:
         notes.append(f"{n_empty:,} of {plural(n, 'sample')} have a score but no text: counted as empty responses")
     if n_turns := sum(file.n_trajectories for file in files):

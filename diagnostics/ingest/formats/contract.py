@@ -225,6 +225,8 @@ class Importer:
         Like ``read_samples``, but may yield several rows at once, which is faster.
     untold
         What the tool's files lack about trajectories, for a note.
+    note
+        Returns a note about a file, such as scores that are not used; None without one.
     score_table
         Returns all scores of a file; None if the file has only one score, or the user chose one.
     """
@@ -242,4 +244,5 @@ class Importer:
     parts: Callable[[Path, ReadOptions], Iterator[Recorded | Fault | RecordedRows]] | None = None
     score_table: Callable[[Path, ReadOptions], ScoreTable | None] = field(default=lambda path, options: None)
     untold: str = ""
+    note: Callable[[Path], str | None] = field(default=lambda path: None)
     doc: str = ""

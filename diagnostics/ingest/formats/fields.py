@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +14,6 @@ from msgspec import Meta
 from oversharp.diagnostics.records.types import FinishReason
 from oversharp.diagnostics.series.folders import run_and_step
 from oversharp.diagnostics.series.step_names import named_step
-from oversharp.diagnostics.trajectories.messages import BadMessageError, read_turns
-from oversharp.diagnostics.trajectories.record import Turn, Turns, is_trajectory, link_results
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 #: Largest accepted step, count and index: the store has 32-bit integers.
@@ -63,26 +61,6 @@ def get_response(fields: Mapping[str, Any], name: str, reward: float | None) -> 
     if reward is not None and _is_missing(fields.get(name)):
         return ""
     return get_text(fields, name)
-
-
-def get_turns(
-    fields: Mapping[str, Any], name: str, *, convert: Callable[[Turn], Turn] = lambda turn: turn
-) -> Turns | None:
-    """Return the turns of a response in the form of chat messages; None if it is one plain text.
-
-    ``convert`` is applied to each turn. Raises ``BadField`` for messages that cannot be read.
-
-    >>> get_turns({"output": "4"}, "output"), get_turns({"output": [{"role": "assistant", "content": "4"}]}, "output")
-    (None, None)
-    """
-    value = fields.get(name)
-    if not isinstance(value, list) or not value:
-        return None
-    try:
-        turns = tuple(map(convert, read_turns(value)))
-    except BadMessageError as error:
-        raise BadField(f"{name}: {error}") from None
-    return link_results(turns) if is_trajectory(turns) else None
 
 
 def _is_missing(value: object) -> bool:

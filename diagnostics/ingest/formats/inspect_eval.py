@@ -4,6 +4,12 @@ Each epoch has one response to every problem. The reward is the score of the tas
 by ``--reward``. The grades C, I, P and N are 1, 0, 0.5 and 0, as in inspect's metrics. Samples that ended in an error,
 or were declared invalid, are skipped. Run and step are in the model's name, or in the model argument ``model_path``.
 
+If the model wrote several messages or called tools, the messages after the prompt are a trajectory. The prompt is the
+sample's ``input``, so it lacks messages that a solver put before it, such as a system message. The text of a failed
+call is the error's. Images and other parts without text are named, in the prompt with a hash of their content. After a
+compaction, ``messages`` lack earlier turns. The log has no tokens of the single turns, so these samples have no number
+of tokens and no log-probability.
+
 Log-probabilities are used under two conditions. They belong to the response's tokens (the provider ``hf`` records the
 most probable tokens instead). And the response was sampled at temperature 1 from the full vocabulary.
 
@@ -39,9 +45,11 @@ from oversharp.diagnostics.ingest.formats.fields import (
 )
 from oversharp.diagnostics.ingest.formats.opening import starts_as_json
 from oversharp.diagnostics.ingest.formats.rows import parse_json, read_json_object
+from oversharp.diagnostics.ingest.formats.turns import as_trajectory, read_messages
 from oversharp.diagnostics.records.errors import ImportFileError
-from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.records.types import FinishReason, content_hash
 from oversharp.diagnostics.series.folders import run_and_step
+from oversharp.diagnostics.trajectories.record import Turns, model_text
 from oversharp.diagnostics.verifiers.reading.golds import any_of
 
 DAMAGED = "an unreadable sample (damaged?)"
@@ -250,20 +258,25 @@ def _recorded(line: int, sample: Mapping[str, Any], settings_of_log: _LogSetting
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise BadField("no output")
     choice, completion = choices[0], output.get("completion")
-    if isinstance(completion, str) and completion:
+    turns = _turns(sample, attached)
+    if turns is not None:
+        response = model_text(turns)
+    elif isinstance(completion, str) and completion:
         response = completion
     else:
         message = inner(choice, "message")
         is_missing = reward is not None and message.get("content") is None
         response = "" if is_missing else _message_text(message)
     answer = scored.get("answer")
-    logps = _logps(choice, response)
-    counted = None if settings_of_log.pads else get_whole(inner(output, "usage"), "output_tokens") or None
-    stopped = choice.get("stop_reason")
+    logps = _logps(choice, response) if turns is None else None
+    is_counted = turns is None and not settings_of_log.pads
+    counted = get_whole(inner(output, "usage"), "output_tokens") or None if is_counted else None
+    stopped = choice.get("stop_reason") if turns is None or not inner(sample, "limit") else "max_tokens"
     return Recorded(
         line=line,
         prompt=_prompt(_with_attached(sample.get("input"), attached)),
         response=response,
+        turns=turns,
         gold=_gold(sample.get("target")),
         reward=reward,
         problem=str(problem),
@@ -293,12 +306,42 @@ def _prompt(messages: object) -> str:
         return messages
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise BadField("no input")
-    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
-    if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
-        raise BadField("its input contains more than text")
     return join_chat(
-        [{"role": message.get("role"), "content": _message_text(message)} for message in messages], "input"
+        [{**message, "content": _with_named_parts(message.get("content"))} for message in messages], "input"
     )
+
+
+def _with_named_parts(content: Any) -> Any:
+    """Replace parts of a prompt that are no text by their type and a hash, which distinguishes problems."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {"text": f"[{part.get('type')} {content_hash(str(part))[:8]}]"}
+        if isinstance(part, dict) and not isinstance(part.get("text"), str)
+        else part
+        for part in content
+    ] or ""
+
+
+def _turns(sample: Mapping[str, Any], attached: Mapping[str, Any]) -> Turns | None:
+    """Return the turns after the prompt; None if they are one plain text, or the log lacks them."""
+    messages, prompt = sample.get("messages"), sample.get("input")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        return None
+    of_prompt = (
+        {message.get("id") for message in prompt if isinstance(message, dict)} if isinstance(prompt, list) else ()
+    )
+    first = next(
+        (
+            place
+            for place, message in enumerate(messages)
+            if message.get("role") == "assistant"
+            and message.get("source") != "input"
+            and (message.get("id") is None or message["id"] not in of_prompt)
+        ),
+        len(messages),
+    )
+    return as_trajectory(read_messages(_with_attached(messages[first:], attached), "messages"))
 
 
 def _message_text(message: Mapping[str, Any]) -> str:
@@ -378,4 +421,5 @@ IMPORTER = Importer(
     settings=settings,
     samples_of=samples_of,
     score_table=score_table,
+    untold="tokens and log-probabilities of single turns are missing, and turns before a compaction",
 )

@@ -1,10 +1,14 @@
 """Any JSON, JSON Lines, Parquet or CSV, with fields given by --map prompt=…,response=…,reward=….
 
-Prompt and response are required. Optional are gold, reward, step, problem, index, answer, n_tokens, finish_reason,
-task, cluster (shared by related problems) and greedy. Paths (``paths``) reach nested fields. If the path of the
-response passes through a list, each element is a sample. A list of chat messages becomes one text; for the response it
-is the last turn of the assistant. A null response is an empty one. The step may be a name such as ``checkpoint-40`` or
-``base``, and may also be in the name of the file or its folder.
+Prompt and response are required, or ``messages``, a whole conversation: its turns before the model's first are the
+prompt, and the others are the response. Optional are gold, reward, step, problem, index, answer, n_tokens,
+finish_reason, task, cluster (shared by related problems) and greedy. Paths (``paths``) reach nested fields. If the path
+of the response passes through a list, each element is a sample. A null response is an empty one. The step may be a name
+such as ``checkpoint-40`` or ``base``, and may also be in the name of the file or its folder.
+
+A list of chat messages becomes one text; for the response it is the last turn of the assistant. With several turns of
+the assistant or with tool calls, the response is a trajectory, in any form that ``read_turns`` documents. If prompt and
+response are one field, that holds only with calls or observations: other turns of the assistant may be solved examples.
 
 Use it for tools without an importer, such as OpenRLHF 0.11, which writes samples only to W&B and TensorBoard.
 """
@@ -56,9 +60,12 @@ from oversharp.diagnostics.ingest.formats.rows import (
     records,
     rows_of,
 )
+from oversharp.diagnostics.ingest.formats.turns import as_trajectory, get_conversation, read_messages
 from oversharp.diagnostics.records.errors import ConfigError, ImportFileError
 from oversharp.diagnostics.records.names import nearest_names
 from oversharp.diagnostics.series.step_names import step_of_file
+from oversharp.diagnostics.trajectories.messages import split_prompt
+from oversharp.diagnostics.trajectories.record import Turns, model_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -103,7 +110,9 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
     names = dict(options.fields)
     if options.reward is not None:
         names["reward"] = options.reward
-    if not names.keys() >= set(_NEEDED):
+    if "messages" in names:
+        names["response"] = names["messages"]  # so that paths through lists give several samples
+    elif not names.keys() >= set(_NEEDED):
         raise ImportFileError(f"{path}: the fields are not named; pass --map prompt=…,response=…,reward=…")
     if path.suffix.lower() == ".parquet" and all(map(is_plain, names.values())):
         fields = list(dict.fromkeys(names.values()))
@@ -123,6 +132,7 @@ def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | Recor
 
 def _line_class(names: Mapping[str, str]) -> type[Any] | None:
     """Return a msgspec class of lines with these fields; None if a name is a path or occurs twice."""
+    # a conversation is also the response, so its name occurs twice
     if not all(map(is_plain, names.values())) or len(set(names.values())) < len(names):
         return None
     needed = [(ours, _TYPES[ours]) for ours in _NEEDED]
@@ -145,6 +155,8 @@ def _convert_batch(
 
 def _columns(part: pyarrow.RecordBatch, names: Mapping[str, str]) -> dict[str, pyarrow.Array] | None:
     """Return the mapped columns of a batch; None if a required one is missing, or one has an unusual type."""
+    if "messages" in names:
+        return None
     import pyarrow
 
     from oversharp.diagnostics.ingest.formats.columns import READ_COLUMN, plain_column
@@ -227,8 +239,8 @@ def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Ite
 
 
 def _path_of_samples(names: Mapping[str, str]) -> str:
-    """Return the path of the responses, or of the counts of samples."""
-    return names["response"] if "response" in names else names["n"]
+    """Return the path of the conversations, the responses, or the counts of samples."""
+    return next(names[ours] for ours in ("messages", "response", "n") if ours in names)
 
 
 def inner_records(fields: dict[str, Any], names: Mapping[str, str]) -> Sequence[dict[str, Any]]:
@@ -267,10 +279,12 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
     get = names.get
     try:
         reward = get_reward(fields, names["reward"], "") if "reward" in names else None
+        prompt, response, turns = _texts(fields, names, rewarded=reward is not None)
         return Recorded(
             line=line,
-            prompt=_prompt(fields, names),
-            response=_response(fields, names["response"], rewarded=reward is not None),
+            prompt=prompt,
+            response=response,
+            turns=turns,
             gold=get_gold(fields, get("gold")),
             reward=reward,
             step=parse_step(fields.get(names["step"]), names["step"]) if "step" in names else None,
@@ -285,6 +299,44 @@ def _sample(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Reco
         )
     except BadField as bad:
         return Fault(line, str(bad))
+
+
+def _texts(fields: Mapping[str, Any], names: Mapping[str, str], *, rewarded: bool) -> tuple[str, str, Turns | None]:
+    """Return prompt, response and turns; turns are None if the response is one plain text."""
+    theirs = names["response"]
+    if "messages" in names or _is_prompt_with_calls(fields, names):
+        prompt, conversation = get_conversation(fields, theirs)
+        if not conversation and not rewarded:
+            raise BadField(f"{theirs} has no message of the model")
+        if names.get("prompt", theirs) != theirs:
+            prompt = get_text(fields, names["prompt"])
+        return prompt, model_text(conversation), as_trajectory(conversation)
+    turns = _later_turns(fields, theirs) if names["prompt"] != theirs else None
+    if turns is not None:
+        return get_text(fields, names["prompt"]), model_text(turns), turns
+    return _prompt(fields, names), _response(fields, theirs, rewarded=rewarded), None
+
+
+def _is_prompt_with_calls(fields: Mapping[str, Any], names: Mapping[str, str]) -> bool:
+    """Return whether prompt and response are one conversation in which the model called tools."""
+    turns = _later_turns(fields, names["response"]) if names["prompt"] == names["response"] else None
+    return turns is not None and any(turn.calls or turn.role == "tool" for turn in turns)
+
+
+def _later_turns(fields: Mapping[str, Any], theirs: str) -> Turns | None:
+    """Return the turns of a chat from the assistant's first; None if they are one plain text, or it is no chat."""
+    value = fields.get(theirs)
+    if not isinstance(value, list) or not value:
+        return None
+    try:
+        turns = read_messages(value, theirs)
+    except BadField:
+        messages = [message for message in value if isinstance(message, Mapping)]
+        n_replies = sum(message.get("role") == "assistant" for message in messages)
+        if n_replies > 1 or any("tool_calls" in message for message in messages):
+            raise
+        return None  # a plain text in messages with other roles, or without
+    return as_trajectory(split_prompt(turns)[1])
 
 
 def _prompt(fields: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -360,4 +412,5 @@ IMPORTER = Importer(
     place=place,
     read_samples=read_samples,
     parts=parts,
+    untold="tokens and masks of single turns are not read",
 )

@@ -2,8 +2,9 @@
 
 Each row has ``responses_create_params`` (the request to the Responses API), ``response``, ``reward`` and the fields of
 the data set. The prompt is the messages of ``input``, after any ``instructions``. The response is the model's whole
-output: reasoning in ``<think>``, tool calls with their results, and messages. The gold answer is ``expected_answer``.
-The problem id is ``task_id``, ``problem_id``, ``instance_id`` or ``uuid``, else ``_ng_task_index``. The sample's index
+output: reasoning in ``<think>`` and messages. With tool calls it is a trajectory: consecutive items of the model are
+one turn, and ``call_id`` connects results. Items of unknown types are kept. The gold answer is ``expected_answer``. The
+problem id is ``task_id``, ``problem_id``, ``instance_id`` or ``uuid``, else ``_ng_task_index``. The sample's index
 is ``_ng_rollout_index``. --reward chooses another numeric field as reward. Failed attempts (``_ng_failure_class``, in a
 file ``*_failures.jsonl``) are faults. The step is not recorded: it is the number at the end of the file's or folder's
 name (``step_40.jsonl``), or --step.
@@ -29,7 +30,10 @@ from oversharp.diagnostics.ingest.formats.fields import (
 )
 from oversharp.diagnostics.ingest.formats.mapped import place
 from oversharp.diagnostics.ingest.formats.rows import first_record, read_one_each
+from oversharp.diagnostics.ingest.formats.turns import as_trajectory, read_messages
 from oversharp.diagnostics.records.types import FinishReason
+from oversharp.diagnostics.trajectories.messages import merge_model_turns
+from oversharp.diagnostics.trajectories.record import model_text
 
 _KNOWN_BY = frozenset({"responses_create_params", "response", "reward"})
 _IDS = ("task_id", "problem_id", "instance_id", "uuid", "_ng_task_index")
@@ -57,10 +61,13 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorde
     response = inner(fields, "response")
     reward = get_reward(fields, chosen, "reward")
     problems = (get_optional_text(fields, name) for name in _IDS)
+    output = response.get("output")
+    turns = as_trajectory(merge_model_turns(read_messages(output, "output"))) if isinstance(output, list) else None
     return Recorded(
         line=line,
         prompt=_prompt(inner(fields, "responses_create_params")),
-        response=_response(response.get("output"), rewarded=reward is not None),
+        response=_response(output, rewarded=reward is not None) if turns is None else model_text(turns),
+        turns=turns,
         gold=get_optional_text(fields, "expected_answer"),
         reward=reward,
         problem=next((source_id for source_id in problems if source_id is not None), None),
@@ -81,7 +88,7 @@ def _prompt(params: Mapping[str, Any]) -> str:
 
 
 def _response(output: Any, *, rewarded: bool) -> str:
-    """Return the model's whole output; empty if it is null and the rollout has a reward."""
+    """Return an output without calls as text; empty if it is null and the rollout has a reward."""
     if output is None and rewarded:
         return ""
     if not isinstance(output, list):
@@ -102,10 +109,6 @@ def _item_text(item: Mapping[str, Any]) -> str:
                 if isinstance(part, Mapping) and isinstance(part.get("text"), str)
             )
             return f"<think>{thought}</think>" if thought else ""
-        case "function_call":
-            return f"{item.get('name')}({item.get('arguments')})"
-        case "function_call_output":
-            return str(item.get("output"))
         case _:
             return ""
 
@@ -124,4 +127,5 @@ IMPORTER = Importer(
     place=place,
     read_samples=read_samples,
     settings=settings,
+    untold="tokens, log-probabilities and failures of tools are missing",
 )

@@ -2,7 +2,11 @@
 
 Each line is an episode of ``verifiers``: ``env``, ``task``, ``ok``, ``errors`` and ``traces``, one per agent. A trace
 is a graph of messages. In its last branch, the messages before the model's first message are the prompt, the rest is
-the response. Traces of agents that are not trained, such as judges, are skipped. Failed episodes and traces are faults.
+the response. If branches of sub-agents come after the model's branch, its reply (``root_reply``) ends the branch. With
+several messages or tool calls the response is a trajectory. A turn has the number of its tokens; a sampled turn also
+has the sum of its log-probabilities, and whether its mask selects any token for the loss. An assistant message that was
+not sampled is context. Earlier branches, such as those before a compaction, are not read. Failed calls are not marked.
+Traces of agents that are not trained, such as judges, are skipped. Failed episodes and traces are faults.
 The score is prime-rl's reward, the weighted sum of the named rewards; --reward chooses one of them, or a metric. The
 gold answer is the task's ``answer``, the problem's id its ``idx`` or ``name``.
 
@@ -29,6 +33,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
     BadField,
@@ -43,6 +49,8 @@ from oversharp.diagnostics.ingest.formats.fields import (
     parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import first_record, records
+from oversharp.diagnostics.ingest.formats.turns import as_trajectory, read_messages
+from oversharp.diagnostics.trajectories.record import Turns, model_text
 
 _KNOWN_BY = frozenset({"traces", "task", "ok"})
 _EXPORTED = frozenset({"token_ids", "loss_mask", "entropy"})
@@ -130,17 +138,19 @@ def _sample(
     if trace.get("dropped") is not None:
         raise BadField("its rollout was dropped by the environment")
     data = inner(inner(trace, "task"), "data")
-    path = _last_branch(_objects(trace.get("nodes")))
+    path = _model_branch(trace)
     first = next((i for i, node in enumerate(path) if node.get("sampled") is True), len(path))
     drawn = [node for node in path if node.get("sampled") is True]
     calls = [call for call in _objects(trace.get("calls")) if call.get("error") is None]
     plain = bool(calls) and all(_is_untruncated(_sampling(call)) for call in calls)
     n_tokens = sum(sum(map(bool, _list(node.get("mask")))) for node in drawn)
     env, reward = inner(episode, "env"), _reward(trace, reward_name)
+    turns = as_trajectory(tuple(turn for node in path[first:] for turn in _read_node(node, plain=plain)))
     return Recorded(
         line=line,
         prompt=_conversation(path[:first], "prompt") if first else get_text(data, "prompt"),
-        response=_response(trace, path[first:], rewarded=reward is not None),
+        response=_response(trace, path[first:], rewarded=reward is not None) if turns is None else model_text(turns),
+        turns=turns,
         gold=get_optional_text(data, "answer"),
         reward=reward,
         step=step,
@@ -166,10 +176,12 @@ def _reward(trace: Mapping[str, Any], name: str | None) -> float | None:
     return _sum(weighted, len(weighted))
 
 
-def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the messages from the root to the last message."""
+def _model_branch(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the messages from the root to the last message, or to the model's reply before branches of sub-agents."""
+    nodes, reply = _objects(trace.get("nodes")), trace.get("root_reply")
     path: list[Mapping[str, Any]] = []
-    index = len(nodes) - 1
+    replies = (i for i in range(len(nodes) - 1, -1, -1) if _is_reply(nodes[i], reply))
+    index = next(replies, len(nodes) - 1) if isinstance(reply, str) else len(nodes) - 1
     while index >= 0:
         path.append(nodes[index])
         parent = nodes[index].get("parent")
@@ -177,9 +189,28 @@ def _last_branch(nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return path[::-1]
 
 
+def _is_reply(node: Mapping[str, Any], reply: object) -> bool:
+    return node.get("sampled") is True and inner(node, "message").get("content") == reply
+
+
+def _read_node(node: Mapping[str, Any], *, plain: bool) -> Turns:
+    """Return the turns of a message. If ``plain``, log-probabilities are those of temperature 1."""
+    turns = read_messages([node.get("message")], "nodes")
+    if not turns:
+        return ()
+    n_trained = sum(map(bool, _list(node.get("mask"))))
+    if node.get("sampled") is True:
+        n_tokens, logp_sum = n_trained, _total([node], "logprobs") if plain else None
+    else:
+        n_tokens, logp_sum = len(_list(node.get("token_ids"))), None
+    is_trained = n_trained > 0 if node.get("mask") else None
+    first = structs.replace(turns[0], n_tokens=n_tokens or None, logp_sum=logp_sum, is_trained=is_trained)
+    return (first, *turns[1:])
+
+
 def _response(trace: Mapping[str, Any], path: Sequence[Mapping[str, Any]], *, rewarded: bool) -> str:
     """Return the model's messages as text. Null contents are empty if the trace has a reward."""
-    reply = trace.get("root_reply")  # set if branches of sub-agents come after the model's branch
+    reply = trace.get("root_reply")
     if isinstance(reply, str):
         return reply
     if not path and rewarded:
@@ -198,13 +229,11 @@ def _conversation(path: Sequence[Mapping[str, Any]], name: str, *, null: str | N
 
 
 def _content(message: Mapping[str, Any]) -> Any:
-    """Return reasoning, content and tool calls as one text."""
+    """Return reasoning and content as one text."""
     content, reasoning = message.get("content"), message.get("reasoning_content")
-    calls = [f"{call.get('name')}({call.get('arguments')})" for call in _objects(message.get("tool_calls"))]
-    if not isinstance(reasoning, str) and not calls:
+    if not isinstance(reasoning, str):
         return content
-    texts = [part for part in (reasoning, content, *calls) if isinstance(part, str) and part]
-    return "\n\n".join(texts)
+    return "\n\n".join(part for part in (reasoning, content) if isinstance(part, str) and part)
 
 
 def _is_truncated(trace: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
@@ -328,4 +357,5 @@ IMPORTER = Importer(
     place=place,
     read_samples=read_samples,
     settings=settings,
+    untold="failed calls are not marked, and only the last branch is read",
 )

@@ -4,8 +4,11 @@
 ``stop_reason``, ``env_class``, ``env_extras`` and ``data_source``. The step is in the folder's name; a folder
 ``eval_only`` has none. ``score`` may be a list by token. Its last number is the score, as in SkyRL's pass@n. The gold
 answer is ``ground_truth`` in ``env_extras``, under ``reward_spec`` (SkyRL's examples) or ``reward_model`` (data for
-verl). Texts include special tokens; the end token is removed from the response. ``aggregated_results.jsonl`` in the
-same folder has averages and is not read. Problem ids are not recorded.
+verl). Texts include special tokens; the end token is removed from the response. A response with turns of users or
+tools, or with calls in ``<tool_call>``, is a trajectory: ``<|im_start|>`` marks its borders, and results are matched by
+order. Calls in another syntax stay text. If the generator writes one line per turn, nothing connects these lines, and
+each is a sample. ``aggregated_results.jsonl`` in the same folder has averages and is not read. Problem ids are not
+recorded.
 
 Source: SkyRL 0.3.0 and 0.4.0, ``dump_per_dataset_eval_results``, tested with its files.
 """
@@ -28,6 +31,8 @@ from oversharp.diagnostics.ingest.formats.fields import (
     remove_end_token,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
+from oversharp.diagnostics.ingest.formats.turns import transcript_turns
+from oversharp.diagnostics.trajectories.record import model_text
 
 _AVERAGES = "aggregated_results.jsonl"
 
@@ -48,10 +53,13 @@ def _sample(line: int, fields: Mapping[str, Any], chosen: str | None) -> Recorde
     extras = inner(fields, "env_extras")
     golds = (get_optional_text(inner(extras, name), "ground_truth") for name in ("reward_spec", "reward_model"))
     reward = get_reward(fields, chosen, "score")
+    response = remove_end_token(get_response(fields, "output_response", reward))
+    turns = transcript_turns(response)
     return Recorded(
         line=line,
         prompt=get_text(fields, "input_prompt"),
-        response=remove_end_token(get_response(fields, "output_response", reward)),
+        response=response if turns is None else model_text(turns),
+        turns=turns,
         gold=next((gold for gold in golds if gold is not None), None),
         reward=reward,
         finish_reason=get_finish_reason(fields, "stop_reason"),
@@ -66,4 +74,5 @@ IMPORTER = Importer(
     recognises=has_fields("input_prompt", "output_response", "score"),
     place=place,
     read_samples=read_samples,
+    untold="results are matched by order; tokens and masks are missing; lines of one rollout cannot be joined",
 )

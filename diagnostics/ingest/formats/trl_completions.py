@@ -29,11 +29,11 @@ from oversharp.diagnostics.ingest.formats.fields import (
     get_optional_text,
     get_response,
     get_text,
-    get_turns,
     get_whole,
     parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
+from oversharp.diagnostics.ingest.formats.turns import get_turns
 from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.trajectories.record import Turn, model_text
 from oversharp.diagnostics.trajectories.transcripts import read_calls

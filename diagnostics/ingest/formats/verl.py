@@ -6,8 +6,13 @@ step is the field, else the number in the file's name. A validation dump has the
 audit needs. A rollout dump has other training problems at every step.
 
 Neither dump has problem ids. The new trainer adds ``uid``, ``{sample}_{rollout}_{output}``, which changes at every
-validation. Outputs with the same sample and rollout are turns of one rollout. They become one sample, with the prompt
-of the first turn and the response of the last.
+validation. Outputs with the same sample and rollout are parts of one rollout. They become one sample with the prompt
+of the first part and the score of the last. Between two outputs is the text that the later input adds, or the whole
+later input if it does not begin with the earlier part.
+
+Outputs with tool calls are trajectories. verl drops special tokens, so turns are found by the words of Qwen's template
+(``\\nuser\\n<tool_response>``), and calls in ``<tool_call>`` with JSON. Calls in another syntax stay text, or become
+invalid calls. Results are matched by order.
 
 Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``, tested with
 dumps of both in verl 0.9.1.
@@ -15,7 +20,8 @@ dumps of both in verl 0.9.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -45,6 +51,9 @@ from oversharp.diagnostics.ingest.formats.fields import (
     parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import Block, record_blocks, records
+from oversharp.diagnostics.ingest.formats.turns import as_trajectory, transcript_turns
+from oversharp.diagnostics.trajectories.record import Turn, model_text
+from oversharp.diagnostics.trajectories.transcripts import read_between, read_transcript
 
 _KNOWN_BY = frozenset({"input", "output", "score"})
 
@@ -85,32 +94,46 @@ def read_samples(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault]
 
 
 def parts(path: Path, options: ReadOptions) -> Iterator[Recorded | Fault | RecordedRows]:
-    """Yield the same samples as ``read_samples``; lines without ``uid`` as ``RecordedRows`` if possible."""
-    pending: Recorded | Fault | None = None
+    """Yield the same samples as ``read_samples``; lines of plain texts without ``uid`` as ``RecordedRows``."""
+    pending: list[tuple[int, Recorded]] = []  # outputs of one rollout, with their numbers
     pending_rollout: str | None = None
     for block in record_blocks(path, _Line) if options.reward is None else records(path):
-        if isinstance(block, Block) and all(fields.uid is None for fields in block.records):
-            if pending is not None:
-                yield pending
-            pending = pending_rollout = None
+        if isinstance(block, Block) and all(
+            fields.uid is None and "<tool_" not in fields.output for fields in block.records
+        ):
+            yield from _join_outputs(pending)
+            pending, pending_rollout = [], None
             yield _convert_block(block)
             continue
         lines = enumerate(block.records, start=block.first) if isinstance(block, Block) else (block,)
         for item, uid in (_with_uid(line, options) for line in lines):
-            rollout, is_later_turn = (None, False) if uid is None else _rollout(uid)
-            if pending is not None:
-                if (
-                    is_later_turn
-                    and rollout == pending_rollout
-                    and not isinstance(item, Fault)
-                    and isinstance(pending, Recorded)
-                ):
-                    item = replace(item, prompt=pending.prompt)
-                else:
-                    yield pending
-            pending, pending_rollout = item, rollout
-    if pending is not None:
-        yield pending
+            rollout, number = _rollout(uid)
+            is_repeated = any(number == earlier for earlier, _ in pending)
+            if rollout is None or rollout != pending_rollout or is_repeated or isinstance(item, Fault):
+                yield from _join_outputs(pending)
+                pending, pending_rollout = [], rollout
+            if isinstance(item, Fault):
+                yield item
+            else:
+                pending.append((number, item))
+    yield from _join_outputs(pending)
+
+
+def _join_outputs(numbered: Sequence[tuple[int, Recorded]]) -> Iterator[Recorded]:
+    """Yield the outputs of a rollout as one sample; nothing without outputs."""
+    outputs = [item for _, item in sorted(numbered, key=lambda pair: pair[0])]
+    if not outputs:
+        return
+    if len(outputs) == 1:
+        turns = transcript_turns(outputs[0].response)
+    else:
+        joined = [*(read_transcript(outputs[0].response) or (Turn(role="assistant", text=outputs[0].response),))]
+        for before, item in pairwise(outputs):
+            joined += read_between(item.prompt.removeprefix(before.prompt + before.response))
+            joined += read_transcript(item.response) or (Turn(role="assistant", text=item.response),)
+        turns = as_trajectory(tuple(joined))
+    sample = replace(outputs[-1], prompt=outputs[0].prompt, line=max(item.line for item in outputs))
+    yield sample if turns is None else replace(sample, turns=turns, response=model_text(turns))
 
 
 def _convert_block(block: Block[_Line]) -> RecordedRows:
@@ -164,12 +187,12 @@ def _sample(line: int, fields: Mapping[str, Any], options: ReadOptions) -> Recor
         return Fault(line, str(bad))
 
 
-def _rollout(uid: object) -> tuple[str | None, bool]:
-    """Return the id of a line's rollout, or None, and whether the line is a later turn of that rollout."""
+def _rollout(uid: object) -> tuple[str | None, int]:
+    """Return the id of a line's rollout, or None, and the number of its output."""
     parts = uid.rsplit("_", 2) if isinstance(uid, str) else []
     if len(parts) < 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
-        return None, False
-    return f"{parts[0]}_{parts[1]}", parts[2] != "0"
+        return None, 0
+    return f"{parts[0]}_{parts[1]}", int(parts[2])
 
 
 IMPORTER = Importer(
@@ -180,4 +203,5 @@ IMPORTER = Importer(
     place=place,
     read_samples=read_samples,
     parts=parts,
+    untold="turns are found by the words of Qwen's chat template, and results by order; tokens and masks are missing",
 )

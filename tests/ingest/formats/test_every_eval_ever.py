@@ -53,10 +53,7 @@ def test_what_others_leave_out_is_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (
-            {"interaction_type": "multi_turn", "output": None},
-            "a conversation of several turns, not one prompt with one answer",
-        ),
+        ({"interaction_type": "multi_turn", "output": None}, "messages: is not a list of messages"),
         ({"output": {"raw": ["71", "72"]}}, "several outputs with one score"),
         ({"input": {"reference": ["72"]}}, "no raw"),
     ],

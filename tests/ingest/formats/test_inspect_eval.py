@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable
 from operator import attrgetter
@@ -275,7 +276,9 @@ def test_samples_without_a_target_an_output_or_a_text_alone(tmp_path: Path) -> N
 
     items = read(edited(tmp_path / "log.eval", change))
     assert [one.gold if isinstance(one, Recorded) else one.why for one in items[:4]] == [
-        None, "no output", "its input contains more than text", "the sample was declared invalid"]  # fmt: skip
+        None, "no output", "5", "the sample was declared invalid"]  # fmt: skip
+    assert isinstance(items[2], Recorded)
+    assert re.fullmatch(r"q\n\[image [0-9a-f]{8}\]", items[2].prompt)
     assert isinstance(items[4], Recorded)
     assert items[4].reward is None
     assert len(items) == 12

@@ -67,7 +67,12 @@ def test_instructions_and_tools_are_part_of_what_was_said(tmp_path: Path) -> Non
     (sample,) = read(tmp_path, ROLLOUT | {"responses_create_params": asked, "response": {"output": output}})
     assert isinstance(sample, Recorded)
     assert sample.prompt == "system: Use tools.\n\nuser: 6*12?"
-    assert sample.response == 'times({"a": 6, "b": 12})\n72\n72'
+    assert sample.response == 'times({"a": 6, "b": 12})\n\n72'
+    assert sample.turns is not None
+    assert [(turn.role, turn.text, turn.extra) for turn in sample.turns] == [
+        ("assistant", "", None), ("tool", "72", None),
+        ("assistant", "72", '{"item": {"type": "of a kind that is to come"}}')]  # fmt: skip
+    assert sample.turns[0].calls[0].result == 1
     assert (sample.finish_reason, sample.n_tokens) == (None, None)
 
 

@@ -123,7 +123,9 @@ def test_a_conversation_is_read_along_its_last_branch(tmp_path: Path) -> None:
 
     sample = edited(tmp_path, branch)
     assert sample.prompt == "system: Add.\n\nuser: What is 0+1?"
-    assert sample.response == "assistant: 1\n\ntool: ok\n\nassistant: hm\n\n2"
+    assert sample.response == "1\n\n<think>\nhm\n</think>\n2"
+    assert [(turn.role, turn.n_tokens, turn.logp_sum, turn.is_trained) for turn in sample.turns] == [
+        ("assistant", 3, -0.875, True), ("tool", None, None, None), ("assistant", None, None, None)]  # fmt: skip
     assert sample.logp_sum is None  # the last message has none
 
 

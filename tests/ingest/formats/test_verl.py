@@ -54,7 +54,14 @@ def test_the_turns_of_a_rollout_are_one_sample(tmp_path: Path) -> None:
         turn("a_1_0", "q", "3"),
         turn("b_1_0", "p", "4"),
     )
-    assert [(one.line, one.prompt, one.response) for one in read(path)] == [(2, "q", "2"), (3, "q", "3"), (4, "p", "4")]
+    joined, *others = read(path)
+    assert [(one.line, one.prompt, one.response, one.turns) for one in others] == [
+        (3, "q", "3", None),
+        (4, "p", "4", None),
+    ]
+    assert (joined.line, joined.prompt, joined.response) == (2, "q", "let me look\n\n2")
+    assert [(turn.role, turn.text) for turn in joined.turns] == [
+        ("assistant", "let me look"), ("user", "q, and what was found"), ("assistant", "2")]  # fmt: skip
 
 
 def test_an_id_of_another_form_joins_nothing(tmp_path: Path) -> None:
