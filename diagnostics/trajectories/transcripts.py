@@ -78,7 +78,9 @@ def _read_plain(text: str) -> Iterator[Turn]:
         yield read_calls(text[start : border.start()].rstrip())
         answered = _ANSWERED.search(text, border.end())
         if answered is None:
-            yield from _observations(text[border.end() :].removesuffix("assistant"))
+            rest, tag, border_start = text[border.end() :].rpartition(_RESULT_END)
+            is_cut = tag and "assistant".startswith(border_start.strip())
+            yield from _observations(rest + tag if is_cut else text[border.end() :])
             return
         yield from _observations(text[border.end() : answered.end(1)])
         start = answered.end()

@@ -74,7 +74,11 @@ def has_averages(path: Path) -> bool:
     """Return whether the scores of a file are averages over the repeats of each problem."""
     scores: defaultdict[tuple[str, str | None], list[float]] = defaultdict(list)
     for record in typed_records(path, _ScoredLine):
-        if not isinstance(record, Fault) and isinstance(line := record[1], _ScoredLine) and line.evaluation.score is not None:
+        if (
+            not isinstance(record, Fault)
+            and isinstance(line := record[1], _ScoredLine)
+            and line.evaluation.score is not None
+        ):
             scores[line.sample_id, line.evaluation_result_id].append(float(line.evaluation.score))
     repeated = [repeats for repeats in scores.values() if len(repeats) > 1]
     is_equal = all(len(set(repeats)) == 1 for repeats in repeated)

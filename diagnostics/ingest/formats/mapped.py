@@ -224,7 +224,8 @@ def _as_text(value: str | int | None) -> str | None:
 def _samples(line: int, fields: dict[str, Any], names: Mapping[str, str]) -> Iterator[Recorded | Fault]:
     """Yield the samples of a record. A list of responses gives one sample per element."""
     for record in inner_records(fields, names):
-        if all(map(is_plain, names.values())) and not isinstance(record.get(names["response"]), list):
+        is_single = "messages" in names or not isinstance(record.get(names["response"]), list)
+        if is_single and all(map(is_plain, names.values())):
             yield _sample(line, record, names)
             continue
         try:
