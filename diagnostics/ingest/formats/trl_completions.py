@@ -4,7 +4,7 @@ Columns are ``step``, ``prompt``, ``completion``, one per reward function, extra
 Prompts and completions are texts or chat messages, which become one text. A completion with tool calls is a trajectory:
 results have no ids and are matched by name and order. The file has the arguments of all tools in one record, so an
 argument that is null may have been absent, and is left out. A call that TRL could not read is text in ``<tool_call>``,
-and becomes an invalid call. The file does not mark which columns are
+and becomes an invalid call. A result ``{'error': …}`` is a failed call. The file does not mark which columns are
 rewards, and does not record the weights of TRL's sum. If there is a single numeric column, it is the score; --reward
 chooses among several. If a reward function returned None, the sample has no score. The gold answer is the column
 ``solution`` and the final answer ``answer_parsed``; TRL's ``accuracy_reward`` logs both. A file has the last batch
@@ -38,6 +38,8 @@ from oversharp.diagnostics.records.errors import ImportFileError
 from oversharp.diagnostics.trajectories.record import Turn, model_text
 from oversharp.diagnostics.trajectories.transcripts import read_calls
 
+#: Beginning of the result of a call that raised an error.
+_ERROR = "{'error': "
 _OWN = frozenset({"step", "prompt", "completion", "advantage"})
 
 
@@ -72,7 +74,9 @@ def _sample(line: int, fields: Mapping[str, Any], reward_name: str | None) -> Re
 
 
 def _own_turn(turn: Turn) -> Turn:
-    """Read calls that are text, and remove null arguments: those of all tools are columns of the file."""
+    """Read calls that are text, mark failed calls, and remove null arguments of other tools."""
+    if turn.role == "tool" and turn.text.startswith(_ERROR):
+        return structs.replace(turn, is_error=True)
     if turn.role == "assistant" and not turn.calls and "<tool_call>" in turn.text:
         return read_calls(turn.text)
     calls = []
