@@ -118,7 +118,10 @@ def _write_page(folder: Path) -> None:
 
 
 def _write_problem(viewer: Viewer, selection: ViewSelection, folder: Path, name: str, problem_id: str) -> int:
-    """Write one problem with its responses to a file and return the number of responses."""
+    """Write one problem with its responses to a file and return the number of responses.
+
+    All turns of a long response are written to a separate file.
+    """
     problem = viewer.problem(selection, problem_id)
     first, second = map(_shorten_side, problem.sides)
     problem = replace(problem, sides=(first, second))
@@ -132,7 +135,14 @@ def _write_problem(viewer: Viewer, selection: ViewSelection, folder: Path, name:
             [response.response_id for group in side.answers for response in group.responses],
         ).items()
     }
-    _write(folder, name, {"problem": problem, "responses": texts})
+    turn_files = {}
+    for place, text in texts.items():
+        trajectory = text.trajectory
+        if trajectory is not None and len(trajectory.first) + len(trajectory.last) < trajectory.n_turns:
+            turn_files[place] = f"{name}-turns-{len(turn_files)}"
+            key, _, response_id = place.partition(":")
+            _write(folder, turn_files[place], viewer.turns(selection, problem_id, key, response_id, 1, most=None))
+    _write(folder, name, {"problem": problem, "responses": texts, "turn_files": turn_files})
     return len(texts)
 
 

@@ -19,6 +19,7 @@ MEDIA_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "index.html": "text/html; charset=utf-8",
         "view.css": "text/css; charset=utf-8",
+        "turns.js": "text/javascript; charset=utf-8",
         "view.js": "text/javascript; charset=utf-8",
     }
 )

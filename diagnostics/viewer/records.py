@@ -8,6 +8,9 @@ from typing import Literal, get_args
 #: Filters of the problem list. "all" shows every problem.
 Only = Literal["all", "lost", "gained", "fell", "rose", "sure", "lenient", "cut"]
 ONLY: tuple[Only, ...] = get_args(Only)
+#: Part of a trajectory in which a search text occurs. "text" includes the model's reasoning and messages of users.
+Place = Literal["text", "call", "observation"]
+PLACES: tuple[Place, ...] = get_args(Place)
 #: Key of the base. The base's step is not used as key, because a checkpoint may have the same step.
 BASE = "base"
 
@@ -97,8 +100,9 @@ class ProblemList:
 class ListedResponse:
     """Distinct response, sampled ``n`` times.
 
-    ``hit``: it contains the search text. ``cut``: it was truncated, None if unknown. ``why`` is the reason why it was
-    not graded, "" if it was. ``lenient`` is the reason to doubt an accepted response, "" if there is none.
+    ``hit``: it contains the search text, in a trajectory at ``places``. ``cut``: it was truncated, None if unknown.
+    ``why`` is the reason why it was not graded, "" if it was. ``lenient`` is the reason to doubt an accepted response,
+    "" if there is none.
     """
 
     response_id: str
@@ -111,6 +115,7 @@ class ListedResponse:
     why: str
     lenient: str
     preview: str
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,12 +181,82 @@ class TokenScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ViewedCall:
+    """Tool call. Calls with the same name and arguments have the same ``key``.
+
+    ``fields`` are its arguments by name, empty if they are no JSON object. ``is_error`` is whether it failed, None if
+    unknown. ``has_result`` is whether an observation answers it.
+    """
+
+    name: str
+    arguments: str
+    fields: tuple[tuple[str, str], ...]
+    is_valid: bool
+    is_error: bool | None
+    has_result: bool
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewedObservation:
+    """Message of a tool or a user. ``call`` is the pair (turn, call) that it answers, counted from 1, if known."""
+
+    role: str
+    name: str
+    text: str
+    is_error: bool | None
+    call: tuple[int, int] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewedTurn:
+    """Message of the model with the observations after it. ``number`` counts from 1.
+
+    The message's text has three parts as in ``ViewedResponse``. ``n_tokens`` counts the tokens of the message.
+    """
+
+    number: int
+    reasoning: str
+    before: str
+    answer: str
+    after: str
+    calls: tuple[ViewedCall, ...]
+    observations: tuple[ViewedObservation, ...]
+    n_tokens: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnHits:
+    """Turns that contain the search text at one place: ``n`` turns, and the numbers of the first ones."""
+
+    place: Place
+    n: int
+    turns: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewedTrajectory:
+    """First and last turns of a response, and the keys of the calls of each turn.
+
+    ``n_invalid`` counts calls that could not be read and ``n_failed`` failed ones.
+    """
+
+    n_turns: int
+    n_invalid: int
+    n_failed: int
+    call_keys: tuple[tuple[str, ...], ...]
+    first: tuple[ViewedTurn, ...]
+    last: tuple[ViewedTurn, ...]
+    hits: tuple[TurnHits, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ViewedResponse:
     """Full text of a response in three parts: before its answer, the answer, and after it.
 
     If the answer does not occur in the text, all of it is ``before``. ``pieces`` has the text of every token, and
     ``scores`` the scores under the two checkpoints. If ``pieces`` or ``scores`` is empty, ``why_no_pieces`` or
-    ``why_no_scores`` is the reason.
+    ``why_no_scores`` is the reason. A response of several turns has a ``trajectory``, and no text here.
     """
 
     before: str
@@ -192,6 +267,7 @@ class ViewedResponse:
     pieces: tuple[str, ...]
     why_no_pieces: str
     token_ids: tuple[int, ...]
+    trajectory: ViewedTrajectory | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

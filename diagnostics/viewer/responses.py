@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,33 +15,24 @@ from oversharp.diagnostics.records.errors import ConfigError
 from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.series.tokenizers import tokenizer_folders
 from oversharp.diagnostics.store import Store
-from oversharp.diagnostics.verifiers.exact import labelled_line
-from oversharp.diagnostics.verifiers.extraction import hash_answer, last_boxed, tagged_answer
 from oversharp.diagnostics.verifiers.names import grader_name
-from oversharp.diagnostics.verifiers.reading.responses import final_part
+from oversharp.diagnostics.viewer.answers import split_at_answer
 from oversharp.diagnostics.viewer.records import (
     AnswerGroup,
     CoursePoint,
     ListedResponse,
+    Place,
     ProblemSide,
     TokenScores,
     ViewedProblem,
     ViewedResponse,
+    ViewedTurn,
     ViewSelection,
     point_name,
 )
+from oversharp.diagnostics.viewer.trajectories import MORE, LoadedTrajectory, find_places, load_trajectories
 
 _TOKENIZER_FILE = "tokenizer.json"
-#: Verifiers that extract answers by the rules below.
-_RULE_VERIFIERS = ("math", "exact")
-#: Extraction rules in order of precedence. The regular expression of a rule matches the text right before the answer,
-#: to exclude other occurrences of the same words.
-_ANSWER_RULES = (
-    (last_boxed, r"\\boxed\s*\{\s*"),
-    (tagged_answer, r"<answer>\s*"),
-    (hash_answer, r"^[ \t]*####\s*"),
-    (labelled_line, ""),
-)
 #: Largest number of distinct responses that are listed per answer.
 MOST_RESPONSES = 50
 _PREVIEW_CHARACTERS = 160
@@ -71,7 +61,7 @@ _RESPONSES = """
 WITH own AS (
     SELECT
         response_id, sample_index, greedy, n_tokens, finish_reason, left(text, $cap) AS preview,
-        length($search) > 0 AND contains(lower(text), lower($search)) AS hit
+        length($search) > 0 AND (contains(lower(text), lower($search)) OR list_contains($observed, response_id)) AS hit
     FROM samples
     WHERE problem_id = $problem AND checkpoint_id = $checkpoint AND settings_id = $settings
       AND sample_index < $n_planned
@@ -111,6 +101,11 @@ FROM responses
 WINDOW of_answer AS (PARTITION BY answer, correct)
 QUALIFY row_number() OVER (PARTITION BY answer, correct ORDER BY hit DESC, n DESC, sample_index) <= $most
 ORDER BY n_of_answer DESC, correct DESC, answer NULLS LAST, hit DESC, n DESC, sample_index
+"""
+_OWN_RESPONSES = """
+SELECT DISTINCT response_id
+FROM samples
+WHERE problem_id = $problem AND checkpoint_id = $checkpoint AND settings_id = $settings AND sample_index < $n_planned
 """
 _TEXTS = """
 SELECT s.response_id, any_value(s.text) AS text, any_value(s.token_ids) AS token_ids, any_value(g.answer) AS answer
@@ -187,15 +182,23 @@ def _checkpoint_row(known: LoadedProblem, key: str) -> Mapping[str, Any]:
 def _checkpoint_answers(
     store: Store, selection: ViewSelection, own: Mapping[str, Any], row: Mapping[str, Any]
 ) -> ProblemSide:
+    samples = {
+        "problem": row["problem_id"],
+        "checkpoint": own["checkpoint_id"],
+        "settings": row["settings_id"],
+        "n_planned": int(own["n_planned"]),
+    }
+    places: Mapping[str, tuple[Place, ...]] = {}
+    if selection.search:
+        response_ids = store.frame(_OWN_RESPONSES, **samples)["response_id"]
+        places = find_places(store, list(response_ids), selection.search)
     responses = store.frame(
         _RESPONSES,
-        problem=row["problem_id"],
-        checkpoint=own["checkpoint_id"],
-        settings=row["settings_id"],
+        **samples,
         verifier=row["verifier"],
         own_verifier=row["own_verifier"],
-        n_planned=int(own["n_planned"]),
         search=selection.search,
+        observed=[response_id for response_id, where in places.items() if where],
         cap=_PREVIEW_CHARACTERS,
         most=MOST_RESPONSES,
     )
@@ -208,11 +211,13 @@ def _checkpoint_answers(
         name=point_name(str(own["key"])),
         n=int(own["n"]),
         n_correct=int(own["n_correct"]),
-        answers=tuple(_answer_group(answer, correct, rows) for (answer, correct), rows in groups.items()),
+        answers=tuple(_answer_group(answer, correct, rows, places) for (answer, correct), rows in groups.items()),
     )
 
 
-def _answer_group(answer: str | None, correct: bool, rows: Sequence[dict[str, Any]]) -> AnswerGroup:
+def _answer_group(
+    answer: str | None, correct: bool, rows: Sequence[dict[str, Any]], places: Mapping[str, tuple[Place, ...]]
+) -> AnswerGroup:
     # the answers None and "NA" are two groups in the database, but one group here
     counts = {row["answer"]: (int(row["n_of_answer"]), int(row["n_responses"])) for row in rows}
     return AnswerGroup(
@@ -232,6 +237,7 @@ def _answer_group(answer: str | None, correct: bool, rows: Sequence[dict[str, An
                 why=str(row["why"]),
                 lenient=_lenient_reason(row) if correct else "",
                 preview=str(row["preview"]),
+                places=places.get(str(row["response_id"]), ()),
             )
             for row in rows
         ),
@@ -255,32 +261,82 @@ def view_responses(
     Raises ``ConfigError`` if the checkpoint has no samples of the problem.
     """
     row, own = known.row, _checkpoint_row(known, key)
-    keys = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
-    texts = store.frame(_TEXTS, checkpoint=own["checkpoint_id"], verifier=row["verifier"], **keys)
+    texts = _texts(store, known, key, response_ids)
+    trajectories = load_trajectories(store, list(texts))
     shown = {
         str(_checkpoint_row(known, shown_key)["checkpoint_id"]): shown_key
         for shown_key in (selection.before, selection.after)
     }
+    keys = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
     scores = _token_scores(store, keys, shown)
-    path = Path(str(own["path"]))
+    path, verifier = Path(str(own["path"])), str(row["verifier"])
     return {
-        str(text["response_id"]): _full_response(
-            text, str(row["verifier"]), scores.get(str(text["response_id"]), ()), path
+        response_id: _with_trajectory(
+            _full_response(text, verifier, scores.get(response_id, ()), path),
+            trajectories.get(response_id),
+            str(text["answer"]),
+            verifier,
+            selection.search,
         )
-        for text in texts.to_dict("records")
+        for response_id, text in texts.items()
     }
 
 
+def view_turns(
+    store: Store, known: LoadedProblem, key: str, response_id: str, start: int, most: int | None = MORE
+) -> tuple[ViewedTurn, ...]:
+    """Return a part of the turns of a response, from number ``start`` on; all of them if ``most`` is None.
+
+    Raises ``ConfigError`` if the checkpoint ``key`` did not generate the response, or it has no such turn.
+    """
+    texts = _texts(store, known, key, [response_id])
+    trajectory = load_trajectories(store, list(texts)).get(response_id)
+    if trajectory is None or not 1 <= start <= trajectory.n_turns:
+        raise ConfigError(f"turn {start}: {key} has no such turn of response {response_id!r}; reload the page")
+    parts = _answer_parts(trajectory, str(texts[response_id]["answer"]), str(known.row["verifier"]))
+    if most is None:
+        return trajectory.turns(start, trajectory.n_turns, parts, limit=None)
+    return trajectory.turns(start, most, parts)
+
+
+def _texts(store: Store, known: LoadedProblem, key: str, response_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return response id → row, for those that the checkpoint ``key`` generated."""
+    row, own = known.row, _checkpoint_row(known, key)
+    texts = store.frame(
+        _TEXTS,
+        problem=row["problem_id"],
+        responses=list(response_ids),
+        settings=row["settings_id"],
+        checkpoint=own["checkpoint_id"],
+        verifier=row["verifier"],
+    )
+    return {str(text["response_id"]): text for text in texts.to_dict("records")}
+
+
+def _with_trajectory(
+    response: ViewedResponse, trajectory: LoadedTrajectory | None, answer: str, verifier: str, search: str
+) -> ViewedResponse:
+    if trajectory is None:
+        return response
+    shown = trajectory.view(search, _answer_parts(trajectory, answer, verifier))
+    return replace(response, before="", answer="", after="", trajectory=shown)
+
+
+def _answer_parts(trajectory: LoadedTrajectory, answer: str, verifier: str) -> dict[int, tuple[str, str, str]]:
+    """Return number → parts of the turn that states the answer: the last one with a text."""
+    number, text = trajectory.last_text()
+    return {number: split_at_answer(text, answer, verifier)}
+
+
 def _full_response(row: dict[str, Any], verifier: str, scores: tuple[TokenScores, ...], path: Path) -> ViewedResponse:
-    text = str(row["text"])
-    span = answer_span(text, str(row["answer"]), verifier) or (len(text), len(text))
+    before, answer, after = split_at_answer(str(row["text"]), str(row["answer"]), verifier)
     known = scores and row["token_ids"] is not None
     token_ids = tuple(int(token_id) for token_id in row["token_ids"]) if known else ()
     pieces, why = token_pieces(token_ids, path) if token_ids else ((), "")
     return ViewedResponse(
-        before=text[: span[0]],
-        answer=text[slice(*span)],
-        after=text[span[1] :],
+        before=before,
+        answer=answer,
+        after=after,
         scores=scores,
         why_no_scores="" if scores else _NOT_SCORED,
         pieces=pieces,
@@ -314,48 +370,6 @@ def _round_scores(values: Sequence[float] | None) -> tuple[float | None, ...]:
     if values is None:
         return ()
     return tuple(round(float(value), 3) if math.isfinite(value) else None for value in values)
-
-
-def answer_span(text: str, answer: str, verifier: str) -> tuple[int, int] | None:
-    r"""Return start and end (exclusive) of the extracted ``answer`` in ``text``; None if it does not occur.
-
-    For the verifiers "math" and "exact", the search covers the text that their rules extract. If that text writes the
-    answer differently, its whole span is returned. For other verifiers, return the last occurrence of the answer as a
-    whole word.
-
-    >>> text = r"Not 12. So \boxed{12} it is, not 12."
-    >>> text[slice(*answer_span(text, "12", "math"))], answer_span(text, "12", "math")[0]
-    ('12', 18)
-    >>> text = r"So \boxed{\frac12}"
-    >>> text[slice(*answer_span(text, "1/2", "math"))]
-    '\\frac12'
-    >>> answer_span("112 pears", "12", "recorded:trl") is None
-    True
-    """
-    if not answer or answer == NO_ANSWER:
-        return None
-    if verifier not in _RULE_VERIFIERS:
-        return _last_word(text, answer, 0, len(text))
-    part = final_part(text).text
-    start = text.rfind(part)
-    for rule, before in _ANSWER_RULES:
-        if stated := rule(part):
-            span = _span_in_statement(part, answer, stated, before)
-            return None if span is None else (span[0] + start, span[1] + start)
-    return _last_word(text, answer, 0, len(text))
-
-
-def _span_in_statement(text: str, answer: str, stated: str, before: str) -> tuple[int, int] | None:
-    """Return the span of the answer in the last occurrence of ``stated``, else of that occurrence."""
-    places = [match.span(1) for match in re.finditer(f"{before}({re.escape(stated)})", text, re.MULTILINE)]
-    return (_last_word(text, answer, *places[-1]) or places[-1]) if places else None
-
-
-def _last_word(text: str, answer: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the last occurrence in [start, end) that is not part of a longer word or number."""
-    word = re.compile(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)")
-    spans = [match.span() for match in word.finditer(text, start, end)]
-    return spans[-1] if spans else None
 
 
 def token_pieces(token_ids: Sequence[int], checkpoint_path: Path) -> tuple[tuple[str, ...], str]:

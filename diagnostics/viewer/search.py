@@ -1,10 +1,11 @@
-"""Search for a text in ids, prompts, gold answers and responses, in parts."""
+"""Search for a text in ids, prompts, gold answers, responses and observations, in parts."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.viewer.records import SearchPart, ViewSelection
@@ -13,6 +14,8 @@ from oversharp.diagnostics.viewer.records import SearchPart, ViewSelection
 PART_S = 0.15
 #: Number of samples that one query searches. DuckDB stores rows in groups of 122,880.
 _ROWS = 40_960
+#: Number of trajectories that the first query of a part searches. Their size varies, so later queries adapt to it.
+_TRAJECTORIES = 256
 _IN_PROBLEMS = """
 SELECT p.problem_id
 FROM audit_problems AS ap
@@ -23,17 +26,27 @@ WHERE a.series = $series
     OR contains(lower(coalesce(p.source_id, '')), lower($search)) OR starts_with(p.problem_id, lower($search)))
 ORDER BY p.problem_id
 """
-_PLACES = """
+_POINTS = """
 WITH points AS (
     SELECT DISTINCT c.checkpoint_id, a.settings_id
     FROM counted_samples AS c
     JOIN current_audits AS a USING (series)
     WHERE c.series = $series AND CASE WHEN c.is_base THEN 'base' ELSE c.step::VARCHAR END IN ($before, $after)
 )
+"""
+_SAMPLE_ROWS = f"""{_POINTS}
 SELECT p.checkpoint_id, p.settings_id, min(s.rowid) AS first, max(s.rowid) AS last
 FROM samples AS s
 JOIN points AS p USING (checkpoint_id, settings_id)
 GROUP BY ALL
+ORDER BY first
+"""
+_TRAJECTORY_ROWS = f"""{_POINTS}
+SELECT min(t.rowid) AS first, max(t.rowid) AS last
+FROM trajectories AS t
+JOIN samples AS s USING (response_id)
+JOIN points AS p USING (checkpoint_id, settings_id)
+GROUP BY p.checkpoint_id
 ORDER BY first
 """
 _IN_RESPONSES = """
@@ -43,26 +56,61 @@ WHERE rowid BETWEEN $first AND $last AND list_contains($checkpoints, checkpoint_
   AND (contains(lower(text), lower($search)) OR starts_with(response_id, lower($search)))
 ORDER BY problem_id
 """
+# Texts and calls of the model are in the text of the sample.
+_IN_OBSERVATIONS = """
+WITH observed AS (
+    SELECT response_id
+    FROM trajectories
+    WHERE rowid BETWEEN $first AND $last
+      AND len([t.role FOR t IN turns IF t.role <> 'assistant' AND contains(lower(t.text), lower($search))]) > 0
+)
+SELECT DISTINCT problem_id
+FROM samples
+WHERE response_id IN (FROM observed) AND list_contains($checkpoints, checkpoint_id) AND settings_id = $settings
+ORDER BY problem_id
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedRows:
-    """Row ranges of the samples of two checkpoints: pairs (first, last), inclusive, without overlap."""
+    """Row ranges of two checkpoints: pairs (first, last), inclusive, without overlap.
+
+    ``ranges`` are of the table ``samples``, ``trajectory_ranges`` of the table ``trajectories``.
+    """
 
     checkpoint_ids: tuple[str, ...]
     settings_id: str
     ranges: tuple[tuple[int, int], ...]
+    trajectory_ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows of ``samples`` to search."""
+        return _count_rows(self.ranges)
 
     @property
     def total(self) -> int:
         """Number of rows to search."""
-        return sum(last - first + 1 for first, last in self.ranges)
+        return self.n_samples + _count_rows(self.trajectory_ranges)
+
+
+def _count_rows(ranges: Sequence[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in ranges)
 
 
 def find_rows(store: Store, selection: ViewSelection) -> SearchedRows:
     """Return the rows of both checkpoints of a selection."""
     keys = {"series": selection.series, "before": selection.before, "after": selection.after}
-    rows = store.frame(_PLACES, **keys).to_dict("records")
+    rows = store.frame(_SAMPLE_ROWS, **keys).to_dict("records")
+    return SearchedRows(
+        checkpoint_ids=tuple(str(row["checkpoint_id"]) for row in rows),
+        settings_id=str(rows[0]["settings_id"]),
+        ranges=_merged_ranges(rows),
+        trajectory_ranges=_merged_ranges(store.frame(_TRAJECTORY_ROWS, **keys).to_dict("records")),
+    )
+
+
+def _merged_ranges(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
     merged: list[tuple[int, int]] = []
     for row in rows:
         first, last = int(row["first"]), int(row["last"])
@@ -70,11 +118,7 @@ def find_rows(store: Store, selection: ViewSelection) -> SearchedRows:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
             merged.append((first, last))
-    return SearchedRows(
-        checkpoint_ids=tuple(str(row["checkpoint_id"]) for row in rows),
-        settings_id=str(rows[0]["settings_id"]),
-        ranges=tuple(merged),
-    )
+    return tuple(merged)
 
 
 def search_rows(
@@ -86,16 +130,23 @@ def search_rows(
 ) -> SearchPart:
     """Search from row ``start`` of ``rows`` for about ``PART_S`` seconds, ignoring case.
 
-    The first part also searches the problems: prompt, gold answer, and the beginning of the id.
+    The first part also searches the problems: prompt, gold answer, and the beginning of the id. Observations are
+    searched after all samples.
     """
     began, text = now(), selection.search
     problem_ids: set[str] = set()
     if start == 0:
         problem_ids |= set(store.frame(_IN_PROBLEMS, series=selection.series, search=text)["problem_id"].astype(str))
     keys = {"checkpoints": list(rows.checkpoint_ids), "settings": rows.settings_id}
+    n_trajectories = _TRAJECTORIES
     while start < rows.total:
-        first, last = _rows_at(rows.ranges, start)
-        matches = store.frame(_IN_RESPONSES, first=first, last=last, search=text, **keys)
+        if start < rows.n_samples:
+            query, (first, last) = _IN_RESPONSES, _rows_at(rows.ranges, start, _ROWS)
+        else:
+            query = _IN_OBSERVATIONS
+            first, last = _rows_at(rows.trajectory_ranges, start - rows.n_samples, n_trajectories)
+            n_trajectories *= 2
+        matches = store.frame(query, first=first, last=last, search=text, **keys)
         problem_ids |= set(matches["problem_id"].astype(str))
         start += last - first + 1
         if now() - began >= PART_S:
@@ -108,14 +159,14 @@ def search_rows(
     )
 
 
-def _rows_at(ranges: Sequence[tuple[int, int]], start: int) -> tuple[int, int]:
-    """Return the first and last row of the next query. Both are in the same range.
+def _rows_at(ranges: Sequence[tuple[int, int]], start: int, most: int) -> tuple[int, int]:
+    """Return the first and last row of the next query, at most ``most`` rows. Both are in the same range.
 
-    >>> _rows_at(((10, 12), (100, 100_000)), 1), _rows_at(((10, 12), (100, 100_000)), 3)
-    ((11, 12), (100, 41059))
+    >>> _rows_at(((10, 12), (100, 900)), 1, 50), _rows_at(((10, 12), (100, 900)), 3, 50)
+    ((11, 12), (100, 149))
     """
     for first, last in ranges:
         if start <= last - first:
-            return first + start, min(last, first + start + _ROWS - 1)
+            return first + start, min(last, first + start + most - 1)
         start -= last - first + 1
     raise ValueError(f"start {start} is after the last row")

@@ -88,7 +88,14 @@ def create_app(viewer: Viewer, start: ViewStart, token: str) -> Starlette:
         "response": lambda selection, params: viewer.response(
             selection, params.get("problem", ""), params.get("at", ""), params.get("response", "")
         ),
-        "search": lambda selection, params: viewer.search(selection, _parse_row(params.get("start", "0"))),
+        "turns": lambda selection, params: viewer.turns(
+            selection,
+            params.get("problem", ""),
+            params.get("at", ""),
+            params.get("response", ""),
+            _parse_start(params.get("start", "")),
+        ),
+        "search": lambda selection, params: viewer.search(selection, _parse_start(params.get("start", "0"))),
     }
 
     def serve_api(request: Request) -> Response:
@@ -118,7 +125,7 @@ def create_app(viewer: Viewer, start: ViewStart, token: str) -> Starlette:
     )
 
 
-def _parse_row(text: str) -> int:
+def _parse_start(text: str) -> int:
     if not text.isdecimal() or len(text) > 12:
         raise ConfigError(f"start {text[:20]!r}: must be a whole number")
     return int(text)

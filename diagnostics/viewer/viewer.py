@@ -18,8 +18,10 @@ from oversharp.diagnostics.viewer.records import (
     ViewedProblem,
     ViewedResponse,
     ViewedSeries,
+    ViewedTurn,
     ViewSelection,
 )
+from oversharp.diagnostics.viewer.trajectories import MORE
 
 _Answer = TypeVar("_Answer")
 #: Number of cached problem lists, one per pair of checkpoints.
@@ -88,6 +90,25 @@ class Viewer:
         return self._run_locked(
             lambda: responses.view_responses(
                 self._store, self._load_problem(selection.series, problem_id), selection, key, response_ids
+            )
+        )
+
+    def turns(
+        self,
+        selection: ViewSelection,
+        problem_id: str,
+        key: str,
+        response_id: str,
+        start: int,
+        most: int | None = MORE,
+    ) -> tuple[ViewedTurn, ...]:
+        """Return a part of the turns of a response, from number ``start`` on; all of them if ``most`` is None.
+
+        Raises ``ConfigError`` if the checkpoint ``key`` did not generate the response, or it has no such turn.
+        """
+        return self._run_locked(
+            lambda: responses.view_turns(
+                self._store, self._load_problem(selection.series, problem_id), key, response_id, start, most
             )
         )
 

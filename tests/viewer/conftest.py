@@ -18,6 +18,7 @@ from oversharp.diagnostics.viewer.records import ViewStart
 from oversharp.diagnostics.viewer.server import create_app, create_server, listen
 from oversharp.diagnostics.viewer.viewer import Viewer
 from tests.reports.parts import SETTINGS, audit_key
+from tests.viewer.agents import write_small_agents
 
 TOKEN = "the-token-of-this-test"
 STEPS = (0, 10, 20)
@@ -117,6 +118,26 @@ def viewer(viewed_path: Path) -> Iterator[Viewer]:
     """Viewer of the store."""
     with open_viewed(viewed_path, lambda total: SilentProgress().stage("count", total)) as store:
         yield Viewer(store)
+
+
+@pytest.fixture(scope="session")
+def agents_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Path of a store with trajectories; tests must not write to it."""
+    return write_small_agents(tmp_path_factory.mktemp("agents"))
+
+
+@pytest.fixture(scope="session")
+def agents(agents_path: Path) -> Iterator[Viewer]:
+    """Viewer of the store with trajectories."""
+    with open_viewed(agents_path, lambda total: SilentProgress().stage("count", total)) as store:
+        yield Viewer(store)
+
+
+@pytest.fixture(scope="session")
+def served_agents(agents: Viewer) -> Iterator[Served]:
+    """Server of the store with trajectories."""
+    with serving(agents, "agent") as server:
+        yield server
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -303,7 +303,7 @@ def test_a_copy_holds_the_selection_and_no_path(
     assert ended.value.code == 0
     assert f"{copy / 'index.html'}: 1 problem, 3 responses" in capsys.readouterr().out
     assert {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()} == {
-        "index.html", "view.css", "view.js", "data/start.js", "data/problems.js", "data/problem-0.js",
+        "index.html", "view.css", "turns.js", "view.js", "data/start.js", "data/problems.js", "data/problem-0.js",
     }  # fmt: skip
     texts = "".join(path.read_text() for path in copy.rglob("*.js"))
     assert "A copy of 1 problem, selected from 3 by --only rose. For each problem" in texts

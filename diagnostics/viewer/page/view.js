@@ -2,7 +2,7 @@
 // Problems on the left, the answers of two checkpoints on the right. Untrusted text becomes text nodes, never markup.
 
 const BUNDLED = document.documentElement.hasAttribute("data-bundle");
-const FIRST_ROWS = 200, PAGE = 10;
+const FIRST_ROWS = 200, PAGE = 10, PART = 100;
 const $ = (id) => document.getElementById(id);
 const createElement = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
@@ -42,10 +42,35 @@ const requestFromCopy = async (name, query) => {
   if (name === "start" || name === "problems") return loadCopied(name);
   const place = (await loadCopied("problems")).problems.findIndex((entry) => entry.problem_id === query.problem);
   if (place < 0) throw Error("this copy does not contain that problem");
-  const data = await loadCopied(`problem-${place}`);
-  const result = name === "problem" ? data.problem : data.responses[`${query.at}:${query.response}`];
-  if (!result) throw Error("this copy does not contain the full text of that response");
-  return result;
+  const data = await loadCopied(`problem-${place}`), low = query.q.toLowerCase();
+  if (name === "problem") return low ? copiedWithHits(data, low) : data.problem;
+  const id = `${query.at}:${query.response}`, response = data.responses[id];
+  if (!response) throw Error("this copy does not contain the full text of that response");
+  if (name === "turns") return (await loadCopied(data.turn_files[id])).slice(query.start - 1, query.start - 1 + PART);
+  return response.trajectory ? { ...response, trajectory: { ...response.trajectory, hits: low ? findHits(await copiedTurns(data, id), low) : [] } } : response;
+};
+const copiedTurns = async (data, id) => {
+  const { trajectory } = data.responses[id];
+  return id in data.turn_files ? loadCopied(data.turn_files[id]) : [...trajectory.first, ...trajectory.last];
+};
+const copiedPlaces = async (data, id, low) => {
+  const response = data.responses[id];
+  if (!response) return [];
+  if (response.trajectory) return findHits(await copiedTurns(data, id), low).map(({ place }) => place);
+  return (response.before + response.answer + response.after).toLowerCase().includes(low) ? ["text"] : [];
+};
+const copiedWithHits = async (data, low) => {
+  const found = {};
+  for (const id of Object.keys(data.responses)) found[id] = await copiedPlaces(data, id, low);
+  const inSide = (side) => (response) => {
+    const id = `${side.key}:${response.response_id}`, places = found[id] ?? [];
+    return { ...response, hit: places.length > 0, places: data.responses[id]?.trajectory ? places : [] };
+  };
+  const sides = data.problem.sides.map((side) => ({
+    ...side,
+    answers: side.answers.map((group) => ({ ...group, responses: group.responses.map(inSide(side)).sort((first, second) => second.hit - first.hit) })),
+  }));
+  return { ...data.problem, sides };
 };
 const request = async (name, query = {}) => {
   if (BUNDLED) return requestFromCopy(name, query);
@@ -62,10 +87,10 @@ const request = async (name, query = {}) => {
 
 // ---------------------------------------------------------------- state, stored in the link
 
-const state = { series: "", a: "", b: "", only: "all", q: "", p: "", r: "", answers: "all", heat: "" };
-const DEFAULTS = { only: "all", q: "", p: "", r: "", answers: "all", heat: "" };
+const state = { series: "", a: "", b: "", only: "all", q: "", p: "", r: "", answers: "all", heat: "", turns: "" };
+const DEFAULTS = { only: "all", q: "", p: "", r: "", answers: "all", heat: "", turns: "" };
 let start, linkError = "", listed = { problems: [], names: ["", ""] }, shown = [], hits = null, problem = null, rendered = 0;
-const turns = { list: 0, search: 0, problem: 0 };
+const latest = { list: 0, search: 0, problem: 0 };
 
 const readHash = () => {
   const params = new URLSearchParams(location.hash.slice(1));
@@ -211,21 +236,21 @@ const narrow = () => matchMedia("(max-width: 800px)").matches;
 // ---------------------------------------------------------------- search
 
 const search = async () => {
-  const turn = ++turns.search, text = state.q;
+  const own = ++latest.search, text = state.q;
   if (!text) {
     hits = null;
     return applyFilters();
   }
   hits = new Set();
   if (BUNDLED) {
-    const low = text.toLowerCase();
-    for (const entry of listed.problems) if (`${entry.title}\n${entry.problem}\n${entry.problem_id}`.toLowerCase().includes(low)) hits.add(entry.problem_id);
-    return applyFilters();
+    await searchCopy(own, text.toLowerCase());
+    if (own === latest.search && state.p) showProblem();
+    return;
   }
   let next = 0;
   while (next !== null) {
     const part = await request("search", { ...pair(), q: text, start: next });
-    if (turn !== turns.search) return;
+    if (own !== latest.search) return;
     const before = hits.size;
     part.problem_ids.forEach((id) => hits.add(id));
     if (hits.size !== before || next === 0) applyFilters();
@@ -235,6 +260,17 @@ const search = async () => {
   if (state.p) showProblem(); // list responses with the text first
 };
 
+const searchCopy = async (own, low) => {
+  for (const [place, entry] of listed.problems.entries()) {
+    const data = await loadCopied(`problem-${place}`);
+    if (own !== latest.search) return;
+    let isHit = [data.problem.prompt, data.problem.gold, entry.problem].join("\n").toLowerCase().includes(low) || entry.problem_id.startsWith(low);
+    for (const id of Object.keys(data.responses)) isHit ||= (await copiedPlaces(data, id, low)).length > 0;
+    if (isHit) hits.add(entry.problem_id);
+  }
+  if (own === latest.search) applyFilters();
+};
+
 // ---------------------------------------------------------------- a problem
 
 const showMessage = (text, isError = false) => {
@@ -242,14 +278,14 @@ const showMessage = (text, isError = false) => {
   $("problem").replaceChildren(createElement("p", { class: isError ? "error" : "note", role: isError ? "alert" : null }, text));
 };
 const showProblem = async () => {
-  const turn = ++turns.problem;
+  const own = ++latest.problem;
   try {
     const answer = await request("problem", { ...pair(), q: state.q, problem: state.p });
-    if (turn !== turns.problem) return;
+    if (own !== latest.problem) return;
     problem = answer;
     renderProblem();
   } catch (error) {
-    if (turn === turns.problem) showMessage(error.message, true);
+    if (own === latest.problem) showMessage(error.message, true);
   }
 };
 const trajectoryBars = () => createElement("div", {
@@ -286,6 +322,7 @@ const renderProblem = () => {
       createElement("span", { class: "gold" }, "gold answer ", createElement("code", {}, problem.gold)),
       createElement("span", { class: "note" }, "correct samples by checkpoint ", trajectoryBars()),
       createElement("label", {}, "answers ", answers)),
+    createElement("div", { id: "pair", hidden: true }),
     createElement("div", { id: "sides" }),
   );
   renderSides();
@@ -293,6 +330,7 @@ const renderProblem = () => {
 };
 const only = (side, group) => !problem.sides[1 - side].answers.some((other) => other.answer === group.answer && other.correct === group.correct);
 const renderSides = () => {
+  opened = [null, null];
   $("sides").replaceChildren(...problem.sides.map((side, place) => {
     const letter = "AB"[place], wanted = state.answers === "all" || state.answers === letter.toLowerCase();
     const groups = side.answers.filter((group) => state.answers === "all" || (wanted && only(place, group)));
@@ -330,7 +368,7 @@ const responseRows = (group, side) => {
     const row = createElement("button", { type: "button", class: "row response", "aria-expanded": "false", "data-id": `${side.key}:${response.response_id}` },
       createElement("span", { class: "n" }, response.n ? `${number(response.n)}×` : ""),
       createElement("span", { class: "text" }, response.preview || "(empty)"),
-      response.hit ? chip("match") : null, response.cut ? chip("truncated", "warn") : null, response.greedy ? chip("greedy") : null,
+      response.hit ? chip(["match", response.places.join(", ")].filter(Boolean).join(" in ")) : null, response.cut ? chip("truncated", "warn") : null, response.greedy ? chip("greedy") : null,
       response.why ? chip(response.why.split(":")[0].replace("_", " "), "warn") : null, response.lenient ? chip("lenient", "warn") : null);
     const full = createElement("div", { class: "full", hidden: true });
     row.addEventListener("click", () => openResponse(row, full, response, side));
@@ -344,29 +382,41 @@ const openResponse = async (row, full, listedResponse, side, inLink = true) => {
   full.hidden = !full.hidden;
   row.setAttribute("aria-expanded", String(!full.hidden));
   if (inLink) {
-    state.r = full.hidden ? "" : row.dataset.id;
+    const ofOtherSide = state.r.split(",").filter((id) => id && !id.startsWith(`${side.key}:`));
+    state.r = [...ofOtherSide, ...(full.hidden ? [] : [row.dataset.id])].join(",");
     writeHash();
   }
-  if (full.hidden || full.childElementCount) return;
+  const place = problem.sides.indexOf(side);
+  if (full.hidden) {
+    if (opened[place]?.full === full) noteOpened(place, null);
+    return;
+  }
+  if (full.childElementCount) {
+    if (full.opened) noteOpened(place, full.opened);
+    return;
+  }
   try {
-    const fullResponse = await request("response", { ...pair(), problem: problem.problem_id, at: side.key, response: listedResponse.response_id });
+    const query = { ...pair(), q: state.q, problem: problem.problem_id, at: side.key, response: listedResponse.response_id };
+    const fullResponse = await request("response", query);
+    full.opened = { full, query, response: fullResponse, name: `${side.name} · sample ${listedResponse.sample_index}` };
     renderFull(full, listedResponse, fullResponse);
+    if (!full.hidden && full.isConnected) noteOpened(place, full.opened);
   } catch (error) {
     full.replaceChildren(createElement("p", { class: "error", role: "alert" }, error.message));
   }
 };
 // Open one response per side: the linked one, else a search match, else in A a correct one, else the most frequent.
 const openFirst = () => {
-  const linked = state.r;
+  const linked = state.r.split(",");
   for (const [place, element] of [...document.querySelectorAll(".side")].entries()) {
     const groups = [...element.querySelectorAll(".group")];
-    const named = groups.find((box) => box.group.responses.some((response) => `${box.side.key}:${response.response_id}` === linked));
+    const named = groups.find((box) => box.group.responses.some((response) => linked.includes(`${box.side.key}:${response.response_id}`)));
     const hit = state.q && groups.find((box) => box.group.responses.some((response) => response.hit));
     const first = named || hit || (place === 0 && groups.find((box) => box.group.correct)) || groups[0];
     if (!first) continue;
     first.firstElementChild.click();
     const rows = [...first.querySelectorAll(".response")];
-    const row = (named && rows.find((candidate) => candidate.dataset.id === linked)) || rows[0];
+    const row = (named && rows.find((candidate) => linked.includes(candidate.dataset.id))) || rows[0];
     if (!row) continue;
     const response = first.group.responses[rows.indexOf(row)];
     openResponse(row, row.nextElementSibling, response, first.side, false);
@@ -377,7 +427,7 @@ const openFirst = () => {
 // ---------------------------------------------------------------- a response in full
 
 const withHits = (text) => {
-  const parts = [], wanted = BUNDLED ? "" : state.q.toLowerCase(), low = text.toLowerCase();
+  const parts = [], wanted = state.q.toLowerCase(), low = text.toLowerCase();
   let from = 0;
   // a letter whose lower case is longer shifts all later positions: show no hits then
   for (let at = wanted && low.length === text.length ? low.indexOf(wanted) : -1; at >= 0; at = low.indexOf(wanted, from)) {
@@ -386,8 +436,8 @@ const withHits = (text) => {
   }
   return [...parts, text.slice(from)];
 };
-const plainText = (response) => {
-  const box = createElement("pre", { tabindex: "0", "aria-label": "Response" }, ...withHits(response.before));
+const plainText = (response, label = "Response") => {
+  const box = createElement("pre", { tabindex: "0", "aria-label": label }, ...withHits(response.before));
   if (response.answer) box.append(createElement("mark", { class: "read", title: "extracted answer" }, ...withHits(response.answer)));
   box.append(...withHits(response.after));
   return box;
@@ -436,6 +486,7 @@ const renderFull = (full, listedResponse, response) => {
   if (listedResponse.greedy) facts.push("greedy response");
   if (listedResponse.why) facts.push(listedResponse.why);
   if (listedResponse.lenient) facts.push(listedResponse.lenient);
+  if (response.trajectory) facts.push(...trajectoryFacts(response.trajectory));
   const meta = createElement("div", { class: "meta" }, createElement("span", {}, facts.join(" · ")));
   full.replaceChildren(meta);
   const choices = heats(response);
@@ -455,7 +506,8 @@ const renderFull = (full, listedResponse, response) => {
     return;
   }
   if (state.heat) full.append(createElement("p", { class: "note" }, `No token colours: ${response.why_no_scores || "the response was not scored under that checkpoint"}.`));
-  full.append(plainText(response));
+  if (response.trajectory) renderTrajectory(full, response.trajectory, full.opened.query);
+  else full.append(plainText(response));
 };
 const setHeat = (heat) => {
   const active = document.activeElement, inFull = active && active.closest && active.closest(".full");
@@ -514,6 +566,9 @@ const LETTERS = {
   },
   "?": toggleKeys,
   h: nextHeat,
+  t: () => {
+    if (isPair()) togglePair();
+  },
   o: () => {
     if (!problem) return;
     state.answers = { all: "a", a: "b", b: "all" }[state.answers];
@@ -543,12 +598,12 @@ document.addEventListener("keydown", (event) => {
 // ---------------------------------------------------------------- start
 
 const showList = async () => {
-  const turn = ++turns.list;
+  const own = ++latest.list;
   showHead();
   if (state.a === state.b) return showMessage("A and B are the same checkpoint; choose another.", true);
   try {
     const answer = await request("problems", pair());
-    if (turn !== turns.list) return;
+    if (own !== latest.list) return;
     listed = answer;
     problem = null;
     const problemId = state.p;
@@ -561,7 +616,7 @@ const showList = async () => {
     else state.p = "";
     await search();
   } catch (error) {
-    if (turn === turns.list) showMessage(error.message, true);
+    if (own === latest.list) showMessage(error.message, true);
   }
 };
 const changed = () => {
@@ -610,7 +665,6 @@ const begin = () => {
 (async () => {
   try {
     start = await request("start");
-    if (BUNDLED) $("q").placeholder = $("q").ariaLabel = "Search titles and ids";
     begin();
     if (!narrow()) $("list").focus();
   } catch (error) {
