@@ -135,7 +135,7 @@ def _write_problem(viewer: Viewer, selection: ViewSelection, folder: Path, name:
             [response.response_id for group in side.answers for response in group.responses],
         ).items()
     }
-    turn_files = {}
+    turn_files: dict[str, str] = {}
     for place, text in texts.items():
         trajectory = text.trajectory
         if trajectory is not None and len(trajectory.first) + len(trajectory.last) < trajectory.n_turns:

@@ -145,7 +145,7 @@ def search_rows(
         else:
             query = _IN_OBSERVATIONS
             first, last = _rows_at(rows.trajectory_ranges, start - rows.n_samples, n_trajectories)
-            n_trajectories *= 2
+            n_trajectories *= 2 if now() - began < PART_S / 4 else 1
         matches = store.frame(query, first=first, last=last, search=text, **keys)
         problem_ids |= set(matches["problem_id"].astype(str))
         start += last - first + 1

@@ -29,7 +29,7 @@ PART_CHARACTERS = 1 << 20
 #: Number of turns that are listed for each place of a search text.
 _HITS = 20
 _ROWIDS = "SELECT rowid FROM trajectories WHERE list_contains($responses, response_id)"
-_TURNS = "SELECT response_id, to_json(turns) AS turns FROM trajectories WHERE list_contains($rows, rowid)"
+_TURNS = "SELECT response_id, to_json(turns) AS turns FROM trajectories WHERE rowid IN (SELECT unnest($rows))"
 _PLACES = """
 SELECT
     response_id,
@@ -40,7 +40,7 @@ SELECT
     ]) > 0 AS "call",
     len([t.role FOR t IN turns IF t.role = 'tool' AND contains(lower(t.text), lower($search))]) > 0 AS "observation"
 FROM trajectories
-WHERE list_contains($rows, rowid)
+WHERE rowid IN (SELECT unnest($rows))
 """
 
 
@@ -56,7 +56,7 @@ class LoadedTrajectory:
         return [i for i, message in enumerate(self.messages) if i == 0 or message.role == "assistant"]
 
     @cached_property
-    def _answered(self) -> dict[int, tuple[int, int]]:
+    def _answered_calls(self) -> dict[int, tuple[int, int]]:
         """Index of an observation → turn and call that it answers, counted from 1."""
         return {
             call.result: (number, place)
@@ -132,7 +132,7 @@ class LoadedTrajectory:
                     name=message.name or "",
                     text=message.text,
                     is_error=message.is_error,
-                    call=self._answered.get(i),
+                    call=self._answered_calls.get(i),
                 )
                 for i, message in enumerate(self.messages[start:end], start=start)
                 if message.role != "assistant"

@@ -62,7 +62,8 @@ def view(
         Problems to show first: lost, gained, fell, rose, changed significantly (sure), with accepted responses that
         have several boxes or that the problem's own verifier rejects (lenient), or with truncated responses (cut).
     search
-        Text to search for in prompt, gold, id and the responses of the two checkpoints; case-insensitive.
+        Text to search for in prompt, gold, id, and in the responses of the two checkpoints with their tool calls and
+        observations; case-insensitive.
     bundle
         Write a static copy of this selection to a new directory instead of serving it. It opens from disk or from any
         web server, and can be shared.
