@@ -26,27 +26,25 @@ WHERE a.series = $series
     OR contains(lower(coalesce(p.source_id, '')), lower($search)) OR starts_with(p.problem_id, lower($search)))
 ORDER BY p.problem_id
 """
-_POINTS = """
+_SAMPLE_ROWS = """
 WITH points AS (
     SELECT DISTINCT c.checkpoint_id, a.settings_id
     FROM counted_samples AS c
     JOIN current_audits AS a USING (series)
     WHERE c.series = $series AND CASE WHEN c.is_base THEN 'base' ELSE c.step::VARCHAR END IN ($before, $after)
 )
-"""
-_SAMPLE_ROWS = f"""{_POINTS}
 SELECT p.checkpoint_id, p.settings_id, min(s.rowid) AS first, max(s.rowid) AS last
 FROM samples AS s
 JOIN points AS p USING (checkpoint_id, settings_id)
 GROUP BY ALL
 ORDER BY first
 """
-_TRAJECTORY_ROWS = f"""{_POINTS}
+_TRAJECTORY_ROWS = """
 SELECT min(t.rowid) AS first, max(t.rowid) AS last
 FROM trajectories AS t
 JOIN samples AS s USING (response_id)
-JOIN points AS p USING (checkpoint_id, settings_id)
-GROUP BY p.checkpoint_id
+WHERE list_contains($checkpoints, s.checkpoint_id) AND s.settings_id = $settings
+GROUP BY s.checkpoint_id
 ORDER BY first
 """
 _IN_RESPONSES = """
@@ -102,11 +100,13 @@ def find_rows(store: Store, selection: ViewSelection) -> SearchedRows:
     """Return the rows of both checkpoints of a selection."""
     keys = {"series": selection.series, "before": selection.before, "after": selection.after}
     rows = store.frame(_SAMPLE_ROWS, **keys).to_dict("records")
+    checkpoint_ids, settings_id = tuple(str(row["checkpoint_id"]) for row in rows), str(rows[0]["settings_id"])
+    found = store.frame(_TRAJECTORY_ROWS, checkpoints=list(checkpoint_ids), settings=settings_id)
     return SearchedRows(
-        checkpoint_ids=tuple(str(row["checkpoint_id"]) for row in rows),
-        settings_id=str(rows[0]["settings_id"]),
+        checkpoint_ids=checkpoint_ids,
+        settings_id=settings_id,
         ranges=_merged_ranges(rows),
-        trajectory_ranges=_merged_ranges(store.frame(_TRAJECTORY_ROWS, **keys).to_dict("records")),
+        trajectory_ranges=_merged_ranges(found.to_dict("records")),
     )
 
 

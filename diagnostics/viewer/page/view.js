@@ -331,6 +331,7 @@ const renderProblem = () => {
 const only = (side, group) => !problem.sides[1 - side].answers.some((other) => other.answer === group.answer && other.correct === group.correct);
 const renderSides = () => {
   opened = [null, null];
+  renderPair();
   $("sides").replaceChildren(...problem.sides.map((side, place) => {
     const letter = "AB"[place], wanted = state.answers === "all" || state.answers === letter.toLowerCase();
     const groups = side.answers.filter((group) => state.answers === "all" || (wanted && only(place, group)));
