@@ -74,11 +74,13 @@ def p_value_text(p: float | None) -> str:
 
 
 def about_time(seconds: float) -> str:
-    """Return a duration in minutes, hours (from 2 hours) or days (from 2 days), at least 1 minute.
+    """Return a duration in minutes, hours (from 2 hours) or days (from 2 days).
 
-    >>> about_time(41), about_time(5_000), about_time(20_000), about_time(600_000)
-    ('about 1 min', 'about 84 min', 'about 5.6 h', 'about 6.9 days')
+    >>> about_time(2), about_time(41), about_time(5_000), about_time(20_000), about_time(600_000)
+    ('less than 1 min', 'about 1 min', 'about 84 min', 'about 5.6 h', 'about 6.9 days')
     """
+    if seconds < 30:
+        return "less than 1 min"
     if seconds < 2 * 3600:
         return f"about {-(-seconds // 60):.0f} min"
     return f"about {seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"about {seconds / 86400:.1f} days"

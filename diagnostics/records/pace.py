@@ -120,12 +120,12 @@ class Pace:
         'to draw: at most 768 samples at 2 checkpoints, fewer as problems are solved, at most 76.8 k tokens'
         >>> pace.begin("base")
         >>> pace.add_drawn("base", 32)
-        >>> pace.line(now=1.0)
-        'checkpoint 1 of 2 · at most 1 min left · 32 samples/s'
+        >>> pace.line(now=2.0)
+        'checkpoint 1 of 2 · at most 1 min left · 16 samples/s'
         >>> pace.expect("base", -416, is_bound=True)
         >>> pace.expect("late", -192, is_bound=False)
-        >>> pace.line(now=1.0)
-        'checkpoint 1 of 2 · about 1 min left · 32 samples/s'
+        >>> pace.line(now=2.0)
+        'checkpoint 1 of 2 · less than 1 min left · 16 samples/s'
         """
         if checkpoint_id in self._lacking:
             self._lacking[checkpoint_id] += change

@@ -192,7 +192,7 @@ def test_a_top_up_adds_to_what_is_there_and_is_continued_not_repeated(
     assert told == f"to draw: 80 samples at 3 checkpoints, at most {short_count(80 * max_tokens)} tokens"
     tokens = short_count(80 * before.tokens)
     assert re.fullmatch(
-        rf"estimate from the 320 samples in the store: {tokens} tokens, about 1 min, .* MB of disk", cost
+        rf"estimate from the 320 samples in the store: {tokens} tokens, less than 1 min, .* MB of disk", cost
     )
     with Store.open(tmp_path / "audit.duckdb") as store:
         assert len(store.frame(SAMPLES).merge(samples)) == len(samples), "a sample was drawn anew"
@@ -301,9 +301,9 @@ def test_training_responses_of_the_run_are_scored(countdown_series: Path, tmp_pa
     assert any("step_000060.parquet" in note for note in progress.notes)
     pace = [note for note in progress.notes if re.match("to draw|not measured|checkpoint . of", note)]
     assert pace[0].startswith(f"to draw: {result.samples_drawn} samples at 3 checkpoints, at most ")
-    assert pace[1].startswith("not measured yet: sampling takes about 1 min, by rates measured on another machine")
+    assert pace[1].startswith("not measured yet: sampling takes less than 1 min, by rates measured on another machine")
     assert [re.sub("[0-9.,]+ samples", "n samples", note) for note in (pace[2], pace[-1])] == [
-        "checkpoint 1 of 3 done: n samples/s, about 1 min left",
+        "checkpoint 1 of 3 done: n samples/s, less than 1 min left",
         "checkpoint 3 of 3 done: n samples/s",
     ]
 

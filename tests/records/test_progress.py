@@ -83,7 +83,7 @@ def test_without_a_terminal_a_stage_at_work_says_how_far_it_is_and_stops_saying_
         _wait_until(lambda: bool(written.getvalue()))
         advance(300)
     first, *_ = written.getvalue().splitlines()
-    assert re.fullmatch(r"\d\d:\d\d sample checkpoint-20: 100 of 400, [\d,.]+ per second, about 1 min left", first)
+    assert re.fullmatch(r"\d\d:\d\d sample checkpoint-20: 100 of 400, [\d,.]+ per second, less than 1 min left", first)
     assert written.getvalue().endswith("sample checkpoint-20: 400 done\n")
     time.sleep(0.1)
     assert written.getvalue().endswith("sample checkpoint-20: 400 done\n")
