@@ -20,6 +20,7 @@ from oversharp.diagnostics.records.cells import escape_controls
 from oversharp.diagnostics.records.names import slugs
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.views import meaning_of
+from oversharp.diagnostics.store.write_import import TURNS
 
 #: Tables with the columns that the view ``graded_samples`` lacks.
 COLUMN_RELATIONS = {
@@ -28,6 +29,7 @@ COLUMN_RELATIONS = {
     "gold": "problems",
     "verifier": "problems",
     "settings_id": "settings",
+    "turns": "trajectories",
 }
 #: Size categories of the hub, with the smallest number above each.
 _SIZE_NAMES = (
@@ -70,6 +72,7 @@ SCHEMA = pa.schema(
         ("sample_index", pa.int32()),
         ("in_first_round", pa.bool_()),
         ("text", pa.string()),
+        ("turns", TURNS),
         ("n_tokens", pa.int32()),
         ("finish_reason", pa.string()),
         ("logp_sum_raw", pa.float64()),
@@ -92,7 +95,9 @@ SELECT
     w.problem_id,
     count(*) AS n,
     max(s.sample_index) + 1 AS n_indices,
-    sum(strlen(s.text) + strlen(p.prompt) + strlen(p.gold) + $column_bytes)::BIGINT AS n_bytes
+    sum(
+        strlen(s.text) + coalesce(strlen(t.turns::VARCHAR), 0) + strlen(p.prompt) + strlen(p.gold) + $column_bytes
+    )::BIGINT AS n_bytes
 FROM planned_samples AS w
 JOIN audit_problems AS ap USING (audit_id, problem_id)
 JOIN problems AS p USING (problem_id)
@@ -101,6 +106,7 @@ JOIN samples AS s
     AND s.problem_id = w.problem_id
     AND s.settings_id = w.settings_id
     AND s.sample_index < w.n_planned
+LEFT JOIN trajectories AS t USING (response_id)
 WHERE w.series = $series
 GROUP BY w.step, w.problem_id, ap.position
 ORDER BY w.step, ap.position
@@ -108,12 +114,13 @@ ORDER BY w.step, ap.position
 _SAMPLES = """
 SELECT
     g.series, g.checkpoint, g.step, g.is_base, g.task, g.problem_id, p.source_id, p.prompt, p.gold,
-    g.greedy, g.sample_index, g.in_first_round, g.text, g.n_tokens, g.finish_reason, g.logp_sum_raw,
+    g.greedy, g.sample_index, g.in_first_round, g.text, t.turns, g.n_tokens, g.finish_reason, g.logp_sum_raw,
     g.answer, g.mode, g.reward, g.correct, g.state, g.reason,
     coalesce(a.verifier, p.verifier) AS verifier, a.settings_id
 FROM graded_samples AS g
 JOIN current_audits AS a USING (series)
 JOIN problems AS p USING (problem_id)
+LEFT JOIN trajectories AS t USING (response_id)
 WHERE g.series = $series AND g.step = $step AND g.problem_id IN (SELECT unnest($problem_ids::VARCHAR[]))
   AND g.sample_index >= $first_index AND g.sample_index < $end_index
 ORDER BY list_position($problem_ids::VARCHAR[], g.problem_id), g.greedy DESC, g.sample_index

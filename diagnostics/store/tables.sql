@@ -172,6 +172,8 @@ CREATE TABLE IF NOT EXISTS trajectories (
         extra VARCHAR                   -- other fields of the message, as a JSON object
     )[] NOT NULL
 );
+COMMENT ON TABLE trajectories IS 'a response of several turns, or with tool calls';
+COMMENT ON COLUMN trajectories.turns IS 'turns after the prompt: text, reasoning and calls of the model, observations, words of users; NULL for one plain text';
 
 -- One row per (problem_id, response_id, verifier), shared by all checkpoints. The single writer keeps these unique by
 -- an anti-join. The index of a primary key took most of the time of an import.

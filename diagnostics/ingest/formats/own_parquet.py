@@ -4,9 +4,9 @@ The rollouts of a run directory are all responses of the training batches, with 
 problems, so import them with --window. The sampling settings are in the run's ``config.toml``.
 
 An export has ``data/SERIES/step_N.parquet``, with columns of the store. The sampling settings are in its data card,
-``README.md``. Responses keep their exported grades. Responses whose grading failed count as wrong, as in an audit. If
-a stopping rule determined the number of samples of each problem, only its first round is imported: the number of later
-samples depends on their grades.
+``README.md``. Turns and calls of trajectories are in the column ``turns``. Responses keep their exported grades.
+Responses whose grading failed count as wrong, as in an audit. If a stopping rule determined the number of samples of
+each problem, only its first round is imported: the number of later samples depends on their grades.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from oversharp.diagnostics.ingest.formats.contract import Fault, FilePlace, Importer, ReadOptions, Recorded
 from oversharp.diagnostics.ingest.formats.fields import (
@@ -31,7 +33,9 @@ from oversharp.diagnostics.ingest.formats.fields import (
     parse_step_name,
 )
 from oversharp.diagnostics.ingest.formats.rows import read_one_each
+from oversharp.diagnostics.records.errors import first_line
 from oversharp.diagnostics.records.names import slug
+from oversharp.diagnostics.trajectories.record import Turns
 
 #: Reason why a sample of an export is not imported.
 LATER_ROUND = "sampled after the first round, because the problem was not solved enough times before"
@@ -104,6 +108,7 @@ def _exported(line: int, fields: Mapping[str, Any], reward_name: str | None) -> 
         line=line,
         prompt=get_text(fields, "prompt"),
         response=get_response(fields, "text", reward),
+        turns=_exported_turns(fields.get("turns")),
         gold=get_optional_text(fields, "gold"),
         reward=reward,
         step=get_whole(fields, "step"),
@@ -116,6 +121,14 @@ def _exported(line: int, fields: Mapping[str, Any], reward_name: str | None) -> 
         logp_sum=finite(fields.get("logp_sum_raw")),
         task=get_optional_text(fields, "task"),
     )
+
+
+def _exported_turns(value: object) -> Turns | None:
+    """Return the turns of an exported trajectory; None for a plain response. Raises ``BadField`` for other values."""
+    try:
+        return None if value is None else msgspec.convert(value, type=Turns)
+    except msgspec.ValidationError as error:
+        raise BadField(f"turns: {first_line(error)}") from None
 
 
 def _run_settings(run: Path) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from oversharp.trainers.run.directory import RolloutRow, write_rollouts
 from tests.audit.stopped_stores import CAP, CAP_OF_BASE, ENOUGH, FIRST, write_stopped
 from tests.ingest.formats.reading import reader, samples, write_lines
 from tests.ingest.formats.test_bad_input import ROLLOUT
+from tests.ingest.formats.trajectory_writers import FORMATS, MadeTurn, make
 
 EXPORTED: dict[str, Any] = {
     "series": "GRPO α=1", "checkpoint": "checkpoint-40", "step": 40, "is_base": False, "task": "countdown",
@@ -135,3 +137,28 @@ def test_what_a_store_exports_is_what_it_was_given(tmp_path: Path) -> None:
         return {(one.prompt, one.response, one.gold, one.reward) for one in samples(items)}
 
     assert content(read(path)) == content(verl.read_samples(given / "40.jsonl", ReadOptions()))
+
+
+@pytest.mark.slow
+def test_an_exported_trajectory_comes_back_without_a_difference(tmp_path: Path) -> None:
+    random = Random(4)
+    made = [[make(random, FORMATS["prime_rl"]) for _ in range(12)] for _ in range(2)]
+    given = tmp_path / "run" / "rollouts"
+    for step, of_step in zip((0, 40), made, strict=True):
+        folder = given / f"step_{step}" / "eval" / "all"
+        folder.mkdir(parents=True)
+        FORMATS["prime_rl"].write(folder, [*of_step, [MadeTurn(text="plain")]])
+    import_samples([tmp_path / "run"], ImportConfig(store=tmp_path / "first.duckdb"))
+    with Store.open(tmp_path / "first.duckdb", read_only=True) as store:
+        (series,) = store.frame("SELECT series FROM current_audits")["series"]
+        write_samples(store, {series: parts(store, series)}, tmp_path / "out", lambda n: None)
+    import_samples([tmp_path / "out"], ImportConfig(store=tmp_path / "second.duckdb"))
+    turns = "SELECT response_id, turns::VARCHAR AS turns FROM trajectories ORDER BY response_id"
+    texts = "SELECT sample_index, response_id, text FROM samples ORDER BY ALL"
+    rows = []
+    for name in ("first.duckdb", "second.duckdb"):
+        with Store.open(tmp_path / name, read_only=True) as store:
+            rows.append([store.frame(query).values.tolist() for query in (turns, texts)])
+    assert rows[0] == rows[1]
+    assert len(rows[0][0]) > 20
+    assert len(rows[0][1]) == 26
