@@ -14,7 +14,7 @@ from oversharp.diagnostics.records.types import PICTURE_FORMATS as PICTURE_FORMA
 from oversharp.diagnostics.records.types import PictureFormat as PictureFormat
 
 TableWhat = Literal["findings", "verdicts"]
-FolderWhat = Literal["samples", "every_eval_ever", "plots"]
+FolderWhat = Literal["samples", "every_eval_ever", "atif", "plots"]
 What = TableWhat | FolderWhat
 TableFormat = Literal["csv", "parquet", "markdown", "latex"]
 Format = TableFormat | PictureFormat

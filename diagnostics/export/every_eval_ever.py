@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pandas as pd
 
-from oversharp.diagnostics.export.samples import SampleFile, read_part
+from oversharp.diagnostics.export.samples import SampleFile, read_rows
 from oversharp.diagnostics.records.names import slug, slugs
 from oversharp.diagnostics.records.types import NO_ANSWER
 from oversharp.diagnostics.store import Store
@@ -207,11 +207,8 @@ def _records(
     shared = {"schema_version": SCHEMA_VERSION, "evaluation_id": aggregate["evaluation_id"]}
     shared["model_id"] = aggregate["model_info"]["id"]
     results = {result["evaluation_result_id"] for result in aggregate["evaluation_results"]}
-    for part in parts:
-        for batch in read_part(store, series, part).to_batches(max_chunksize=1024):
-            for sample in batch.to_pylist():
-                yield {**shared, **record(sample, results, about["checkpoint_id"])}
-        advance(part.n)
+    for sample in read_rows(store, series, parts, advance):
+        yield {**shared, **record(sample, results, about["checkpoint_id"])}
 
 
 def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: str) -> dict[str, Any]:

@@ -94,8 +94,9 @@ def export(
 
     Args:
         what: Kinds of output. ``findings`` and ``verdicts`` are files, in each of the table ``formats``. ``samples`` is
-            a folder for ``datasets.load_dataset``, ``every_eval_ever`` a folder of records of that schema, ``plots`` a
-            folder of the report's figures in each of the picture ``formats``. ``all`` is everything.
+            a folder for ``datasets.load_dataset``, ``every_eval_ever`` a folder of records of that schema, ``atif`` a
+            folder of trajectories in Harbor's format, ``plots`` a folder of the report's figures in each of the picture
+            ``formats``. ``all`` is everything.
         formats: Defaults: all table formats but LaTeX, which contains only pass@k; svg for pictures.
         figures: Write only these figures, added to those of earlier exports. LaTeX then is a table of their numbers.
         push: Name of the samples' dataset on the hub. By default only the samples are written then. The result has the
@@ -174,6 +175,8 @@ class _ExportJob:
                 return [self._in_folder(what, self._samples)]
             case "every_eval_ever":
                 return [self._in_folder(what, self._every_eval_ever)]
+            case "atif":
+                return [self._in_folder(what, self._atif)]
             case "plots":
                 names: list[str] = []
                 plots = self._in_folder(what, lambda folder: self._plots(folder, names), joins=bool(self.figures))
@@ -223,6 +226,11 @@ class _ExportJob:
         from oversharp.diagnostics.export.every_eval_ever import write_evaluations
 
         return self._from_samples("every_eval_ever", write_evaluations, folder)
+
+    def _atif(self, folder: Path) -> int:
+        from oversharp.diagnostics.export.atif import write_trajectories
+
+        return self._from_samples("atif", write_trajectories, folder)
 
     def _from_samples(self, title: str, write: Callable[..., int], folder: Path) -> int:
         from oversharp.diagnostics.export.samples import parts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -183,6 +183,16 @@ def read_part(store: Store, series: str, part: SampleFile) -> pa.Table:
         end_index=part.end_index,
     )
     return pa.Table.from_pandas(frame, schema=SCHEMA, preserve_index=False)
+
+
+def read_rows(
+    store: Store, series: str, planned: Sequence[SampleFile], advance: Callable[[int], None]
+) -> Iterator[dict[str, Any]]:
+    """Yield the graded samples of parts as rows of ``SCHEMA``, in the order of the problem set."""
+    for part in planned:
+        for batch in read_part(store, series, part).to_batches(max_chunksize=1024):
+            yield from batch.to_pylist()
+        advance(part.n)
 
 
 def write_samples(

@@ -51,11 +51,11 @@ def test_the_command_writes_everything_and_names_each_file(run: Run, audited_sto
     result = json.loads(printed)
     assert result["series"] == ["iac, seed 1"]
     assert [one["what"] for one in result["written"]] == [
-        *("findings", "findings", "verdicts", "verdicts", "samples", "every_eval_ever", "plots")
+        *("findings", "findings", "verdicts", "verdicts", "samples", "every_eval_ever", "atif", "plots")
     ]
     assert all(Path(one["path"]).exists() and one["n"] > 0 for one in result["written"])
     tables = {f"{what}.{ending}" for what in ("findings", "verdicts") for ending in ("csv", "md")}
-    assert {path.name for path in out.iterdir()} == tables | {"samples", "every_eval_ever", "plots"}
+    assert {path.name for path in out.iterdir()} == tables | {"samples", "every_eval_ever", "atif", "plots"}
     pictures = list((out / "plots").glob("*.png"))
     assert len(pictures) == result["written"][-1]["n"]
     assert not list((out / "plots").glob("*.svg"))
@@ -230,7 +230,7 @@ def test_a_store_without_an_audit_or_without_findings_says_what_to_run(tmp_path:
         for table in ("audit_findings", "audit_verdicts", "grades"):
             store._database.rows(f"DELETE FROM {table}")
     lacking = {"findings": "findings", "verdicts": "verdicts", "plots": "findings"}
-    lacking |= {"samples": "graded samples", "every_eval_ever": "graded samples"}
+    lacking |= dict.fromkeys(("samples", "every_eval_ever", "atif"), "graded samples")
     for what, missing in lacking.items():
         with pytest.raises(
             StoreError, match=f"no {missing} of grpo, iac, seed 1; run `oversharp audit` until it finishes"

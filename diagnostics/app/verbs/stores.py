@@ -351,8 +351,8 @@ def export(
     """Export findings, verdicts, samples or plots of a store, in formats that other tools read.
 
     findings and verdicts are tables. samples is a folder for datasets.load_dataset. every_eval_ever is a folder of
-    records in the Every Eval Ever schema, version 0.3.0. plots are the report's pictures, one file each. Equal stores
-    give equal files.
+    records in the Every Eval Ever schema, version 0.3.0. atif is a folder of trajectories with their turns and tool
+    calls, in Harbor's format ATIF-v1.7. plots are the report's pictures, one file each. Equal stores give equal files.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ def export(
     out
         Directory to write into. Default: export next to the store.
     what
-        findings, verdicts, samples, every_eval_ever, plots, comma-separated, or all. Default: findings,verdicts.
+        findings, verdicts, samples, every_eval_ever, atif, plots, comma-separated, or all. Default: findings,verdicts.
     formats
         Comma-separated. Tables: csv, parquet, markdown, latex (default: csv,parquet,markdown). Plots: svg, png, pdf
         (default: svg). latex writes tables for a paper: pass@k by step and k, and the data of a picture given by
