@@ -64,8 +64,8 @@ def trajectory(sample: Mapping[str, Any]) -> dict[str, Any]:
         "session_id": f"{sample['series']}/{sample['step']}/{sample['problem_id']}/{index}",
         "agent": {"name": sample["series"], "version": f"step {sample['step']}"},
         "steps": [{"step_id": number, **step} for number, step in enumerate(steps, start=1)],
-        "final_metrics": _known(total_completion_tokens=sample.get("n_tokens"), total_steps=len(steps)),
-        "extra": _known(**{name: sample.get(name) for name in _OF_SAMPLE}),
+        "final_metrics": _without_null(total_completion_tokens=sample.get("n_tokens"), total_steps=len(steps)),
+        "extra": _without_null(**{name: sample.get(name) for name in _OF_SAMPLE}),
     }
 
 
@@ -75,7 +75,11 @@ def _steps(turns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for place, turn in enumerate(turns):
         if turn["role"] == "tool":
             if place == 0:  # no step to belong to
-                yield {"source": "system", "message": "", "observation": {"results": _unlinked(turns, 0, linked)}}
+                yield {
+                    "source": "system",
+                    "message": "",
+                    "observation": {"results": _results_without_call(turns, 0, linked)},
+                }
             continue
         ids = _unique_ids(turn["calls"], place)
         calls = [_call(call, id) for call, id in zip(turn["calls"], ids, strict=True)]
@@ -84,22 +88,24 @@ def _steps(turns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             for call, id in zip(turn["calls"], ids, strict=True)
             if call["result"] is not None
         ]
-        results += _unlinked(turns, place + 1, linked)
+        results += _results_without_call(turns, place + 1, linked)
         is_agent = turn["role"] == "assistant"
-        numbers = _known(n_tokens=None if is_agent else turn.get("n_tokens"), is_trained=turn.get("is_trained"))
-        extra = {**numbers, **_known(logp_sum=turn.get("logp_sum"), message=_parsed(turn.get("extra")))}
-        yield _known(
+        numbers = _without_null(n_tokens=None if is_agent else turn.get("n_tokens"), is_trained=turn.get("is_trained"))
+        extra = {**numbers, **_without_null(logp_sum=turn.get("logp_sum"), message=_parse_strict(turn.get("extra")))}
+        yield _without_null(
             source=_SOURCES[turn["role"]],
             message=turn["text"],
             reasoning_content=turn.get("reasoning") if is_agent else None,
             tool_calls=calls or None,
             observation={"results": results} if results else None,
-            metrics=_known(completion_tokens=turn.get("n_tokens")) or None if is_agent else None,
+            metrics=_without_null(completion_tokens=turn.get("n_tokens")) or None if is_agent else None,
             extra=extra or None,
         )
 
 
-def _unlinked(turns: Sequence[Mapping[str, Any]], start: int, linked: set[int | None]) -> list[dict[str, Any]]:
+def _results_without_call(
+    turns: Sequence[Mapping[str, Any]], start: int, linked: set[int | None]
+) -> list[dict[str, Any]]:
     """Return the results from ``start`` to the next turn of another role that belong to no call."""
     results = []
     for place in range(start, len(turns)):
@@ -120,10 +126,12 @@ def _unique_ids(calls: Sequence[Mapping[str, Any]], place: int) -> list[str]:
 
 
 def _call(call: Mapping[str, Any], id: str) -> dict[str, Any]:
-    arguments = _parsed(call["arguments"])
+    arguments = _parse_strict(call["arguments"])
     is_object = isinstance(arguments, dict)
-    extra = _known(arguments=None if is_object else call["arguments"], is_valid=None if call["is_valid"] else False)
-    return _known(
+    extra = _without_null(
+        arguments=None if is_object else call["arguments"], is_valid=None if call["is_valid"] else False
+    )
+    return _without_null(
         tool_call_id=id,
         function_name=call["name"],
         arguments=arguments if is_object else {},
@@ -134,11 +142,13 @@ def _call(call: Mapping[str, Any], id: str) -> dict[str, Any]:
 def _result(turn: Mapping[str, Any], id: str | None) -> dict[str, Any]:
     names = ("name", "is_error", "n_tokens", "is_trained", "reasoning")
     call_id = turn.get("call_id") if id is None else None
-    extra = _known(**{name: turn.get(name) for name in names}, call_id=call_id, message=_parsed(turn.get("extra")))
-    return _known(source_call_id=id, content=turn["text"], extra=extra or None)
+    extra = _without_null(
+        **{name: turn.get(name) for name in names}, call_id=call_id, message=_parse_strict(turn.get("extra"))
+    )
+    return _without_null(source_call_id=id, content=turn["text"], extra=extra or None)
 
 
-def _parsed(text: str | None) -> Any:
+def _parse_strict(text: str | None) -> Any:
     """Return the value of a JSON text; None if it cannot be written as strict JSON."""
     try:
         value = None if text is None else json.loads(text)
@@ -148,5 +158,5 @@ def _parsed(text: str | None) -> Any:
     return value
 
 
-def _known(**values: Any) -> dict[str, Any]:
+def _without_null(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
