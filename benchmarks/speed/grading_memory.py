@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.results import circumstances, digits, write
+from benchmarks.speed.results import circumstances, digits, own_peak_gib, write
 from oversharp.diagnostics.engine.grading import grade_responses
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import AuditKey, Checkpoint, Problem, SamplingSettings, Series
@@ -111,15 +110,13 @@ def took(way: str, path: Path) -> dict[str, float]:
     with Store.open(path) as store:  # remove the grades of a stopped run
         Database.rows(store._database, "DELETE FROM grades")
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", __spec__.name, "--way", way, str(path)])
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{way} failed with {os.waitstatus_to_exitcode(status)}")
+    command = [sys.executable, "-m", __spec__.name, "--way", way, str(path)]
+    peak_gib = float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     with Store.open(path) as store:
         found = store.frame("SELECT count(*) AS n, count(*) FILTER (correct) AS n_correct FROM grades").iloc[0]
         sizes = {"graded": int(found["n"]), "correct": int(found["n_correct"])}
     return {
-        "peak_gib": digits(used.ru_maxrss / 2**20),
+        "peak_gib": digits(peak_gib),
         "wall_s": digits(time.perf_counter() - start),
         **sizes,
     }
@@ -157,6 +154,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.way is not None:
         (grade if given.way == "blocks" else grade_at_once)(given.path)
+        print(own_peak_gib())
         return
     with tempfile.TemporaryDirectory(prefix="oversharp-grading-") as scratch:
         found = measure(given.samples, given.characters, given.folder or Path(scratch))

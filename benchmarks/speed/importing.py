@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.speed.results import circumstances, digits, write
+from benchmarks.speed.results import circumstances, digits, own_peak_gib, write
 
 GOAL_SAMPLES_PER_S = 50_000
 GOAL_GIB = 2.0
@@ -155,7 +154,7 @@ def child(what: str, path: Path, store: Path) -> dict[str, float]:
     return {
         "wall_s": time.perf_counter() - start,
         "cpu_s": time.process_time() - cpu_start,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_gib": own_peak_gib(),
     }
 
 

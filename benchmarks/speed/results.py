@@ -71,6 +71,12 @@ def _pressure_text() -> str:
     return "" if found is None else f", CPU pressure {float(found[1]):.0f} %"
 
 
+def own_peak_gib() -> float:
+    """Return the peak memory of this process in GiB. ``ru_maxrss`` would include that of a parent before ``exec``."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)[1]) / 2**20  # type: ignore[index]
+
+
 def write(name: str, result: dict[str, Any]) -> None:
     """Write ``benchmarks/results/NAME.json`` and print it.
 

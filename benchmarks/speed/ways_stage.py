@@ -8,7 +8,6 @@ Goals: 2,000 texts per second, 60 CPU seconds for the whole stage, 1 GiB.
 from __future__ import annotations
 
 import argparse
-import resource
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.reading.ways_generated import APPROACHES, drawn_problem, render
-from benchmarks.speed.results import circumstances, digits, write
+from benchmarks.speed.results import circumstances, digits, own_peak_gib, write
 from oversharp.diagnostics.engine.ways import read_ways
 from oversharp.diagnostics.records.progress import SilentProgress
 from oversharp.diagnostics.records.types import response_id
@@ -112,7 +111,7 @@ def main() -> None:
         "different_correct_texts": texts, "correct_samples": int(counts.loc[counts["level"] == "way", "n"].sum()),
         "read_and_joined_cpu_s": digits(read_s), "texts_per_s": digits(texts / read_s),
         "counted_cpu_s": digits(counted_s),
-        "peak_gib": digits(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20),
+        "peak_gib": digits(own_peak_gib()),
         "goals": {"cpu_s": GOAL_CPU_S, "texts_per_s": GOAL_TEXTS_PER_S, "gib": GOAL_GIB},
         **circumstances(("duckdb", "scikit-learn")),
     })  # fmt: skip
