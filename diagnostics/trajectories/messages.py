@@ -35,11 +35,12 @@ _RESULT_PART = "tool_result"
 #: Roles of messages that are one call as JSON text.
 _CALL_ROLES = frozenset({"function_call", "tool_call"})
 #: Fields that become fields of ``Turn``.
-_READ = frozenset(
-    {"role", "from", "content", "value", "tool_calls", "function_call", "tool_call_id", "name", "error", *_REASONING}
-)
+_READ = frozenset({"role", "from", "content", "value", "tool_calls", "function_call", "tool_call_id", *_REASONING})
+#: Fields that become fields of an observation.
+_OF_OBSERVATION = dict.fromkeys(("name", "function"))
 #: Fields that differ between equal trajectories, or name the form of the message.
 _NOISE = frozenset({"id", "timestamp", "turn_idx", "type"})
+_UNKEPT = _READ | _NOISE
 
 
 class BadMessageError(ValueError):
@@ -195,7 +196,7 @@ def _read_turn(role: Role, fields: Mapping[str, Any], content: Any, place: int) 
         name=_optional(fields.get("name", fields.get("function"))),
         call_id=_call_id(fields.get("tool_call_id")),
         is_error=True if error else None,
-        extra=_extra(fields),
+        extra=_extra({**fields, **_OF_OBSERVATION, "error": error if error and text else None}),
     )
 
 
@@ -307,7 +308,7 @@ def _optional(value: Any) -> str | None:
 
 
 def _extra(fields: Mapping[str, Any]) -> str | None:
-    kept = {name: value for name, value in fields.items() if name not in _READ | _NOISE}
+    kept = {name: value for name, value in fields.items() if value is not None and name not in _UNKEPT}
     return _as_json(kept) if kept else None
 
 

@@ -67,6 +67,8 @@ _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 #: This provider counts the padding of a batch as tokens of the response.
 _PADS = "hf/"
+#: Fields of messages that are no part of a response.
+_OF_LOG = frozenset({"model", "source"})
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "max_tokens": "length", "model_length": "length"}
 
 
@@ -341,7 +343,9 @@ def _turns(sample: Mapping[str, Any], attached: Mapping[str, Any]) -> Turns | No
         ),
         len(messages),
     )
-    return as_trajectory(read_messages(_with_attached(messages[first:], attached), "messages"))
+    # the model's name would distinguish equal responses of two checkpoints
+    kept = [{name: value for name, value in message.items() if name not in _OF_LOG} for message in messages[first:]]
+    return as_trajectory(read_messages(_with_attached(kept, attached), "messages"))
 
 
 def _message_text(message: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from oversharp.diagnostics.ingest.formats import every_eval_ever, inspect_eval, mapped, nemo_gym, prime_rl, skyrl, verl
 from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
-from oversharp.diagnostics.trajectories.record import Turn, Turns, model_text
+from oversharp.diagnostics.trajectories.record import Turn, Turns, model_text, trajectory_id
 from tests.ingest.formats.reading import reader, samples, write_lines
 from tests.ingest.formats.trajectory_writers import ASKED, CHAT, FORMATS, Format, Made, MadeCall, MadeTurn, make
 
@@ -474,7 +474,22 @@ def test_a_limit_and_attachments_of_inspect(tmp_path: Path) -> None:
     item = inspect_sample(tmp_path, messages=messages, attachments={"h": "a long text"})
     assert isinstance(item, Recorded)
     assert turn_texts(item.turns) == [("assistant", "a long text"), ("tool", "a long text"), ("tool", "late")]
-    assert [turn.is_error for turn in item.turns or ()] == [None, True, True]
+    assert [(turn.is_error, turn.extra) for turn in item.turns or ()] == [
+        (None, None), (True, '{"error": {"message": "late", "type": "timeout"}}'), (True, None)]  # fmt: skip
+
+
+def test_equal_trajectories_of_two_models_of_inspect_are_equal(tmp_path: Path) -> None:
+    def turns(model: str, id: str) -> Turns | None:
+        call = {"id": id, "function": "a", "arguments": {}}
+        reply = {"id": f"m{id}", "role": "assistant", "content": "", "tool_calls": [call], "model": model}
+        item = inspect_sample(tmp_path, messages=[reply, {"role": "tool", "tool_call_id": id, "content": "7"}])
+        assert isinstance(item, Recorded)
+        return item.turns
+
+    first, second = turns("m/step_4", "x"), turns("m/step_8", "y")
+    assert first is not None
+    assert second is not None
+    assert trajectory_id(first) == trajectory_id(second)
 
 
 def test_solved_examples_in_the_input_of_inspect_are_the_prompt(tmp_path: Path) -> None:
