@@ -81,7 +81,7 @@ def _steps(turns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                     "observation": {"results": _results_without_call(turns, 0, linked)},
                 }
             continue
-        ids = _unique_ids(turn["calls"], place)
+        ids = call_ids(turn["calls"], place)
         calls = [_call(call, id) for call, id in zip(turn["calls"], ids, strict=True)]
         results = [
             _result(turns[call["result"]], id)
@@ -91,7 +91,7 @@ def _steps(turns: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         results += _results_without_call(turns, place + 1, linked)
         is_agent = turn["role"] == "assistant"
         numbers = _without_null(n_tokens=None if is_agent else turn.get("n_tokens"), is_trained=turn.get("is_trained"))
-        extra = {**numbers, **_without_null(logp_sum=turn.get("logp_sum"), message=_parse_strict(turn.get("extra")))}
+        extra = {**numbers, **_without_null(logp_sum=turn.get("logp_sum"), message=parse_strict(turn.get("extra")))}
         yield _without_null(
             source=_SOURCES[turn["role"]],
             message=turn["text"],
@@ -116,7 +116,7 @@ def _results_without_call(
     return results
 
 
-def _unique_ids(calls: Sequence[Mapping[str, Any]], place: int) -> list[str]:
+def call_ids(calls: Sequence[Mapping[str, Any]], place: int) -> list[str]:
     """Return an id of each call that is unique within the step."""
     ids: list[str] = []
     for index, call in enumerate(calls):
@@ -126,7 +126,7 @@ def _unique_ids(calls: Sequence[Mapping[str, Any]], place: int) -> list[str]:
 
 
 def _call(call: Mapping[str, Any], id: str) -> dict[str, Any]:
-    arguments = _parse_strict(call["arguments"])
+    arguments = parse_strict(call["arguments"])
     is_object = isinstance(arguments, dict)
     extra = _without_null(
         arguments=None if is_object else call["arguments"], is_valid=None if call["is_valid"] else False
@@ -143,12 +143,12 @@ def _result(turn: Mapping[str, Any], id: str | None) -> dict[str, Any]:
     names = ("name", "is_error", "n_tokens", "is_trained", "reasoning")
     call_id = turn.get("call_id") if id is None else None
     extra = _without_null(
-        **{name: turn.get(name) for name in names}, call_id=call_id, message=_parse_strict(turn.get("extra"))
+        **{name: turn.get(name) for name in names}, call_id=call_id, message=parse_strict(turn.get("extra"))
     )
     return _without_null(source_call_id=id, content=turn["text"], extra=extra or None)
 
 
-def _parse_strict(text: str | None) -> Any:
+def parse_strict(text: str | None) -> Any:
     """Return the value of a JSON text; None if it cannot be written as strict JSON."""
     try:
         value = None if text is None else json.loads(text)

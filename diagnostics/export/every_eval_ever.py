@@ -3,7 +3,8 @@
 The schema (https://github.com/evaleval/every_eval_ever) has two files per evaluation, with the same UUID: its results,
 and a line per response. Both depend only on the store, so the same store gives the same bytes. Values without a field
 in the schema, such as the checkpoint's step, are texts in ``metadata``. Samples of a problem have the same
-``sample_id`` and differ in ``metadata.sample_index``.
+``sample_id`` and differ in ``metadata.sample_index``. A trajectory is a record with messages. The schema has no place
+for arguments that are no JSON object, nor for tokens, masks and failures of single turns.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from uuid import UUID
 
 import pandas as pd
 
+from oversharp.diagnostics.export.atif import call_ids, parse_strict
 from oversharp.diagnostics.export.samples import SampleFile, read_rows
 from oversharp.diagnostics.records.names import slug, slugs
 from oversharp.diagnostics.records.types import NO_ANSWER
@@ -225,6 +227,11 @@ def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: s
         "extraction_method": sample["verifier"],
         "is_terminal": True,
     }
+    turns = sample.get("turns")
+    messages = [] if turns is None else _messages(sample["prompt"], turns)
+    n_calls = sum(len(message["tool_calls"]) for message in messages)
+    if messages:
+        answer |= {"turn_idx": len(messages) - 1, "source": f"messages[{len(messages) - 1}].content"}
     identity = ("series", "checkpoint", "step", "is_base", "task", "problem_id", "sample_index", "greedy", "mode")
     measured = ("n_tokens", "finish_reason", "logp_sum_raw", "state", "reason")
     return {
@@ -232,16 +239,56 @@ def record(sample: Mapping[str, Any], results: Collection[str], checkpoint_id: s
         **({"evaluation_result_id": result_id} if result_id in results else {}),
         "sample_id": sample["source_id"] or sample["problem_id"],
         "sample_hash": sha256(f"{sample['prompt']}{sample['gold']}".encode()).hexdigest(),
-        "interaction_type": "single_turn",
+        "interaction_type": "agentic" if n_calls else "multi_turn" if messages else "single_turn",
         "input": {"raw": sample["prompt"], "reference": [sample["gold"]]},
-        "output": {"raw": [sample["text"]]},
+        **({"output": None, "messages": messages} if messages else {"output": {"raw": [sample["text"]]}}),
         "answer_attribution": [] if sample["answer"] == NO_ANSWER else [answer],
-        "evaluation": {"score": sample["reward"], "is_correct": sample["correct"], "num_turns": 1},
+        "evaluation": {
+            "score": sample["reward"],
+            "is_correct": sample["correct"],
+            "num_turns": len(messages) or 1,
+            **({"tool_calls_count": n_calls} if messages else {}),
+        },
         **({"error": f"{sample['state']}: {sample['reason']}"} if sample["state"] in ("timeout", "error") else {}),
         "metadata": {
             **_texts({name: sample[name] for name in (*identity, *measured)}),
             "checkpoint_id": checkpoint_id,
         },
+    }
+
+
+def _messages(prompt: str, turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return prompt and turns as messages. The schema wants texts as arguments, so other values become JSON."""
+    ids = [call_ids(turn["calls"], place) for place, turn in enumerate(turns)]
+    answered: dict[int, list[str]] = {}
+    for turn, own in zip(turns, ids, strict=True):
+        for call, id in zip(turn["calls"], own, strict=True):
+            if call["result"] is not None:
+                answered.setdefault(call["result"], []).append(id)
+    messages = [{"role": "user", "content": prompt, "reasoning_trace": None, "tool_calls": [], "tool_call_id": None}]
+    for place, (turn, own) in enumerate(zip(turns, ids, strict=True)):
+        calls = [
+            {"id": id, "name": call["name"], "arguments": _text_arguments(call["arguments"])}
+            for call, id in zip(turn["calls"], own, strict=True)
+        ]
+        messages.append({
+            "role": turn["role"],
+            "content": turn["text"],
+            "reasoning_trace": turn["reasoning"],
+            "tool_calls": calls,
+            "tool_call_id": answered.get(place),
+        })  # fmt: skip
+    return [{"turn_idx": number, **message} for number, message in enumerate(messages)]
+
+
+def _text_arguments(arguments: str) -> dict[str, str] | None:
+    """Return arguments with texts as values; None if they are no JSON object."""
+    parsed = parse_strict(arguments)
+    if not isinstance(parsed, dict):
+        return None
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in parsed.items()
     }
 
 

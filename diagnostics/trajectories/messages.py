@@ -36,7 +36,7 @@ _RESULT_PART = "tool_result"
 _CALL_ROLES = frozenset({"function_call", "tool_call"})
 #: Fields that become fields of ``Turn``.
 _READ = frozenset({"role", "from", "content", "value", "tool_calls", "function_call", "tool_call_id", *_REASONING})
-#: Fields that become fields of an observation.
+#: Fields that become fields of an observation, as nulls, which are not kept.
 _OF_OBSERVATION = dict.fromkeys(("name", "function"))
 #: Fields that differ between equal trajectories, or name the form of the message.
 _NOISE = frozenset({"id", "timestamp", "turn_idx", "type"})

@@ -16,7 +16,11 @@ import pytest
 from oversharp import open_store
 from oversharp.diagnostics.export.every_eval_ever import record, write_evaluations
 from oversharp.diagnostics.export.samples import parts
+from oversharp.diagnostics.ingest.formats import every_eval_ever as importer
+from oversharp.diagnostics.ingest.formats.contract import Recorded
 from oversharp.diagnostics.store import Store
+from oversharp.diagnostics.trajectories.record import Call, Turn, link_results, turn_row
+from tests.ingest.formats.reading import reader, write_lines
 
 pytestmark = pytest.mark.xdist_group("audited_store")
 
@@ -104,6 +108,26 @@ def test_every_sample_is_a_valid_record_that_points_to_its_result(audited_store:
         assert tmp_path / detail["file_path"] == lines
         assert UUID(lines.name.removesuffix("_samples.jsonl")).version == 4
         assert re.fullmatch(r"data/[^/]+/[^/]+/[^/]+/[^/]+", detail["file_path"])
+
+
+def test_a_trajectory_is_a_record_with_messages_that_the_importer_reads(tmp_path: Path) -> None:
+    calls = (Call("add", '{"a": 1, "b": "x"}', "c1"), Call("add", "{a: 1}", is_valid=False))
+    turns = link_results((
+        Turn(role="assistant", reasoning="hm", calls=calls),
+        Turn(role="tool", text="2", call_id="c1"),
+        Turn(role="assistant", text="It is 2."),
+    ))  # fmt: skip
+    line = record(SAMPLE | {"turns": [turn_row(turn) for turn in turns]}, set(), "c40")
+    assert (line["interaction_type"], line["output"]) == ("agentic", None)
+    assert line["evaluation"] == {"score": 1.0, "is_correct": True, "num_turns": 4, "tool_calls_count": 2}
+    assert [message["turn_idx"] for message in line["messages"]] == [0, 1, 2, 3]
+    assert line["answer_attribution"][0]["source"] == "messages[3].content"
+    shared = {"schema_version": "0.3.0", "evaluation_id": "e"}
+    (item,) = reader(importer)(write_lines(tmp_path / "x_samples.jsonl", shared | line))
+    assert isinstance(item, Recorded)
+    assert item.turns is not None
+    assert item.turns[0].calls == (Call("add", '{"a": "1", "b": "x"}', "c1", result=1), Call("add", "{}", "call_0_1"))
+    assert [(turn.role, turn.text) for turn in item.turns[1:]] == [("tool", "2"), ("assistant", "It is 2.")]
 
 
 def test_the_score_of_an_evaluation_is_the_mean_of_its_records(imported_store: Path, tmp_path: Path) -> None:
