@@ -265,7 +265,8 @@ def _messages(prompt: str, turns: Sequence[Mapping[str, Any]]) -> list[dict[str,
         for call, id in zip(turn["calls"], own, strict=True):
             if call["result"] is not None:
                 answered.setdefault(call["result"], []).append(id)
-    messages = [{"role": "user", "content": prompt, "reasoning_trace": None, "tool_calls": [], "tool_call_id": None}]
+    asked = {"role": "user", "content": prompt, "reasoning_trace": None, "tool_calls": [], "tool_call_id": None}
+    messages: list[dict[str, Any]] = [asked]
     for place, (turn, own) in enumerate(zip(turns, ids, strict=True)):
         calls = [
             {"id": id, "name": call["name"], "arguments": _text_arguments(call["arguments"])}

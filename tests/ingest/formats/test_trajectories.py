@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats import every_eval_ever, inspect_eval, mapped, nemo_gym, prime_rl, skyrl, verl
 from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
+from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.trajectories.record import Turn, Turns, model_text, trajectory_id
 from tests.ingest.formats.reading import reader, samples, write_lines
-from tests.ingest.formats.trajectory_writers import ASKED, CHAT, FORMATS, Format, Made, MadeCall, MadeTurn, make
+from tests.ingest.formats.trajectory_writers import ASKED, CHAT, FORMATS, Format, Made, MadeCall, MadeTurn, make, openai
 
 SEED = 20
 N_CALLS = 10_000
@@ -627,3 +631,40 @@ def test_the_turns_are_those_of_the_record(tmp_path: Path) -> None:
     (item,) = samples(chat(tmp_path, [ASKED, calling(CALL), RESULT, END], CHAT))
     assert item.turns is not None
     assert item.turns[1:] == (Turn(role="tool", text="2", call_id="c1"), Turn(role="assistant", text="2"))
+
+
+@pytest.mark.slow
+def test_the_views_have_every_call_with_its_observation(tmp_path: Path) -> None:
+    random = Random(SEED)
+    made = {step: [make(random, FORMATS["openai"]) for _ in range(20)] for step in (0, 40)}
+    for step, of_step in made.items():
+        write_lines(tmp_path / f"step_{step}.jsonl", *({"chat": [ASKED, *openai(one)], "ok": 1.0} for one in of_step))
+    result = import_samples([tmp_path], ImportConfig(store=tmp_path / "audit.duckdb", map=CHAT))
+    with Store.open(result.store_path, read_only=True) as store:
+        rows = store.frame("SELECT step, sample_index, name, arguments, observation FROM calls ORDER BY ALL")
+        n_turns = store.frame("SELECT count(*) AS n FROM turns WHERE role = 'assistant'")["n"].item()
+    assert n_turns == sum(len(one) for of_step in made.values() for one in of_step)
+    expected = sorted(
+        (step, index, call.name, json.dumps(call.arguments), call.result or "")
+        for step, of_step in made.items()
+        for index, one in enumerate(of_step)
+        for turn in one
+        for call in turn.calls
+    )
+    assert sorted(tuple(row) for row in rows.fillna("").values.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"messages": "chat", "response": "out", "reward": "ok"}, "--map messages=… contains the responses"),
+        ({"messages": "chat"}, "--map needs reward=… or gold=…"),
+        (
+            {"messages": "chat", "prompt": "q", "n": "n", "correct": "c"},
+            "--map messages=…: counts .* have no responses",
+        ),
+    ],
+)
+def test_names_that_do_not_fit_a_conversation(fields: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        ImportConfig(map=fields)
