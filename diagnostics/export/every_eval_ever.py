@@ -265,8 +265,9 @@ def _messages(prompt: str, turns: Sequence[Mapping[str, Any]]) -> list[dict[str,
         for call, id in zip(turn["calls"], own, strict=True):
             if call["result"] is not None:
                 answered.setdefault(call["result"], []).append(id)
-    asked = {"role": "user", "content": prompt, "reasoning_trace": None, "tool_calls": [], "tool_call_id": None}
-    messages: list[dict[str, Any]] = [asked]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": prompt, "reasoning_trace": None, "tool_calls": [], "tool_call_id": None}
+    ]
     for place, (turn, own) in enumerate(zip(turns, ids, strict=True)):
         calls = [
             {"id": id, "name": call["name"], "arguments": _text_arguments(call["arguments"])}
