@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from oversharp.diagnostics.app.cli import main
+from oversharp.diagnostics.records.progress import SilentProgress
+from oversharp.diagnostics.viewer.listing import open_viewed
+from oversharp.diagnostics.viewer.viewer import Viewer
 from tests.browser import serious_violations
-from tests.viewer.agents import HOSTILE, LONG_PROMPT, PROMPT, REASONING
-from tests.viewer.conftest import Served
+from tests.viewer.agents import HOSTILE, LONG_PROMPT, PROMPT, REASONING, call, model, tool, write_agents
+from tests.viewer.conftest import Served, serving
 from tests.viewer.test_page import expect, open_page
 
 # one browser for all
@@ -86,6 +89,23 @@ def test_two_responses_are_aligned_by_turn_and_their_first_divergent_call_is_mar
         expect(page.locator(".aligned .turn")).to_have_count(4)
 
 
+def test_long_calls_are_shown_from_where_they_differ(browser: Any, tmp_path: Path) -> None:
+    def run(end: str) -> list[dict[str, Any]]:
+        return [model("", call("run", code=f"{'x = 1; ' * 100}{end}")), tool("run", "1")]
+
+    store = write_agents(tmp_path, {1: [(PROMPT, run("print(x)"), 1.0)], 2: [(PROMPT, run("print(y)"), 0.0)]})
+    with (
+        open_viewed(store, lambda total: SilentProgress().stage("count", total)) as opened,
+        serving(Viewer(opened), "agent") as served,
+        open_page(browser, served.address) as page,
+    ):
+        line = page.locator(".difference code")
+        expect(line).to_have_count(2)
+        for text, end in zip(line.all_text_contents(), ('; print(x)"})', '; print(y)"})'), strict=True):
+            assert text.startswith("…")
+            assert text.endswith(end)
+
+
 def test_equal_calls_and_a_response_without_calls_are_compared_too(browser: Any, address: str) -> None:
     with open_page(browser, address) as page:
         page.locator("#list li", has_text=LONG_PROMPT).click()
@@ -119,7 +139,7 @@ def test_a_search_shows_the_place_and_leads_to_a_turn_that_is_not_loaded(browser
         page.locator("#count", has_text="1 of 2 problems").wait_for()
         first = page.locator(".side").nth(0)
         expect(first.locator(".response .chip")).to_have_text(["match in observation"])
-        expect(first.locator(".hits")).to_have_text("Found in observation of turn 5,000.")
+        expect(first.locator(".hits")).to_have_text("Found in observation: turn 5,000.")
         expect(page.locator(".side").nth(1).locator(".hits")).to_have_count(0)
         first.locator(".hits .link").click()
         expect(first.locator("mark.hit")).to_have_text(["needle"])

@@ -118,7 +118,7 @@ const trajectoryFacts = (trajectory) => {
     trajectory.n_invalid ? `${number(trajectory.n_invalid)} invalid` : "", trajectory.n_failed ? `${number(trajectory.n_failed)} failed` : ""].filter(Boolean);
 };
 const hitLine = (hits, list) => createElement("p", { class: "note hits" }, "Found in ", ...hits.flatMap(({ place, n, turns }, i) => [
-  `${i ? ", and in " : ""}${place}${n > 1 && place !== "text" ? "s" : ""} of `,
+  `${i ? "; " : ""}${place}: `,
   ...turns.flatMap((turn, j) => {
     const button = createElement("button", { type: "button", class: "link" }, `turn ${number(turn)}`);
     button.addEventListener("click", () => showTurn(list, turn));
@@ -157,12 +157,20 @@ const callAt = async (source, { turn, call }) => {
   if (!source.loaded.has(turn)) await source.load(turn);
   return source.loaded.get(turn).calls[call];
 };
+// The beginnings of both calls; if these are equal, the text around the first difference.
+const SHOWN = 160, BEFORE = 40;
+const excerpts = (texts) => {
+  let same = 0;
+  while (texts.every((text) => same < text?.length) && texts[0][same] === texts[1][same]) same += 1;
+  const from = same < SHOWN - BEFORE ? 0 : same - BEFORE;
+  return texts.map((text) => text && `${from ? "…" : ""}${oneLine(text.slice(from, from + SHOWN))}${text.length > from + SHOWN ? "…" : ""}`);
+};
 const differenceLine = async ({ place, n, calls }, sources) => {
   if (!n) return ["Neither response has a call."];
   if (!place) return [n === 1 ? "Both have the same call." : `Both have the same ${number(n)} calls.`];
-  const shown = await Promise.all(calls.map((call, side) => call && callAt(sources[side], call)));
+  const texts = excerpts(await Promise.all(calls.map(async (call, side) => call && callText(await callAt(sources[side], call)))));
   return [createElement("b", {}, `First divergent call: call ${number(place)}`), ...calls.map((call, side) => createElement("span", { class: "call-of" },
-    "AB"[side], ...(call ? [` in turn ${number(call.turn)}: `, createElement("code", {}, oneLine(callText(shown[side])))] : [" has no further call"])))];
+    "AB"[side], ...(call ? [` in turn ${number(call.turn)}: `, createElement("code", {}, texts[side])] : [" has no further call"])))];
 };
 const renderPair = async () => {
   const box = $("pair");
