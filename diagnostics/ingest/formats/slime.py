@@ -8,7 +8,8 @@ with objects of miles can only be read if miles is installed. The reward is a nu
 
 ``n_tokens`` and ``logp_sum`` are over the model's tokens (``loss_mask``), without tokens of tools. The
 log-probabilities are at the sampling temperature, which is not recorded: slime's default 1 is assumed. The end token is
-removed from the response.
+removed from the response. A response with borders of turns or calls of Qwen's template is a trajectory, with results
+matched by order; calls in another syntax stay text.
 
 The step is the rollout's number. Rollout N was sampled after N updates. ``eval_N`` was sampled after N + 1 updates,
 except ``eval_0``, which is of the base. With an evaluation after every rollout, ``eval_0`` is overwritten, so that
@@ -41,7 +42,9 @@ from oversharp.diagnostics.ingest.formats.fields import (
     parse_step_name,
     remove_end_token,
 )
+from oversharp.diagnostics.ingest.formats.turns import transcript_turns
 from oversharp.diagnostics.records.errors import ImportFileError, first_line
+from oversharp.diagnostics.trajectories.record import model_text
 
 _ENDED = frozenset({"completed", "truncated"})
 
@@ -123,10 +126,13 @@ def _sample(line: int, step: int | None, fields: Mapping[str, Any], reward_name:
     if isinstance(mask, list) and any(mask):
         n_tokens = sum(map(bool, mask))
     reward = get_reward(named, reward_name, "reward") if reward_name else get_number(fields, "reward")
+    response = remove_end_token(get_response(fields, "response", reward))
+    turns = transcript_turns(response)
     return Recorded(
         line=line,
         prompt=get_text(fields, "prompt"),
-        response=remove_end_token(get_response(fields, "response", reward)),
+        response=response if turns is None else model_text(turns),
+        turns=turns,
         gold=get_optional_text(fields, "label"),
         reward=reward,
         step=step,
@@ -157,4 +163,5 @@ IMPORTER = Importer(
     place=place,
     read_samples=read_samples,
     pickled=True,
+    untold="results are matched by order; tokens and masks are not split by turn",
 )

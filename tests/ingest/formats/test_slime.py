@@ -130,3 +130,19 @@ def test_a_pickle_runs_its_code_only_where_that_was_allowed(tmp_path: Path) -> N
     plan_import([path], ImportConfig(allow_pickle=True))
     read(path)
     assert ran.exists(), "else the first half would hold of a pickle without code"
+
+
+def test_a_response_with_calls_of_qwens_template_is_a_trajectory(tmp_path: Path) -> None:
+    response = (
+        '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>\n<|im_start|>user\n'
+        "<tool_response>\n2\n</tool_response><|im_end|>\n<|im_start|>assistant\nIt is 2.<|im_end|>"
+    )
+    (item,) = samples(read(dump(tmp_path / "rollout_data" / "7.pt", SAMPLE | {"response": response})))
+    assert item.turns is not None
+    assert [(turn.role, turn.text) for turn in item.turns] == [
+        ("assistant", ""),
+        ("tool", "2"),
+        ("assistant", "It is 2."),
+    ]
+    assert item.turns[0].calls[0].result == 1
+    assert item.response == 'add({"a": 1})\n\nIt is 2.'

@@ -595,6 +595,19 @@ def test_conversations_in_a_list_are_samples(tmp_path: Path) -> None:
     assert (first.prompt, second.prompt, first.reward, second.reward) == ("2+2?", "2+2?", 1.0, 0.0)
 
 
+def test_the_last_step_of_an_episode_of_rllm_has_its_conversation(tmp_path: Path) -> None:
+    steps = [{"chat_completions": [ASKED, calling(CALL)]}, {"chat_completions": [ASKED, calling(CALL), RESULT, END]}]
+    episode = {"training_step": 40, "is_correct": True, "trajectories": [{"name": "solver", "steps": steps}]}
+    path = tmp_path / "episode_hashab_id0.json"
+    path.write_text(json.dumps(episode, indent=2))
+    fields = {
+        "messages": "trajectories[0].steps[-1].chat_completions", "reward": "is_correct", "step": "training_step"
+    }  # fmt: skip
+    (item,) = samples(reader(mapped)(path, fields=fields))
+    assert (item.prompt, item.reward, item.step) == ("2+2?", 1.0, 40)
+    assert [role for role, _ in turn_texts(item.turns)] == ["assistant", "tool", "assistant"]
+
+
 def test_a_conversation_may_be_json_text_or_parquet(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
