@@ -611,20 +611,25 @@ COMMENT ON COLUMN sampled_logps.n_tokens IS 'sum of their response tokens [token
 
 -- Turns of the own samples that have several turns or tool calls.
 CREATE OR REPLACE VIEW turns AS
+WITH unnested AS (
+    SELECT
+        s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index, s.greedy,
+        s.correct, s.response_id,
+        generate_subscripts(t.turns, 1) - 1 AS turn,  -- 0, 1, …
+        unnest(t.turns) AS content
+    FROM own_samples AS s
+    JOIN trajectories AS t USING (response_id)
+)
 SELECT
-    s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index, s.greedy,
-    s.correct, s.response_id,
-    u.turn,                             -- 0, 1, …
-    t.turns[u.turn + 1].role AS role,
-    t.turns[u.turn + 1].text AS text,
-    t.turns[u.turn + 1].reasoning AS reasoning,
-    t.turns[u.turn + 1].calls AS calls,
-    t.turns[u.turn + 1].name AS name,
-    t.turns[u.turn + 1].is_error AS is_error,
-    t.turns[u.turn + 1].n_tokens AS n_tokens
-FROM own_samples AS s
-JOIN trajectories AS t USING (response_id)
-CROSS JOIN unnest(range(len(t.turns))) AS u (turn);
+    * EXCLUDE (content),
+    content.role AS role,
+    content.text AS text,
+    content.reasoning AS reasoning,
+    content.calls AS calls,
+    content.name AS name,
+    content.is_error AS is_error,
+    content.n_tokens AS n_tokens
+FROM unnested;
 COMMENT ON VIEW turns IS 'a turn of a sample that has several turns or tool calls';
 COMMENT ON COLUMN turns.turn IS 'index of the turn, from 0';
 COMMENT ON COLUMN turns.text IS 'text of the message, without reasoning and calls';
@@ -635,21 +640,28 @@ COMMENT ON COLUMN turns.is_error IS 'whether the call of an observation failed; 
 COMMENT ON COLUMN turns.n_tokens IS 'tokens of the turn; NULL if the dump does not say [tokens]';
 COMMENT ON COLUMN turns.role IS 'assistant (the model), tool, user or system';
 
--- Tool calls of these samples, with their observations.
+-- Tool calls of these samples, with their observations. An index into the list of all turns would copy it for each call.
 CREATE OR REPLACE VIEW calls AS
+WITH unnested AS (
+    SELECT response_id, generate_subscripts(turns, 1) - 1 AS turn, unnest(turns) AS content
+    FROM trajectories
+),
+made AS (
+    SELECT response_id, turn, generate_subscripts(content.calls, 1) - 1 AS call, unnest(content.calls) AS content
+    FROM unnested
+)
 SELECT
     s.series, s.checkpoint, s.step, s.is_base, s.checkpoint_id, s.task, s.problem_id, s.sample_index, s.greedy,
     s.correct, s.response_id,
-    u.turn, c.call,
-    t.turns[u.turn + 1].calls[c.call + 1].name AS name,
-    t.turns[u.turn + 1].calls[c.call + 1].arguments AS arguments,
-    t.turns[u.turn + 1].calls[c.call + 1].is_valid AS is_valid,
-    t.turns[t.turns[u.turn + 1].calls[c.call + 1].result + 1].text AS observation,
-    t.turns[t.turns[u.turn + 1].calls[c.call + 1].result + 1].is_error AS is_error
+    c.turn, c.call,
+    c.content.name AS name,
+    c.content.arguments AS arguments,
+    c.content.is_valid AS is_valid,
+    r.content.text AS observation,
+    r.content.is_error AS is_error
 FROM own_samples AS s
-JOIN trajectories AS t USING (response_id)
-CROSS JOIN unnest(range(len(t.turns))) AS u (turn)
-CROSS JOIN unnest(range(len(t.turns[u.turn + 1].calls))) AS c (call);
+JOIN made AS c USING (response_id)
+LEFT JOIN unnested AS r ON r.response_id = c.response_id AND r.turn = c.content.result;
 COMMENT ON VIEW calls IS 'a tool call of a sample, with its observation';
 COMMENT ON COLUMN calls.turn IS 'index of the turn with the call, from 0';
 COMMENT ON COLUMN calls.name IS 'tool';

@@ -437,7 +437,7 @@ def test_steps_that_were_left_out_join_and_the_files_of_the_others_are_left_out(
     imported(tmp_path, folder, steps=(0, 10))
     result = imported(tmp_path, folder)
     assert [file.why is None for file in result.files] == [False, False, True]
-    assert "another --map, --match, --reward, --correct-at, --step, --steps or --window" in (result.files[0].why or "")
+    assert "another --map, --match, --reward, --correct-at, --step, --steps, --window" in (result.files[0].why or "")
     assert result.series[0].steps == (0, 10, 20)
 
 

@@ -649,11 +649,14 @@ def test_the_turns_are_those_of_the_record(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_views_have_every_call_with_its_observation(tmp_path: Path) -> None:
     random = Random(SEED)
-    made = {step: [make(random, FORMATS["openai"]) for _ in range(20)] for step in (0, 40)}
+    made: dict[int, list[Made]] = {step: [make(random, FORMATS["openai"]) for _ in range(20)] for step in (0, 40)}
+    call = MadeCall(id="c", name="add", arguments={}, result="7")
+    made[40].append([MadeTurn(text=str(number), calls=(call,), order=(0,)) for number in range(5000)])
     for step, of_step in made.items():
         write_lines(tmp_path / f"step_{step}.jsonl", *({"chat": [ASKED, *openai(one)], "ok": 1.0} for one in of_step))
     result = import_samples([tmp_path], ImportConfig(store=tmp_path / "audit.duckdb", map=CHAT))
     with Store.open(result.store_path, read_only=True) as store:
+        store.bound_memory(1.0)
         rows = store.frame("SELECT step, sample_index, name, arguments, observation FROM calls ORDER BY ALL")
         n_turns = store.frame("SELECT count(*) AS n FROM turns WHERE role = 'assistant'")["n"].item()
     assert n_turns == sum(len(one) for of_step in made.values() for one in of_step)
