@@ -96,7 +96,7 @@ def _merge_extras(first: str | None, second: str | None) -> str | None:
 def _is_part(message: Any) -> bool:
     """Return whether a message may be a part of a turn: an item of the Responses API, or a call of ShareGPT."""
     kind = _type(message)
-    return kind == "message" or _is_item(message, kind) or (isinstance(message, Mapping) and _is_call_text(message))
+    return kind == "message" or _is_item(message, kind) or (isinstance(message, dict) and _is_call_text(message))
 
 
 def _is_item(message: Any, kind: str | None) -> bool:
@@ -108,7 +108,7 @@ def _is_item(message: Any, kind: str | None) -> bool:
 
 
 def _read_message(message: Any, place: int) -> Iterator[Turn]:
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         raise BadMessageError(f"message {place} is not an object")
     fields = {name: value for name, value in message.items() if value is not None}
     kind = _type(fields)
@@ -202,7 +202,7 @@ def _read_turn(role: Role, fields: Mapping[str, Any], content: Any, place: int) 
 
 def _error_text(error: Any) -> str:
     """Return the message of a failed call, which is its observation if the content is empty."""
-    if isinstance(error, Mapping):
+    if isinstance(error, dict):
         error = error.get("message")
     return error if isinstance(error, str) else ""
 
@@ -232,7 +232,7 @@ def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]
         return "", [], []
     if isinstance(content, str):
         return content, [], []
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         return _as_json(content), [], []
@@ -243,7 +243,7 @@ def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]
         kind = _type(part)
         if isinstance(part, str):
             texts.append(part)
-        elif not isinstance(part, Mapping):
+        elif not isinstance(part, dict):
             raise BadMessageError(f"message {place} has a content that is neither text nor a list of parts")
         elif kind in _REASONING_PARTS:
             thoughts += [part[name] for name in (*_REASONING, "text") if isinstance(part.get(name), str)][:1]
@@ -257,7 +257,7 @@ def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]
 
 
 def _type(part: Any) -> str | None:
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    kind = part.get("type") if isinstance(part, dict) else None
     return kind if isinstance(kind, str) else None
 
 
@@ -276,10 +276,10 @@ def _read_calls(fields: Mapping[str, Any], place: int) -> Iterator[Call]:
 
 def _read_call(call: Any) -> Call:
     parsed = _parse(call) if isinstance(call, str) else call
-    if not isinstance(parsed, Mapping):
+    if not isinstance(parsed, dict):
         return Call(name="", arguments=call if isinstance(call, str) else _as_json(call), is_valid=False)
     function = parsed.get("function")
-    called = function if isinstance(function, Mapping) else parsed
+    called = function if isinstance(function, dict) else parsed
     name = function if isinstance(function, str) else called.get("name")
     arguments = next((called[key] for key in ("arguments", "input", "parameters", "args") if key in called), None)
     return call_of(name, arguments, id=parsed.get("id", parsed.get("call_id")), is_valid=not parsed.get("parse_error"))
@@ -335,7 +335,7 @@ def _read_item(item: Mapping[str, Any], kind: str, place: int) -> Iterator[Turn]
             part["text"]
             for name in ("summary", "content")
             for part in item.get(name) or ()
-            if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
         ]
         yield Turn(role="assistant", reasoning="\n".join(thoughts) or None)
     elif kind.endswith("_call_output"):

@@ -69,7 +69,7 @@ def get_conversation(fields: Mapping[str, Any], name: str) -> tuple[str, Turns]:
     prompt, turns = split_prompt(read_messages(value, name))
     if not prompt:
         raise BadField(f"{name} has no message before the model's first")
-    return join_prompt(prompt), link_results(turns)
+    return join_prompt(prompt), turns
 
 
 def join_prompt(turns: Turns) -> str:
