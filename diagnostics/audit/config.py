@@ -35,8 +35,8 @@ from oversharp.diagnostics.records.settings import (
     require_rounds,
     require_storable,
 )
+from oversharp.diagnostics.samplers.agents.config import AgentConfig
 from oversharp.diagnostics.samplers.endpoint.config import ENDPOINT as ENDPOINT  # see VERDICT above
-from oversharp.diagnostics.samplers.endpoint.config import EndpointConfig
 from oversharp.diagnostics.tasks.presets import PRESET_SETTINGS, PRESETS
 from oversharp.diagnostics.verifiers.own_workers.config import GRADER as GRADER  # see VERDICT above
 from oversharp.diagnostics.verifiers.own_workers.config import GraderConfig
@@ -68,7 +68,7 @@ VALUES_OF_K = Parameter(converter=comma_separated, n_tokens=1, negative=(), show
 @Parameter(name="*")
 @check_settings
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig(EngineConfig, EndpointConfig, GraderConfig, VerdictConfig):
+class AuditConfig(EngineConfig, AgentConfig, GraderConfig, VerdictConfig):
     """Problems, checkpoints, sampling and verdict of an audit.
 
     Attributes

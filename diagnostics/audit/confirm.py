@@ -152,7 +152,13 @@ def confirm(store_path: Path, config: ConfirmConfig, *, progress: ProgressSink |
     with Store.open(store_path) as store:
         key = stored_key(store, choose_series(store, config.series))
         _require_checkpoints(store, key)
-        settings = fresh_settings(stored_settings(store, key.settings_id))
+        audited = stored_settings(store, key.settings_id)
+        if audited.environment is not None:
+            raise ConfigError(
+                f"--series {key.series}: its samples are trajectories, which confirm cannot sample; add samples by "
+                "`oversharp audit --top-up` instead"
+            )
+        settings = fresh_settings(audited)
         listed = _add_tested(store, _shortlist(store, key, config.most), settings)
         problems = stored_problems(store, list(listed.changes))
         _require_verifiers(problems, config)

@@ -95,6 +95,7 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
 NO_EVIDENCE = (
     *("schema_version", "token_files", "audits", "audit_findings", "audit_verdicts", "verdict_looks"),
     "response_ways",  # computed from the samples together with the findings
+    *("trajectories", "agent_settings"),  # identified by hashes in samples and settings
 )
 _CODE = CODE
 

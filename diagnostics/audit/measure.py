@@ -33,6 +33,8 @@ NEEDS_CHECKPOINTS = "needs the checkpoints, but only samples were imported; run 
 NEEDS_WEIGHTS = (
     "needs the weights, but the checkpoints exist only behind a server; run `oversharp audit` on their files"
 )
+#: The same for trajectories of an audit.
+NEEDS_TOKENS = "needs tokens of the responses, which the trajectories of an audit lack"
 #: Reason for a measure that is unknown because only counts were imported.
 NO_TEXTS = "needs response texts, but only counts of correct samples were imported; import dumps with responses"
 #: Columns of other views that are computed from texts.
@@ -78,6 +80,7 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
     )
     recorded, texts = is_recorded(store, key.series), has_texts(store, key.series)
     served = series_layout(store, key.series) == SERVED_LAYOUT
+    has_tools = bool(len(store.frame("FROM agent_settings WHERE settings_id = $id", id=key.settings_id)))
     n_listed = frames["mode_logps"]["problem_id"].nunique()
     start = time.perf_counter()
     findings: list[Finding] = []
@@ -87,7 +90,9 @@ def _measure(store: Store, key: AuditKey, failed: Mapping[str, str], progress: P
                 computed: Sequence[Finding] = measure.unknown(measure.expected(evidence), NO_TEXTS)
             else:
                 computed = _move_to_with_modes(_findings(store, key, measure, evidence), measure, n_listed, n_problems)
-            never = _why_never(measure, recorded=recorded, served=served, regraded=key.verifier is not None)
+            never = _why_never(
+                measure, recorded=recorded, served=served, has_tools=has_tools, regraded=key.verifier is not None
+            )
             for finding in computed:
                 finding = _set_interval_unit(finding, measure, evidence)
                 findings.append(replace(finding, why=never) if never and finding.value is None else finding)
@@ -212,8 +217,10 @@ def _set_interval_unit(finding: Finding, measure: Measure, evidence: Evidence) -
     return replace(finding, low=None, high=None, why_no_interval=NOT_RELATED)
 
 
-def _why_never(measure: Measure, *, recorded: bool, served: bool, regraded: bool) -> str | None:
+def _why_never(measure: Measure, *, recorded: bool, served: bool, has_tools: bool, regraded: bool) -> str | None:
     """Return why a measure has no value for any samples of this kind of series, or None."""
+    if has_tools and "needs checkpoints" in _tags(measure):
+        return NEEDS_TOKENS
     if recorded and "needs checkpoints" in _tags(measure):
         return NEEDS_WEIGHTS if served else NEEDS_CHECKPOINTS
     return OF_FIRST_SERIES if regraded and "first series" in _tags(measure) else None

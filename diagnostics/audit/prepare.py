@@ -21,6 +21,7 @@ from oversharp.diagnostics.records.progress import ProgressSink
 from oversharp.diagnostics.records.shard import WHOLE, Shard
 from oversharp.diagnostics.records.types import AuditKey, Problem, Series
 from oversharp.diagnostics.samplers import choose_sampler
+from oversharp.diagnostics.samplers.agents.environment import Environment, load_environment, require_reset
 from oversharp.diagnostics.samplers.endpoint.served import served_series
 from oversharp.diagnostics.series import find_series
 from oversharp.diagnostics.series.training_log import read_training_responses
@@ -55,7 +56,12 @@ def prepare(
     The store and the engine stay open until ``stack`` closes.
     """
     _require_device(config)
-    every_problem = _load_problems(config, progress)
+    environment = None
+    if config.environment is not None:
+        environment = load_environment(config.environment, config.grader_limits)
+    every_problem = _load_problems(config, environment, progress)
+    if environment is not None:
+        require_reset(environment, every_problem[0])
     clusters = find_clusters(every_problem, config.cluster, note=progress.note)
     problems = shard.take(every_problem)
     if not problems:
@@ -79,6 +85,7 @@ def prepare(
         store,
         choose_sampler=choose_sampler if pool is None else pool.choose_sampler,
         note=progress.note,
+        environment=environment,
     )
     engine = Engine(settings.engine, note=progress.note) if pool is None else pool.engine(settings.engine)
     stack.enter_context(closing(engine))
@@ -109,18 +116,19 @@ def prepare(
     )
 
 
-def _load_problems(config: AuditConfig, progress: ProgressSink) -> Sequence[Problem]:
+def _load_problems(config: AuditConfig, environment: Environment | None, progress: ProgressSink) -> Sequence[Problem]:
+    own = environment.name if environment is not None and environment.has_reward else None
     problems = load_problems(
         config.problems,
         config.task,
         limit=config.limit,
         seed=config.seed,
-        verifier=config.verifier,
+        verifier=config.verifier or own,
         gold=config.gold,
         answer_in_thoughts=config.answer_in_thoughts,
         limits=config.grader_limits,
     )
-    if config.task and config.verifier is None and (as_text := text_answers_note(config.task, problems)):
+    if config.task and (config.verifier or own) is None and (as_text := text_answers_note(config.task, problems)):
         progress.note(as_text)
     return problems
 

@@ -26,6 +26,7 @@ from oversharp.diagnostics.records.types import (
     content_hash,
 )
 from oversharp.diagnostics.samplers import lora_ranks
+from oversharp.diagnostics.samplers.agents.environment import Environment
 from oversharp.diagnostics.samplers.endpoint.places import LOG_FOLDER
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.load import FinishedSamples, finished_samples
@@ -49,6 +50,7 @@ _WITHOUT_ENTROPY = (
     "left out, because they load the model on this machine: token entropy and kernel; --entropy-samples 16 and "
     "--kernel-problems 8 add them"
 )
+_WITHOUT_TOKENS = "unknown for trajectories, which have no token ids: panel, token entropy and kernel"
 _WITHOUT_WEIGHTS = "unknown without weights: panel, token entropy, kernel, and log-probabilities of given responses"
 #: Floating-point type in the sampling settings of models behind a server.
 UNKNOWN_DTYPE = "unknown"
@@ -132,6 +134,7 @@ def resolve(
     *,
     choose_sampler: SamplerChoice,
     note: Note,
+    environment: Environment | None = None,
 ) -> Settings:
     """Resolve every setting that the configuration leaves open. Nothing is written to the store.
 
@@ -147,8 +150,10 @@ def resolve(
         config.used_sampler, series.checkpoints, device=config.device, stored=None if draws is None else draws.sampler
     )
     recorded_dtype = UNKNOWN_DTYPE if is_served else dtype
-    sampling = sampling_settings(
-        config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=recorded_dtype
+    sampling = replace(
+        sampling_settings(config, series.base, sampler=name, chat=chat, chat_args=chat_args, dtype=recorded_dtype),
+        environment=None if environment is None else environment.name,
+        max_turns=config.used_max_turns,
     )
     if chat and not is_served and (draws is None or not draws.chat):
         require_usable(series.base, sampling)
@@ -157,11 +162,9 @@ def resolve(
     terms = resolve_terms(store, series.name, config)
     loads_models = name != "endpoint" or bool(counts.used_entropy_samples or config.used_kernel_problems)
     scores_responses = loads_models or config.used_panel > 0
-    if is_served and scores_responses:
-        raise ConfigError(
-            "--panel, --entropy-samples, --kernel-problems: need the weights, which are only behind the server; remove "
-            "these flags"
-        )
+    if scores_responses and (is_served or environment is not None):
+        lacking = "the weights, which are only behind the server" if is_served else "tokens, which trajectories lack"
+        raise ConfigError(f"--panel, --entropy-samples, --kernel-problems: need {lacking}; remove these flags")
     endpoint = config.endpoint_settings(
         config.out / LOG_FOLDER,
         compares_weights=loads_models,
@@ -172,7 +175,8 @@ def resolve(
         listed = f"{'step' if len(unused) == 1 else 'steps'} {', '.join(map(str, unused))}"
         note(f"--endpoints {config.endpoints}: {listed} not used, because {series.name} has no such checkpoint")
     if not loads_models:
-        note(_WITHOUT_WEIGHTS if is_served else _WITHOUT_ENTROPY if scores_responses else _WITHOUT_MODEL)
+        lacking = _WITHOUT_WEIGHTS if is_served else _WITHOUT_ENTROPY if scores_responses else _WITHOUT_MODEL
+        note(lacking if environment is None else _WITHOUT_TOKENS)
     elif name == "endpoint" and counts.used_entropy_samples:
         _require_entropies(store, series, sampling, counts.used_entropy_samples)
     settings = Settings(
@@ -199,6 +203,7 @@ def resolve(
             lora_ranks=lora_ranks(series.checkpoints),
             kernel_memory_gib=config.kernel_memory_gib,
             endpoint=endpoint,
+            environment=environment,
         ),
         scores_responses=scores_responses,
         uses_ray=config.ray is not None,
@@ -225,6 +230,10 @@ def _resolve_chat(
     arguments without a chat template.
     """
     chat_args = _canonical_json(config.chat_args)
+    if config.environment is not None:
+        if config.chat is False or (config.preset is not None and config.prompt_template is None):
+            raise ConfigError("--environment: trajectories need the chat template; remove --no-chat or --preset")
+        return True, chat_args
     if config.chat is not None:
         return config.chat, chat_args if config.chat else None
     if config.preset is not None and config.prompt_template is None:  # the preset's template contains the chat turns

@@ -14,7 +14,7 @@ from oversharp.diagnostics.engine.grading_doubts import GradeFault
 from oversharp.diagnostics.engine.grading_parts import GradingThread, PartGrader
 from oversharp.diagnostics.records.amounts import plural
 from oversharp.diagnostics.records.progress import ProgressSink
-from oversharp.diagnostics.records.types import AuditKey, Grade, Problem, Sample, response_id
+from oversharp.diagnostics.records.types import AuditKey, Grade, Problem, Sample
 from oversharp.diagnostics.store import Store
 from oversharp.diagnostics.store.missing import Ungraded, find_graded, find_ungraded
 from oversharp.diagnostics.store.ways import BLOCK_CHARACTERS
@@ -146,7 +146,7 @@ class Grader:
         Raises ``UnreadableError`` if the check of the first grades stops the audit.
         """
         for sample in samples:
-            identity = (sample.problem_id, response_id(sample.text), self._by_id[sample.problem_id].verifier)
+            identity = (sample.problem_id, sample.response_id, self._by_id[sample.problem_id].verifier)
             self._n_taken += 1
             if identity not in self._waiting and identity not in self._block:
                 self._waiting[identity] = sample.text

@@ -43,6 +43,7 @@ from oversharp.diagnostics.samplers import (
 if TYPE_CHECKING:
     from oversharp.diagnostics.engine.teacher_forcing import ForcedRequest
     from oversharp.diagnostics.models.load import Dtype
+    from oversharp.diagnostics.samplers.agents.environment import Environment
     from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings
     from oversharp.diagnostics.samplers.seeded import PromptEncoder
 
@@ -69,7 +70,7 @@ class EngineSpec:
 
     ``dtype`` is the floating-point type of the model. ``why`` is the printed reason for the sampler.
     ``kernel_memory_gib`` limits the memory for the gradients of a kernel; None means the free memory. ``endpoint`` has
-    the servers of the sampler "endpoint".
+    the servers of the sampler "endpoint", and ``environment`` the tools of its trajectories.
     """
 
     config: EngineConfig
@@ -79,6 +80,7 @@ class EngineSpec:
     lora_ranks: Mapping[Path, int]
     kernel_memory_gib: float | None = None
     endpoint: EndpointSettings | None = None
+    environment: Environment | None = None
 
 
 class Engine:
@@ -144,7 +146,12 @@ class Engine:
             )
             endpoint = self._spec.endpoint
             context = SamplerContext(
-                models=self._models, batch_size=config.batch_size, engine=engine, endpoint=endpoint, note=self._note
+                models=self._models,
+                batch_size=config.batch_size,
+                engine=engine,
+                endpoint=endpoint,
+                environment=self._spec.environment,
+                note=self._note,
             )
             self._open_sampler = make_sampler(self._spec.sampler_name, context)
             where = f"on {self._models.device}" if endpoint is None else f"at {endpoint.describe()}"

@@ -6,23 +6,15 @@ import pyarrow as pa
 
 from oversharp.diagnostics.ingest.formats.contract import Recorded
 from oversharp.diagnostics.records.types import response_digest
-from oversharp.diagnostics.store.write_import import TRAJECTORIES, TURNS
-from oversharp.diagnostics.trajectories.record import Turns, storable_turns, trajectory_id, turn_row
+from oversharp.diagnostics.store.write_import import trajectory_table
+from oversharp.diagnostics.trajectories.record import Turns, storable_turns, trajectory_id
 
 
 def recorded_response_id(item: Recorded) -> str:
     """Return the ``response_id`` of a sample: the hash of its trajectory, else of its text."""
     if item.turns is None:
         return response_digest(item.response.encode("utf-8", "replace")).hex()
-    return trajectory_id(_storable(item.turns))
-
-
-def _storable(turns: Turns) -> Turns:
-    try:
-        trajectory_id(turns)
-    except UnicodeEncodeError:
-        return storable_turns(turns)
-    return turns
+    return trajectory_id(storable_turns(item.turns))
 
 
 class TrajectoryBatch:
@@ -34,7 +26,7 @@ class TrajectoryBatch:
 
     def add(self, turns: Turns) -> str:
         """Add a trajectory. Returns its ``response_id``."""
-        turns = _storable(turns)
+        turns = storable_turns(turns)
         own = trajectory_id(turns)
         if own not in self._turns:
             self._turns[own] = turns
@@ -43,5 +35,4 @@ class TrajectoryBatch:
 
     def table(self) -> pa.Table:
         """Return one row for each distinct trajectory."""
-        rows = [[turn_row(turn) for turn in turns] for turns in self._turns.values()]
-        return pa.table([pa.array(list(self._turns), pa.string()), pa.array(rows, TURNS)], schema=TRAJECTORIES)
+        return trajectory_table(self._turns)

@@ -95,7 +95,8 @@ class SamplingSettings:
     They are part of a sample's identity, so samples with different settings never mix. ``top_p = 1`` and ``top_k = 0``
     disable truncation of the distribution. ``prompt_template`` must contain ``{prompt}``. With ``chat``, the filled
     template becomes the user turn of the tokenizer's chat template, which also receives ``chat_args`` (a JSON object,
-    None for no arguments).
+    None for no arguments). ``environment`` is the name of the class whose tools the model calls, with the hash of its
+    file, and ``max_turns`` the largest number of the model's turns; both are None for plain responses.
     """
 
     sampler: str
@@ -109,6 +110,8 @@ class SamplingSettings:
     seed: int = 0
     dtype: str = "float32"
     chat_args: str | None = None
+    environment: str | None = None
+    max_turns: int | None = None
 
     @property
     def settings_id(self) -> str:
@@ -141,12 +144,10 @@ class RecordedSettings:
 def _identity_fields(settings: SamplingSettings | RecordedSettings) -> dict[str, Any]:
     """Return the fields that identify settings.
 
-    ``chat_args`` is included only if set, so that ids in older stores stay valid.
+    Fields that were added later are included only if set, so that ids in older stores stay valid.
     """
-    fields_by_name = asdict(settings)
-    if fields_by_name["chat_args"] is None:
-        del fields_by_name["chat_args"]
-    return fields_by_name
+    added = ("chat_args", "environment", "max_turns")
+    return {name: value for name, value in asdict(settings).items() if value is not None or name not in added}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,6 +174,11 @@ class Sample:
     def n_tokens(self) -> int | None:
         """Number of response tokens, end token included."""
         return None if self.token_ids is None else len(self.token_ids)
+
+    @property
+    def response_id(self) -> str:
+        """Content hash of the response."""
+        return response_id(self.text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -111,6 +111,10 @@ def make_sampler(name: str, context: SamplerContext) -> Sampler:
         from oversharp.diagnostics.samplers.transformers import TransformersSampler
 
         return TransformersSampler(context)
+    if name == "endpoint" and context.environment is not None:
+        from oversharp.diagnostics.samplers.agents.sampler import AgentSampler
+
+        return AgentSampler(context, context.environment)
     if name == "endpoint":
         from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
 

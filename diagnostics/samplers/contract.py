@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from oversharp.diagnostics.models.holder import ModelHolder
 from oversharp.diagnostics.records.types import Checkpoint, ForcedResponse, Problem, Sample, SamplingSettings
+from oversharp.diagnostics.samplers.agents.environment import Environment
 from oversharp.diagnostics.samplers.endpoint.places import EndpointSettings
 
 
@@ -54,6 +55,7 @@ class SamplerContext:
         models: loads transformers models. The scorer uses the same object, so a checkpoint is loaded only once.
         batch_size: number of concurrent responses. None: chosen from the model's size.
         endpoint: servers of the sampler "endpoint", None without any.
+        environment: its tools are called in the samples, which are then trajectories; None for plain responses.
         note: prints a line for the user, such as the reason for an engine restart.
     """
 
@@ -61,6 +63,7 @@ class SamplerContext:
     batch_size: int | None = None
     engine: EngineSettings = field(default_factory=EngineSettings)
     endpoint: EndpointSettings | None = None
+    environment: Environment | None = None
     note: Callable[[str], None] = lambda line: None
 
 

@@ -27,7 +27,6 @@ from oversharp.diagnostics.records.names import require_store_file, require_stor
 from oversharp.diagnostics.records.provenance import version
 from oversharp.diagnostics.records.types import content_hash
 from oversharp.diagnostics.store.schema import (
-    ADDED,
     NO_FILE,
     SCHEMA_VERSION,
     added_tables,
@@ -326,12 +325,11 @@ class Database:
     def refresh_views(self) -> None:
         """Update the views to this version of oversharp. A read-only connection creates temporary views."""
         stored_views, _ = view_scripts()
-        current = content_hash(stored_views)
+        current = content_hash(stored_views, added_tables())
         if self.rows("SELECT views_hash FROM schema_version") == [(current,)]:
             return
         if self._read_only:
-            is_complete = self._tables_of(self._own_name()) >= ADDED
-            tables = "" if is_complete else added_tables().replace("CREATE TABLE ", "CREATE TEMP TABLE ")
+            tables = added_tables(self._tables_of(self._own_name())).replace("CREATE TABLE ", "CREATE TEMP TABLE ")
             self._connection.execute(tables + stored_views.replace("CREATE OR REPLACE ", "CREATE OR REPLACE TEMP "))
             return
         with self.transaction():

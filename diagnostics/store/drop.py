@@ -66,7 +66,7 @@ _TABLES = {
         "import_faults",
     ),
     "problem_id IN (FROM gone_problems)": ("problems", "modes"),
-    "settings_id IN (FROM gone_settings)": ("settings",),
+    "settings_id IN (FROM gone_settings)": ("settings", "agent_settings"),
     _DRAWN: ("samples",),
     f"{_RESPONSE} OR verifier IN (FROM gone_verifiers)": ("grades",),
     _RESPONSE: ("response_ways",),

@@ -257,7 +257,8 @@ def look_number(store: Store, series: str, steps: Sequence[int]) -> int:
 
 def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
     """Return the sampling settings with this id. Raises ``StoreError`` if they are missing."""
-    rows = store.frame("SELECT * EXCLUDE (settings_id) FROM settings WHERE settings_id = $id", id=settings_id)
+    query = "FROM settings LEFT JOIN agent_settings USING (settings_id) WHERE settings_id = $id"
+    rows = store.frame(query, id=settings_id)
     if rows.empty:
         raise StoreError(f"{store.path}: sampling settings {settings_id} are missing; run the audit again")
     row = rows.iloc[0]
@@ -273,6 +274,8 @@ def stored_settings(store: Store, settings_id: str) -> SamplingSettings:
         seed=int(row["seed"]),
         dtype=str(row["dtype"]),
         chat_args=None if isna(row["chat_args"]) else str(row["chat_args"]),
+        environment=None if isna(row["environment"]) else str(row["environment"]),
+        max_turns=None if isna(row["max_turns"]) else int(row["max_turns"]),
     )
 
 

@@ -24,9 +24,9 @@ from oversharp.diagnostics.store.token_files import OWN_TOKEN_FILE
 #: Tables with a primary key. Referenced tables come first.
 _KEYED = (
     "checkpoints", "series", "series_checkpoints", "training_metrics", "problems", "modes", "settings",
-    "response_logps", "second_logps", "audit_problems", "stops", "audit_controls", "training_responses",
-    "kernels", "kernel_rows", "kernel_roles", "kernel_values", "audit_kernels", "audit_verdicts", "verdict_looks",
-    "confirmations", "imports", "import_faults",
+    "agent_settings", "response_logps", "second_logps", "audit_problems", "stops", "audit_controls",
+    "training_responses", "kernels", "kernel_rows", "kernel_roles", "kernel_values", "audit_kernels",
+    "audit_verdicts", "verdict_looks", "confirmations", "imports", "import_faults",
 )  # fmt: skip
 #: Tables without a primary key → columns that identify an existing row. Findings and events are identified by their
 #: audit: a store has all of an audit's or none.

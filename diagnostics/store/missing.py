@@ -165,7 +165,11 @@ def find_ungraded(store: Store, key: AuditKey, *, with_errors: bool = False) -> 
               AND (
                   s.correct IS NULL
                   OR (t.rules IS NOT NULL AND s.rules IS DISTINCT FROM t.rules)
-                  OR ($with_errors AND s.state = 'error')
+                  OR (
+                      $with_errors AND s.state = 'error'
+                      -- an environment graded its trajectory when it ended
+                      AND s.verifier NOT IN (SELECT environment FROM agent_settings)
+                  )
               )
             GROUP BY ALL
         )

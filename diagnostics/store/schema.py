@@ -15,8 +15,6 @@ SCHEMA_VERSION = 14
 #: Older versions with the same tables. In version 13, ``response_logps.entropy_sum`` cannot be NULL, so ``add_forced``
 #: rejects scores of a server.
 COMPATIBLE = frozenset({13})
-#: Tables that stores of these versions may lack. They are created when such a store is opened.
-ADDED = frozenset({"trajectories"})
 #: DuckDB errors in the user's SQL. They are reported in full.
 _STATEMENT_ERRORS = frozenset({"ParserException", "BinderException", "CatalogException"})
 
@@ -47,14 +45,13 @@ def _table_names() -> frozenset[str]:
     return frozenset(re.findall(r"^CREATE TABLE (?!IF NOT EXISTS)(\w+)", script("tables.sql"), flags=re.MULTILINE))
 
 
-@cache
-def added_tables() -> str:
-    """Return the statements that create the tables of ``ADDED`` where they are missing."""
+def added_tables(present: Set[str] = frozenset()) -> str:
+    """Return the statements that create the tables that older stores may lack, without those in ``present``."""
     statements = re.split(r"^(?=CREATE TABLE )", script("tables.sql"), flags=re.MULTILINE)
     return "".join(
         statement[: statement.index("\n);") + 3]
         for statement in statements
-        if statement.startswith("CREATE TABLE IF NOT")
+        if (added := re.match(r"CREATE TABLE IF NOT EXISTS (\w+)", statement)) and added[1] not in present
     )
 
 

@@ -24,14 +24,19 @@ from oversharp.diagnostics.records.types import (
     Finding,
     ForcedResponse,
     Sample,
-    response_id,
 )
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.kept import KeptSamples
 from oversharp.diagnostics.store.schema import COMPATIBLE
 from oversharp.diagnostics.store.ways import WaysTable
 from oversharp.diagnostics.store.write_audit import AuditWriter
-from oversharp.diagnostics.store.write_import import ImportWriter
+from oversharp.diagnostics.store.write_import import (
+    INSERT_TRAJECTORIES,
+    NEW_TRAJECTORY,
+    ImportWriter,
+    trajectory_table,
+)
+from oversharp.diagnostics.trajectories.sample import AgentSample
 from oversharp.diagnostics.verdict.recommendation import Recommendation
 from oversharp.diagnostics.verdict.record import Verdict
 
@@ -157,6 +162,7 @@ class Store(AuditWriter, ImportWriter):
     def add_samples(self, settings_id: str, checkpoint_id: str, samples: Sequence[Sample]) -> int:
         """Commit the samples of a batch that the store lacks. Returns their number.
 
+        Trajectories are committed with their turns, and with the rewards of their environment.
         Raises ``StoreError`` for a sample whose log-probability is NaN. An unknown one is None.
         """
         rows = pd.DataFrame(
@@ -164,7 +170,7 @@ class Store(AuditWriter, ImportWriter):
                 "problem_id": [sample.problem_id for sample in samples],
                 "greedy": [sample.greedy for sample in samples],
                 "sample_index": [sample.sample_index for sample in samples],
-                "response_id": [response_id(sample.text) for sample in samples],
+                "response_id": [sample.response_id for sample in samples],
                 "text": [sample.text for sample in samples],
                 "token_ids": [None if sample.token_ids is None else list(sample.token_ids) for sample in samples],
                 "n_tokens": pd.array([sample.n_tokens for sample in samples], dtype="Int64"),
@@ -177,7 +183,14 @@ class Store(AuditWriter, ImportWriter):
             raise StoreError(
                 f"{self.path}: a sample of {checkpoint_id} has the log-probability NaN; its engine is broken"
             )
+        agents = [sample for sample in samples if isinstance(sample, AgentSample)]
         with self._database.transaction():
+            if agents:
+                turns = trajectory_table({sample.response_id: sample.turns for sample in agents})
+                self._database.insert(INSERT_TRAJECTORIES, turns, where=NEW_TRAJECTORY)
+                self._insert_grades(
+                    (sample.problem_id, sample.response_id, *sample.reward) for sample in agents if sample.reward
+                )
             return self._database.insert(
                 """
                 INSERT INTO samples

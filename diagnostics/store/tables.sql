@@ -57,7 +57,7 @@ CREATE TABLE training_responses (
     step INTEGER NOT NULL,
     problem_id VARCHAR NOT NULL,
     prompt VARCHAR NOT NULL,
-    response_id VARCHAR NOT NULL,       -- content hash of text
+    response_id VARCHAR NOT NULL,       -- content hash of text, or of the trajectory
     text VARCHAR NOT NULL,              -- the response
     truncated BOOLEAN NOT NULL,
     correct BOOLEAN NOT NULL,
@@ -127,6 +127,16 @@ COMMENT ON COLUMN settings.chat IS 'whether the tokenizer''s chat template was u
 COMMENT ON COLUMN settings.seed IS 'random seed';
 COMMENT ON COLUMN settings.dtype IS 'floating-point type of the model';
 COMMENT ON COLUMN settings.chat_args IS 'additional arguments of the chat template, as a JSON object; NULL without any';
+
+-- Further settings of samples that are trajectories of an audit.
+CREATE TABLE IF NOT EXISTS agent_settings (
+    settings_id VARCHAR PRIMARY KEY,
+    environment VARCHAR NOT NULL,
+    max_turns INTEGER NOT NULL
+);
+COMMENT ON TABLE agent_settings IS 'further sampling settings of the trajectories of an audit';
+COMMENT ON COLUMN agent_settings.environment IS 'class whose tools the model calls: FILE.py:Class@hash of the file';
+COMMENT ON COLUMN agent_settings.max_turns IS 'largest number of turns of the model';
 
 -- ---------------------------------------------------------------- samples, grades and log-probabilities
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -246,8 +246,13 @@ class AuditWriter:
     def _insert_settings(self, used: SamplingSettings | RecordedSettings) -> None:
         self._database.rows(
             "INSERT OR IGNORE INTO settings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [used.settings_id, *asdict(used).values()],
+            [used.settings_id, *(getattr(used, field.name) for field in fields(RecordedSettings))],
         )
+        if isinstance(used, SamplingSettings) and used.environment is not None:
+            self._database.rows(
+                "INSERT OR IGNORE INTO agent_settings VALUES (?, ?, ?)",
+                [used.settings_id, used.environment, used.max_turns],
+            )
 
     def end_audit(self, key: AuditKey, provenance: Mapping[str, Any]) -> None:
         """Record the provenance of an audit.
@@ -319,6 +324,10 @@ class AuditWriter:
 
         They replace failed grades and grades by other rules.
         """
+        with self._database.transaction():
+            self._insert_grades(rows)
+
+    def _insert_grades(self, rows: Iterable[tuple[str, str, str, Grade]]) -> None:
         frame = pd.DataFrame(
             [
                 {
@@ -341,24 +350,23 @@ class AuditWriter:
         )
         if frame.empty:
             return
-        with self._database.transaction():
-            self._database.delete(
-                "grades AS g",
-                frame,
-                where="""
-                g.problem_id = incoming.problem_id
-                AND g.response_id = incoming.response_id
-                AND g.verifier = incoming.verifier
-                AND (g.state = 'error' OR (incoming.rules IS NOT NULL AND g.rules IS DISTINCT FROM incoming.rules))
-                """,
-            )
-            self._database.insert(
-                """INSERT INTO grades
-                   SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
-                          n_boxed::INTEGER, rules::INTEGER, answer_style::VARCHAR, lenient::BOOLEAN""",
-                frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
-                where=UNGRADED,
-            )
+        self._database.delete(
+            "grades AS g",
+            frame,
+            where="""
+            g.problem_id = incoming.problem_id
+            AND g.response_id = incoming.response_id
+            AND g.verifier = incoming.verifier
+            AND (g.state = 'error' OR (incoming.rules IS NOT NULL AND g.rules IS DISTINCT FROM incoming.rules))
+            """,
+        )
+        self._database.insert(
+            """INSERT INTO grades
+               SELECT problem_id, response_id, verifier, answer, mode::VARCHAR, reward, correct, state, reason,
+                      n_boxed::INTEGER, rules::INTEGER, answer_style::VARCHAR, lenient::BOOLEAN""",
+            frame.drop_duplicates(["problem_id", "response_id", "verifier"]),
+            where=UNGRADED,
+        )
 
     def replace_verdict(self, key: AuditKey, verdict: Verdict) -> bool:
         """Replace the verdict of an audit in one transaction. Returns False if it is unchanged."""

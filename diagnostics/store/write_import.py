@@ -12,6 +12,7 @@ import pyarrow as pa
 from oversharp.diagnostics.records.types import AuditKey
 from oversharp.diagnostics.store.database import Database
 from oversharp.diagnostics.store.write_audit import UNGRADED
+from oversharp.diagnostics.trajectories.record import Turns, turn_row
 
 PROBLEMS = pa.schema(
     [(name, pa.string()) for name in ("problem_id", "task", "prompt", "gold", "verifier", "source_id", "cluster")]
@@ -66,6 +67,10 @@ GRADES = pa.schema(
         ("correct", pa.bool_()),
     ]
 )
+
+#: Statement and condition that insert rows of ``TRAJECTORIES``.
+INSERT_TRAJECTORIES = "INSERT INTO trajectories SELECT response_id, turns"
+NEW_TRAJECTORY = "response_id NOT IN (SELECT response_id FROM trajectories)"
 
 _INSERT_GRADES = """
     INSERT INTO grades
@@ -149,6 +154,12 @@ _CLOSE_GAPS = """
 """
 
 
+def trajectory_table(turns: Mapping[str, Turns]) -> pa.Table:
+    """Return rows of ``TRAJECTORIES`` for turns by ``response_id``."""
+    rows = [[turn_row(turn) for turn in each] for each in turns.values()]
+    return pa.table([pa.array(list(turns), pa.string()), pa.array(rows, TURNS)], schema=TRAJECTORIES)
+
+
 class ImportWriter:
     """Base class of ``Store`` with the methods that write imports."""
 
@@ -171,11 +182,7 @@ class ImportWriter:
                 settings_id=part.settings_id,
             )
             if len(part.trajectories):
-                self._database.insert(
-                    "INSERT INTO trajectories SELECT response_id, turns",
-                    part.trajectories,
-                    where="response_id NOT IN (SELECT response_id FROM trajectories)",
-                )
+                self._database.insert(INSERT_TRAJECTORIES, part.trajectories, where=NEW_TRAJECTORY)
             self._database.insert(_INSERT_GRADES, part.new_grades)
             if len(part.other_grades):
                 self._database.insert(_INSERT_GRADES, part.other_grades, where=UNGRADED)

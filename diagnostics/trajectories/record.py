@@ -78,6 +78,11 @@ def _without_ids(turn: Turn) -> Turn:
 
 def storable_turns(turns: Turns) -> Turns:
     """Return the turns with "?" for lone surrogates, which a store rejects."""
+    try:
+        msgspec.json.encode(turns)
+        return turns
+    except UnicodeEncodeError:
+        pass
     content = json.dumps(msgspec.to_builtins(turns), ensure_ascii=False).encode("utf-8", "replace")
     return msgspec.json.decode(content, type=Turns)
 

@@ -19,7 +19,14 @@ from oversharp.diagnostics.records.plugins import find_callables, load_callable
 from oversharp.diagnostics.records.types import Grade, Problem
 from oversharp.diagnostics.verifiers.contract import Verifier
 from oversharp.diagnostics.verifiers.names import is_judge
-from oversharp.diagnostics.verifiers.own_file import OwnFileVerifier, is_own, named_by_user, pinned
+from oversharp.diagnostics.verifiers.own_file import (
+    EnvironmentVerifier,
+    OwnFileVerifier,
+    is_environment,
+    is_own,
+    named_by_user,
+    pinned,
+)
 from oversharp.diagnostics.verifiers.own_workers.limits import GraderLimits
 from oversharp.diagnostics.verifiers.reading.golds import accepted_golds
 from oversharp.diagnostics.verifiers.thoughts import SUFFIX, ThoughtsVerifier
@@ -84,6 +91,8 @@ def get_verifier(name: str, *, timeout_s: float = 5.0, workers: int | None = Non
         build = getattr(import_module(module), class_name)
         verifier: Verifier = build(timeout_s=timeout_s, workers=workers) if name in _WITH_WORKERS else build()
         return verifier
+    if is_environment(name):
+        return EnvironmentVerifier(name)
     if is_own(name):
         return OwnFileVerifier(name)
     if is_judge(name):
@@ -126,7 +135,7 @@ def named_verifier(given: str, limits: GraderLimits | None = None) -> str:
         from oversharp.diagnostics.verifiers.judges.judge import judge_named_by_user  # loads asyncio
 
         return judge_named_by_user(given)
-    return named_by_user(given, limits) if is_own(given) else given
+    return named_by_user(given, limits) if is_own(given) and not is_environment(given) else given
 
 
 def in_thoughts(verifier: str) -> str:

@@ -56,6 +56,18 @@ class _Named:
 
 #: Functions that the user passed with a flag, by verifier name. No other file is loaded.
 _NAMED: dict[str, _Named] = {}
+#: Names of environments that this process runs, which grade their own trajectories.
+_ENVIRONMENTS: set[str] = set()
+
+
+def register_environment(name: str) -> None:
+    """Accept an environment's name as that of a verifier, in this process."""
+    _ENVIRONMENTS.add(name)
+
+
+def is_environment(name: str) -> bool:
+    """Return whether ``name`` is that of a registered environment."""
+    return name in _ENVIRONMENTS
 
 
 def is_own(given: str) -> bool:
@@ -72,7 +84,7 @@ def pinned(given: str) -> str:
 
     Raises ``ConfigError`` for a file that cannot be read, or whose hash differs from the hash in ``given``.
     """
-    return _pin_spec(given)[0]
+    return pin_spec(given)[0]
 
 
 def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
@@ -82,8 +94,8 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     ``pinned``, for a file that cannot be loaded, and for a function that is missing or has a required parameter that is
     not in ``ARGUMENTS``.
     """
-    spec, source = _pin_spec(given)
-    path, function, code = _split_spec(spec)
+    spec, source = pin_spec(given)
+    path, function, code = split_spec(spec)
     pinned_name = f"{path.name}:{function}@{code}"
     name, before = next(
         ((name, named) for name, named in _NAMED.items() if name.split(">=")[0] == pinned_name), (pinned_name, None)
@@ -108,6 +120,21 @@ def named_by_user(given: str, limits: GraderLimits | None = None) -> str:
     if before is not None:
         before.workers.close()
     return name
+
+
+class EnvironmentVerifier:
+    """Rewards of an environment. Only the process that ran a trajectory can give its reward."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check_gold(self, problem: Problem) -> None:
+        """Accept any problem: the environment interprets it."""
+
+    def grade(self, items: Sequence[tuple[Problem, str]]) -> list[Grade]:
+        """Return grades with the state ``error``."""
+        reason = "not a trajectory that the environment ran"
+        return [Grade(answer=NO_ANSWER, mode=None, reward=0.0, state="error", reason=reason) for _ in items]
 
 
 class OwnFileVerifier:
@@ -154,7 +181,7 @@ class OwnFileVerifier:
         """
         outcomes = self._named.workers.map([self._call(problem, text) for problem, text in items])
         correct_at = self._named.correct_at
-        return [_grade(text, outcome, correct_at) for (_, text), outcome in zip(items, outcomes, strict=True)]
+        return [grade_outcome(text, outcome, correct_at) for (_, text), outcome in zip(items, outcomes, strict=True)]
 
     def interrupt(self, *, is_on: bool) -> None:
         """Make a ``grade`` of another thread raise ``VerifierError`` soon, until it is called with False."""
@@ -165,7 +192,8 @@ class OwnFileVerifier:
         return {name: given[name] for name in self._named.asked}
 
 
-def _grade(text: str, outcome: Outcome[Reward], correct_at: float) -> Grade:
+def grade_outcome(text: str, outcome: Outcome[Reward], correct_at: float) -> Grade:
+    """Return the grade of a response from the outcome of the user's function, or why there is none."""
     if outcome.value is None:
         assert outcome.state != "ok"
         return Grade(answer=NO_ANSWER, mode=None, reward=0.0, state=outcome.state, reason=outcome.reason)
@@ -177,25 +205,27 @@ def _grade(text: str, outcome: Outcome[Reward], correct_at: float) -> Grade:
     return Grade(answer=answer or NO_ANSWER, mode=None, reward=reward, correct_at=correct_at)
 
 
-def _pin_spec(given: str) -> tuple[str, bytes]:
-    """Return the spec with the file's hash, and the file's content."""
-    path, function, code = _split_spec(given)
+def pin_spec(given: str, flag: str = "--verifier") -> tuple[str, bytes]:
+    """Return the spec with the file's hash, and the file's content. Raises ``ConfigError``."""
+    path, function, code = split_spec(given, flag)
     try:
         source = read_small(path)
     except OSError as error:
-        raise ConfigError(f"--verifier {given}: {path} cannot be read ({error.strerror})") from error
+        raise ConfigError(f"{flag} {given}: {path} cannot be read ({error.strerror})") from error
     digest = sha256(source).hexdigest()[:_HASH_DIGITS]
     if code is not None and code != digest:
         raise ConfigError(
-            f"--verifier {given}: {path} has changed since (hash {digest}); leave out @{code}, or restore the file"
+            f"{flag} {given}: {path} has changed since (hash {digest}); leave out @{code}, or restore the file"
         )
     return f"{path}:{function}@{digest}", source
 
 
-def _split_spec(given: str) -> tuple[Path, str, str | None]:
+def split_spec(given: str, flag: str = "--verifier") -> tuple[Path, str, str | None]:
+    """Return file, function or class, and hash (None without one). Raises ``ConfigError``."""
     match = _SPEC.fullmatch(given)
     if match is None:
-        raise ConfigError(f"--verifier {given}: not FILE.py:function")
+        kind = "function" if flag == "--verifier" else "Class"
+        raise ConfigError(f"{flag} {given}: not FILE.py:{kind}")
     return Path(match["file"]).expanduser(), match["function"], match["code"]
 
 
@@ -204,7 +234,7 @@ def _load(workers: GraderPool, spec: str) -> Mapping[str, Any]:
     loaded = workers.load()
     if "asked" in loaded:
         return loaded
-    path, function, _ = _split_spec(spec)
+    path, function, _ = split_spec(spec)
     if "unknown_argument" in loaded:
         taken = loaded["unknown_argument"]
         raise ConfigError(

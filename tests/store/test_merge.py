@@ -288,6 +288,7 @@ def test_a_store_of_an_earlier_version_lacks_trajectories_and_is_read_extended_a
         for view in ("turns", "calls"):
             database.execute(f"DROP VIEW {view}")
         database.execute("DROP TABLE trajectories")
+        database.execute("DROP TABLE agent_settings")
         database.execute("UPDATE schema_version SET views_hash = 'earlier'")
     with Store.open(path, read_only=True) as store:
         assert store.frame("SELECT * FROM calls").empty

@@ -156,7 +156,7 @@ class CompletionClient:
                 result = None
             if result is not None:
                 self._has_several = True
-                return self._count(request, result)
+                return self.count(request, result)
         parts = [await self._complete_one(single) for single in request.single_requests()]
         if request.n > 1 and self._has_several is None:
             self._has_several = False
@@ -169,9 +169,10 @@ class CompletionClient:
     async def _complete_one(self, request: CompletionRequest) -> Completion:
         body = request.body(self.kind)
         completion = await self.transport.post(request.route, body, lambda content: read_completion(content, 1))
-        return self._count(request, completion)
+        return self.count(request, completion)
 
-    def _count(self, request: CompletionRequest, completion: Completion) -> Completion:
+    def count(self, request: CompletionRequest, completion: Completion) -> Completion:
+        """Add the tokens of a completion, and return it. Raises ``EndpointError`` if its prompt was truncated."""
         n_used = completion.prompt_tokens
         if not isinstance(request.prompt, str) and 0 < n_used < len(request.prompt):
             raise EndpointError(

@@ -60,12 +60,13 @@ class EndpointSampler:
     """
 
     name = "endpoint"
+    most_rows = ROWS_PER_REQUEST
 
     def __init__(self, context: SamplerContext) -> None:
         if context.endpoint is None:
             raise ConfigError("--sampler endpoint: no server is given; add --endpoint URL or --serve COMMAND")
         settings, most = context.endpoint, context.batch_size
-        self._rows_per_request = min(ROWS_PER_REQUEST, most or ROWS_PER_REQUEST)
+        self._rows_per_request = min(self.most_rows, most or self.most_rows)
         if most is not None:
             limits = replace(settings.limits, concurrent=max(1, most // self._rows_per_request))
             settings = replace(settings, limits=limits)
@@ -96,7 +97,7 @@ class EndpointSampler:
         with self._serve(checkpoint, encoder, draws, settings) as (served, verify):
 
             def ask(draw: PlannedDraw) -> Awaitable[Completion]:
-                return served.client.complete(_make_request(served.model, encoder, draw, settings))
+                return served.client.complete(make_request(served.model, encoder, draw, settings))
 
             for done in stream_batches(
                 served.client.transport,
@@ -302,7 +303,7 @@ class EndpointSampler:
             self._probes = [by_id[problem_id] for problem_id in sorted(by_id)[:PROMPTS]]
         greedy = [
             replace(
-                _make_request(served.model, encoder, replace(draw, n=1, seed=None, greedy=True), settings),
+                make_request(served.model, encoder, replace(draw, n=1, seed=None, greedy=True), settings),
                 end_ids=(),
                 max_tokens=min(TOKENS, settings.max_tokens),
             )
@@ -426,7 +427,7 @@ def _changed_error(checkpoint: Checkpoint, *, are_kept: bool) -> EndpointError:
     )
 
 
-def _make_request(
+def make_request(
     model: str, encoder: Encoder | None, draw: PlannedDraw, settings: SamplingSettings
 ) -> CompletionRequest:
     """Return the request of a draw. Without encoder, the server encodes the prompt's text."""

@@ -70,13 +70,13 @@ class GraderProcess:
     _exit_code: int | None = None
 
     @classmethod
-    def start(cls, width: int) -> GraderProcess:
-        """Start a process that waits for its first message."""
+    def start(cls, width: int, script: str = worker.__file__) -> GraderProcess:
+        """Start a process that runs ``script`` and waits for its first message."""
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
                 # -P keeps the script's folder off sys.path, because it contains a math.py
-                [sys.executable, "-P", worker.__file__, str(theirs.fileno())],
+                [sys.executable, "-P", script, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # new session: the parent handles Ctrl-C and kills the whole group
@@ -110,7 +110,7 @@ class GraderProcess:
         return late if late is not None and late.deadline < time.monotonic() else None
 
     def send_task(self, task: object, timeout_s: float) -> None:
-        """Send the first message: the file to load.
+        """Send a message as a whole, such as the file to load.
 
         Raises ``OSError`` if the process has ended, or reads nothing for ``timeout_s``.
         """

@@ -54,7 +54,7 @@ _STACK_BYTES = 8 << 20
 _signals = threading.local()
 
 
-class _UnusableFileError(Exception):
+class UnusableFileError(Exception):
     """The file cannot be loaded, or its function cannot be called. ``reply`` has the reason."""
 
     def __init__(self, **reply: object) -> None:
@@ -64,34 +64,21 @@ class _UnusableFileError(Exception):
 
 def main(descriptor: int) -> None:
     """Serve one parent: load the file in its first message, then answer units until it closes the socket."""
-    with contextlib.suppress(AttributeError):  # Linux only: kill a hanging call when the parent dies
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    atexit.register(_end_own_descendants, os.getpid())  # first, so that it runs after the handlers of the user's file
-    parent = socket.socket(fileno=descriptor)
-    parent.set_inheritable(False)
-    _redirect_stdout()
-    task = _receive(parent)
+    parent, task = connect(descriptor)
     if task is None:
         return
-    sys.path[:] = task["sys_path"]
-    sys.argv = [task["path"]]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    memory_bytes = task["memory_bytes"] + (task["width"] - 1) * _STACK_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or hard > memory_bytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, hard))
     if task["width"] > 1:
         _watch_signals()
     try:
-        module = _load_module(task["path"], task["source"])
+        module = load_module(task["path"], task["source"])
         function = _find_function(module, task["function"])
         asked, is_batch = _argument_names(function)
-        correct_at = _find_threshold(module)
-    except _UnusableFileError as error:
-        _send(parent, error.reply)
+        correct_at = find_threshold(module)
+    except UnusableFileError as error:
+        send(parent, error.reply)
         return
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-    _send(parent, {"asked": asked, "is_batch": is_batch, "is_async": is_async, "correct_at": correct_at})
+    send(parent, {"asked": asked, "is_batch": is_batch, "is_async": is_async, "correct_at": correct_at})
     grader = _Grader(parent, function, is_batch=is_batch)
     if is_async:
         import asyncio  # takes longer than the start of the process
@@ -103,10 +90,28 @@ def main(descriptor: int) -> None:
         _serve_in_turn(parent, grader)
 
 
+def connect(descriptor: int) -> tuple[socket.socket, Any]:
+    """Return the parent's socket and first message, None if there is none, and apply the message's limits."""
+    with contextlib.suppress(AttributeError):  # Linux only: kill a hanging call when the parent dies
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    atexit.register(_end_own_descendants, os.getpid())  # first, so that it runs after the handlers of the user's file
+    parent = socket.socket(fileno=descriptor)
+    parent.set_inheritable(False)
+    _redirect_stdout()
+    if (task := receive(parent)) is not None:
+        sys.path[:], sys.argv = task["sys_path"], [task["path"]]
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        memory_bytes = task["memory_bytes"] + (task["width"] - 1) * _STACK_BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or hard > memory_bytes:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, hard))
+    return parent, task
+
+
 def _serve_in_turn(parent: socket.socket, grader: _Grader) -> None:
     """Call the function in this thread, because signals such as SIGALRM work only here."""
     grader.count_threads()
-    while (units := _receive(parent)) is not None:
+    while (units := receive(parent)) is not None:
         for number, responses, _ in units:
             grader.answer(number, responses)
 
@@ -122,7 +127,7 @@ def _serve_threads(parent: socket.socket, grader: _Grader, width: int) -> None:
     for _ in range(width):
         threading.Thread(target=serve, daemon=True).start()
     grader.count_threads()
-    while (received := _receive(parent)) is not None:
+    while (received := receive(parent)) is not None:
         for unit in received:
             units.put(unit)
 
@@ -133,8 +138,8 @@ async def _serve_tasks(parent: socket.socket, grader: _Grader, width: int) -> No
     loop, has_closed = asyncio.get_running_loop(), asyncio.Event()
     units: asyncio.Queue[Any] = asyncio.Queue()
 
-    def receive() -> None:
-        while (received := _receive(parent)) is not None:
+    def take_units() -> None:
+        while (received := receive(parent)) is not None:
             for unit in received:
                 loop.call_soon_threadsafe(units.put_nowait, unit)
         loop.call_soon_threadsafe(has_closed.set)
@@ -143,7 +148,7 @@ async def _serve_tasks(parent: socket.socket, grader: _Grader, width: int) -> No
         while True:
             await grader.answer_async(*await units.get())
 
-    threading.Thread(target=receive, daemon=True).start()
+    threading.Thread(target=take_units, daemon=True).start()
     grader.count_threads()
     tasks = [loop.create_task(serve()) for _ in range(width)]
     await has_closed.wait()
@@ -196,19 +201,19 @@ class _Grader:
         """Return the rewards and answers, or for a response without a reward None and the reason."""
         results = list(_split_batch(given)) if self._is_batch else [given]
         if len(results) != n:
-            fault = _reason(ValueError(f"returned {len(results)} results for {n} responses"), self._function)
+            fault = reason_of(ValueError(f"returned {len(results)} results for {n} responses"), self._function)
             return {"state": OK, "results": [[None, fault]] * n}
         return {"state": OK, "results": [self._result(result) for result in results]}
 
     def _result(self, given: Any) -> list[Any]:
         try:
-            reward, answer = _parse_result(given)
+            reward, answer = parse_result(given)
         except (TypeError, ValueError, OverflowError) as error:
-            return [None, _reason(error, self._function)]
+            return [None, reason_of(error, self._function)]
         return [reward, None if answer is None else storable(answer, MAX_ANSWER_CHARACTERS)]
 
     def _fault(self, error: BaseException) -> dict[str, Any]:
-        reply: dict[str, Any] = {"state": RAISED, "fault": _reason(error, self._function)}
+        reply: dict[str, Any] = {"state": RAISED, "fault": reason_of(error, self._function)}
         if isinstance(error, MemoryError):
             reply["state"] = MEMORY
         elif _asks_for_retry(error):
@@ -222,7 +227,7 @@ class _Grader:
         reply |= {"unit": number, "left_threads": threading.active_count() > self._n_threads}
         try:
             with self._sending:
-                _send(self._parent, reply)
+                send(self._parent, reply)
         except OSError:  # the parent has closed the socket, or the function has
             os._exit(1)
         if reply["state"] == MEMORY:
@@ -304,7 +309,7 @@ def _split_batch(given: Any) -> Iterator[Any]:
     return iter(given)
 
 
-def _parse_result(given: Any) -> tuple[float, str | None]:
+def parse_result(given: Any) -> tuple[float, str | None]:
     """Split a result into reward and final answer.
 
     Raises ``TypeError`` or ``ValueError`` if it has no reward.
@@ -329,7 +334,7 @@ def storable(text: str, most: int) -> str:
     return text[:most].encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
 
 
-def _reason(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+def reason_of(error: BaseException, function: Callable[..., Any] | None = None) -> str:
     """Return type, message and line number of an error, on one line.
 
     Its ``__str__`` may be the user's code. If no line of the file raised the error, it is the line where ``function``
@@ -356,18 +361,18 @@ def _where(error: BaseException) -> str:
     return f", line {lines[-1]}" if lines else ""
 
 
-def _load_module(path: str, source: bytes) -> ModuleType:
+def load_module(path: str, source: bytes) -> ModuleType:
     stem = os.path.basename(path).removesuffix(".py")
     spec = importlib.util.spec_from_file_location(f"{_MODULE_PREFIX}{stem}", path)
     if spec is None:
-        raise _UnusableFileError(fault="is no Python file")
+        raise UnusableFileError(fault="is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look up their module in sys.modules
     try:
         # execute the hashed content, because the loader would read the file again, which may have changed
         exec(compile(source, path, "exec"), vars(module))
     except BaseException as error:  # the user's code, as above
-        raise _UnusableFileError(fault=f"cannot be loaded ({_reason(error)})") from error
+        raise UnusableFileError(fault=f"cannot be loaded ({reason_of(error)})") from error
     return module
 
 
@@ -375,15 +380,15 @@ def _find_function(module: ModuleType, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         known = [other for other, value in vars(module).items() if inspect.isfunction(value)]
-        raise _UnusableFileError(known=known)
+        raise UnusableFileError(known=known)
     return function  # type: ignore[no-any-return]
 
 
-def _find_threshold(module: ModuleType) -> float:
+def find_threshold(module: ModuleType) -> float:
     """Return the file's ``CORRECT_AT``, the smallest reward of a correct response; 1 without it."""
     given = getattr(module, "CORRECT_AT", 1.0)
     if not isinstance(given, int | float) or isinstance(given, bool) or not math.isfinite(given):
-        raise _UnusableFileError(fault=f"has CORRECT_AT = {given!r}; it must be a number")
+        raise UnusableFileError(fault=f"has CORRECT_AT = {given!r}; it must be a number")
     return float(given)
 
 
@@ -392,7 +397,7 @@ def _argument_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool
     try:
         taken = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:  # some C functions have no signature
-        raise _UnusableFileError(fault=f"cannot be called ({_reason(error)})") from error
+        raise UnusableFileError(fault=f"cannot be called ({reason_of(error)})") from error
     lists = {f"{name}s": name for name in ARGUMENTS}
     keywords = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken)
     required = [
@@ -404,7 +409,7 @@ def _argument_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], bool
     allowed = lists if is_batch else {name: name for name in ARGUMENTS}
     for name in required:
         if name not in allowed:
-            raise _UnusableFileError(unknown_argument=name, allowed=list(allowed))
+            raise UnusableFileError(unknown_argument=name, allowed=list(allowed))
     if keywords:
         return ARGUMENTS, is_batch
     return tuple(allowed[parameter.name] for parameter in taken if parameter.name in allowed), is_batch
@@ -418,11 +423,11 @@ def _redirect_stdout() -> None:
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
 
 
-def _send(parent: socket.socket, reply: object) -> None:
+def send(parent: socket.socket, reply: object) -> None:
     parent.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def _receive(parent: socket.socket) -> Any:
+def receive(parent: socket.socket) -> Any:
     """Return the next message; None if the parent has closed the socket."""
     length = _receive_exactly(parent, LENGTH_BYTES)
     content = None if length is None else _receive_exactly(parent, int.from_bytes(length, "big"))

@@ -1,10 +1,10 @@
 """A completion server that computes responses from prompt and seed, and misbehaves at given rates.
 
 ``python stub.py PORT '{"429": 0.1, …}'`` serves until it is killed. Faults: a status code, ``hang``, ``cut`` (JSON that
-ends early), ``drop`` (a connection that ends early), ``abort``, ``few`` (too few choices). Other settings: ``single``
-(ignores n), ``no_n`` (refuses n), ``wrong`` (a name → the seed of its "weights"). ``prompt_fault``: how the
-log-probabilities of prompts are wrong (``missing``, ``null``, ``short``, ``other``, ``infinite``, ``scaled``,
-``refused``), in the first ``n_prompt_faults`` replies, or in all.
+ends early), ``drop`` (a connection that ends early), ``abort``, ``few`` (too few choices), ``empty`` (none). Other
+settings: ``single`` (ignores n), ``no_n`` (refuses n), ``wrong`` (a name → the seed of its "weights").
+``prompt_fault``: how the log-probabilities of prompts are wrong (``missing``, ``null``, ``short``, ``other``,
+``infinite``, ``scaled``, ``refused``), in the first ``n_prompt_faults`` replies, or in all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-FAULTS = ("408", "409", "429", "500", "503", "hang", "cut", "drop", "abort", "few")
+FAULTS = ("408", "409", "429", "500", "503", "hang", "cut", "drop", "abort", "few", "empty")
 
 
 def tokens_of(weights: str, prompt: Any, seed: int | None, max_tokens: int, *, n_words: int = 8) -> list[int]:
@@ -75,11 +75,14 @@ class Stub:
         if fault == "hang":
             await asyncio.sleep(60)
         n = 1 if self.settings.get("single") else max(1, n - 1) if fault == "few" else n
-        choices = self.make_choices(body, n)
-        if fault == "abort":
+        choices = [] if fault == "empty" else self.make_choices(body, n)
+        if fault == "abort" and choices:
             choices[-1]["finish_reason"] = "abort"
         if is_chat:
-            choices = [each | {"message": {"role": "assistant", "content": each.pop("text")}} for each in choices]
+            choices = [
+                each if "message" in each else each | {"message": {"role": "assistant", "content": each.pop("text")}}
+                for each in choices
+            ]
         out = json.dumps(
             {
                 **({"model": self.settings["named"]} if "named" in self.settings else {}),
