@@ -1,8 +1,8 @@
 """Processes of an environment, shared by concurrent trajectories.
 
 A process has instances of several trajectories, and runs one call at a time. A call that cannot be interrupted, or that
-ends its process, takes the instances of other trajectories with it. Those raise ``LostInstanceError``, and are repeated
-in a process of their own.
+ends its process, takes the instances of other trajectories with it. Those raise ``LostInstanceError``. They are
+repeated, each alone in a process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LostInstanceError(Exception):
     """The process ended in a call of another trajectory."""
 
 
-class _Host:
+class _HostThread:
     """A process and the thread that waits for it. ``generation`` counts its starts."""
 
     def __init__(self, environment: Environment) -> None:
@@ -74,7 +74,7 @@ class _Host:
 class Instance:
     """An instance of the environment for one trajectory. After a fault that lost it, calls return that fault."""
 
-    def __init__(self, environment: Environment, host: _Host, number: int) -> None:
+    def __init__(self, environment: Environment, host: _HostThread, number: int) -> None:
         self._environment, self._host, self._number = environment, host, number
         self.generation: int | None = None
         self._lost: Mapping[str, Any] | None = None
@@ -120,14 +120,14 @@ class EnvironmentPool:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.n_processes = min(environment.limits.workers, len(os.sched_getaffinity(0)))
-        self._hosts: list[_Host] = []
+        self._hosts: list[_HostThread] = []
         self._numbers = itertools.count()
 
     @asynccontextmanager
     async def open(self, *, is_alone: bool = False) -> AsyncIterator[Instance]:
-        """Yield an instance that was not reset, with ``is_alone`` in a process of its own."""
+        """Yield an instance that was not reset, with ``is_alone`` alone in a process."""
         if is_alone or len(self._hosts) < self.n_processes:
-            host = _Host(self.environment)
+            host = _HostThread(self.environment)
             if not is_alone:
                 self._hosts.append(host)
         else:

@@ -49,7 +49,7 @@ def main(descriptor: int) -> None:
         loaded |= _describe_tools(environment, shared.reason_of)
     shared.send(parent, loaded)
     signal.signal(signal.SIGALRM, _interrupt)
-    process_id, host = os.getpid(), _Host(environment, shared)
+    process_id, host = os.getpid(), _InstanceHost(environment, shared)
     while (request := shared.receive(parent)) is not None:
         reply = host.answer(request)
         if os.getpid() != process_id:  # the environment forked, and this is the child process
@@ -61,7 +61,7 @@ class _UnusableClassError(Exception):
     """The class is missing, or has another form. The text says why, after the path of the file."""
 
 
-class _Host:
+class _InstanceHost:
     """Instances of the class by number."""
 
     def __init__(self, environment: type, shared: Any) -> None:
@@ -84,7 +84,7 @@ class _Host:
 
     def _reset(self, number: int, fields: Mapping[str, Any]) -> dict[str, Any]:
         instance = self._instances[number] = self._class()
-        text = _finish(instance.reset(**_accepted(instance.reset, fields)))
+        text = _finish(instance.reset(**_take_fields(instance.reset, fields)))
         return {"text": "" if text is None else self._storable(text)}
 
     def _call(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _finish(value: Any) -> Any:
     return value
 
 
-def _accepted(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _take_fields(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that a function takes: all if it has ``**keywords``."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):

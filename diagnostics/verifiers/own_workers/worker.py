@@ -362,6 +362,7 @@ def _where(error: BaseException) -> str:
 
 
 def load_module(path: str, source: bytes) -> ModuleType:
+    """Return the module of a file with this content. Raises ``UnusableFileError``."""
     stem = os.path.basename(path).removesuffix(".py")
     spec = importlib.util.spec_from_file_location(f"{_MODULE_PREFIX}{stem}", path)
     if spec is None:
@@ -379,8 +380,7 @@ def load_module(path: str, source: bytes) -> ModuleType:
 def _find_function(module: ModuleType, name: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
-        known = [other for other, value in vars(module).items() if inspect.isfunction(value)]
-        raise UnusableFileError(known=known)
+        raise UnusableFileError(known=[other for other, value in vars(module).items() if inspect.isfunction(value)])
     return function  # type: ignore[no-any-return]
 
 
@@ -424,6 +424,7 @@ def _redirect_stdout() -> None:
 
 
 def send(parent: socket.socket, reply: object) -> None:
+    """Send a reply."""
     parent.sendall(json.dumps(reply).encode() + b"\n")
 
 
