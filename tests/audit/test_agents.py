@@ -14,10 +14,12 @@ import pytest
 from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.confirm import confirm
 from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
+from oversharp.diagnostics.audit.measure import NEEDS_TOKENS
 from oversharp.diagnostics.records.errors import ConfigError
 from tests.audit.small_audits import Notes, config, frame
 from tests.samplers.agents.agent_stub import AgentStub
 from tests.samplers.endpoint.serving import stub_server
+from tests.samplers.tiny_models import build_model, build_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 CALCULATOR = ROOT / "tests" / "samplers" / "agents" / "calculator.py"
@@ -30,6 +32,7 @@ model = "base"
 step = 50
 model = "late"
 """
+VLLM = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
 MODELS = {"base": "b", "late": "l"}
 
 
@@ -75,8 +78,28 @@ def test_an_audit_runs_the_tools_and_stores_trajectories_with_their_rewards(tmp_
     assert set(settings["environment"]) == {verifier}
     findings = frame(store, "SELECT DISTINCT measure FROM findings WHERE value IS NOT NULL")["measure"]
     assert {"pass_at_k_turns", "calls_per_sample", "tool_use", "invalid_calls"} <= set(findings)
+
+
+@pytest.mark.slow
+def test_checkpoints_with_files_are_audited_and_their_measures_of_tokens_have_a_reason(tmp_path: Path) -> None:
+    for seed, step in enumerate((0, 20)):
+        path = tmp_path / "run" / f"checkpoint-{step}"
+        build_model(seed, vocab_size=16).save_pretrained(path)
+        template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+        words = ("<pad>", "<eos>", *"abcdefg?", "0", "1", "2", "3", "+")
+        build_tokenizer(words, chat_template=template).save_pretrained(path)
+    with stub_server(AgentStub, routes=VLLM) as (url, stub):
+        given = agent_config(tmp_path, url, n=4, n_base=4, max_tokens=40, endpoints=None, endpoint=url)
+        progress = Notes()
+        result = audit([tmp_path / "run"], given, progress=progress)
+        reloads = [body for path, body in stub.calls if path == "/collective_rpc"]
+    assert result.samples_drawn == 2 * 4 * 5
+    assert len({body["kwargs"].get("weights_path") for body in reloads} - {None}) == 2
+    assert any("the chat template does not contain tools" in line for line in progress.notes)
+    why = frame(result.store_path, "SELECT measure, why FROM findings WHERE why IS NOT NULL").set_index("measure")
+    assert set(why["why"][["kernel_ratio", "delta_pi"]]) == {NEEDS_TOKENS}
     with pytest.raises(ConfigError, match="its samples are trajectories, which confirm cannot sample"):
-        confirm(store, ConfirmConfig())
+        confirm(result.store_path, ConfirmConfig())
 
 
 @pytest.mark.slow

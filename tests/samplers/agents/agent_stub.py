@@ -33,15 +33,17 @@ class AgentStub(Stub):
         if "tools" in body and self.settings.get("refuses_tools") and body.get("tool_choice") != "none":
             text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
             return JSONResponse({"error": {"message": text}}, 400)
-        if len(body["messages"]) > self.settings.get("most_messages", 1 << 20):
+        if len(body.get("messages", ())) > self.settings.get("most_messages", 1 << 20):
             return JSONResponse({"error": {"message": "This model's maximum context length is 64 tokens."}}, 400)
         return await super().completions(request)
 
     def make_choices(self, body: dict[str, Any], n: int) -> list[dict[str, Any]]:
+        if "tools" not in body:  # the greedy responses by which the weights are verified
+            return super().make_choices(body, n)
         assert n == 1
         messages = body["messages"]
         a, _, b = messages[-1 if len(messages) == 1 else 0]["content"].split()[:3]
-        calls = self._calls(body, a, b) if "tools" in body else None
+        calls = self._calls(body, a, b)
         turn = len([message for message in messages if message["role"] == "assistant"])
         if calls is None or body["max_tokens"] < 3:
             results = [message["content"] for message in messages if message["role"] == "tool"]
