@@ -4,6 +4,7 @@
   the former ``function_call``
 - verifiers, Every Eval Ever, inspect: calls with ``name`` or ``function`` and ``arguments``; calls as JSON text
 - Anthropic: content parts ``tool_use`` and ``tool_result``
+- Gemini: ``parts`` with ``functionCall`` and ``functionResponse``
 - inspect: content parts ``tool_use`` with a ``result``, for calls that the server ran
 - ShareGPT: ``from`` and ``value``, with the roles ``function_call`` and ``observation``
 - Responses API: items ``function_call``, ``function_call_output``, ``reasoning``, and others whose type ends in
@@ -34,8 +35,9 @@ _CALL_PARTS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _RESULT_PART = "tool_result"
 #: Roles of messages that are one call as JSON text.
 _CALL_ROLES = frozenset({"function_call", "tool_call"})
+_CONTENTS = ("content", "value", "parts")
 #: Fields that become fields of ``Turn``.
-_READ = frozenset({"role", "from", "content", "value", "tool_calls", "function_call", "tool_call_id", *_REASONING})
+_READ = frozenset({"role", "from", *_CONTENTS, "tool_calls", "function_call", "tool_call_id", *_REASONING})
 #: Fields that become fields of an observation, as nulls, which are not kept.
 _OF_OBSERVATION = dict.fromkeys(("name", "function"))
 #: Fields that differ between equal trajectories, or name the form of the message.
@@ -119,7 +121,7 @@ def _read_message(message: Any, place: int) -> Iterator[Turn]:
         yield from _read_item(fields, kind or "", place)
         return
     role = _role(fields, kind, place)
-    parts = fields.get("content", fields.get("value"))
+    parts = next((fields[name] for name in _CONTENTS if name in fields), None)
     first = True
     for result, content in _split_results(parts):
         if result is not None:
@@ -154,7 +156,10 @@ def _result_in(part: Any) -> Mapping[str, Any] | None:
     """Return the result in a part of a content: the part itself, or that of a call with its result."""
     kind = _type(part)
     if kind is None:
-        return None
+        reply = part.get("functionResponse") if isinstance(part, dict) else None
+        if not isinstance(reply, dict):
+            return None
+        return {"tool_use_id": reply.get("id"), "content": _as_json(reply.get("response")), "name": reply.get("name")}
     if kind.endswith(_RESULT_PART):
         return part  # type: ignore[no-any-return]
     if kind in _CALL_PARTS and part.get("result") is not None:
@@ -168,6 +173,7 @@ def _read_result(result: Mapping[str, Any], place: int) -> Turn:
     return Turn(
         role="tool",
         text=text,
+        name=_optional(result.get("name")),
         call_id=_optional(result.get("tool_use_id")),
         is_error=True if result.get("is_error") else None,
     )
@@ -249,6 +255,10 @@ def _read_content(content: Any, place: int) -> tuple[str, list[str], list[Call]]
             thoughts += [part[name] for name in (*_REASONING, "text") if isinstance(part.get(name), str)][:1]
         elif kind in _CALL_PARTS:
             calls.append(call_of(part.get("name"), part.get("input", part.get("arguments")), id=part.get("id")))
+        elif isinstance(called := part.get("functionCall"), dict):
+            calls.append(call_of(called.get("name"), called.get("args"), id=called.get("id")))
+        elif isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
         elif isinstance(part.get("text"), str):
             texts.append(part["text"])
         else:

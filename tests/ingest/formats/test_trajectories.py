@@ -276,6 +276,18 @@ SHAPES: dict[str, tuple[list[Any], tuple[int, int, int, int, int] | str]] = {
         ],
         (1, 1, 0, 1, 1),
     ),
+    "Gemini": (
+        [
+            {"role": "model", "parts": [{"text": "I add."}, {"functionCall": {"name": "add", "args": {"a": 1}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "add", "response": {"result": 2}}}]},
+            {"role": "model", "parts": [{"text": "2"}]},
+        ],
+        (2, 1, 0, 1, 1),
+    ),
+    "refusal": (
+        [calling(CALL), RESULT, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}],
+        (2, 1, 0, 1, 1),
+    ),
     "unknown fields": ([calling(CALL, weight=1, audio={"id": "x"}), RESULT, END], (2, 1, 0, 1, 1)),
     "arguments nested deeply": (
         [calling({"id": "c1", "name": "add", "arguments": {"a": DEEP}}), RESULT],
