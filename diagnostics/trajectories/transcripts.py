@@ -1,9 +1,9 @@
 r"""Read turns from texts in which a chat template has joined them, as verl and SkyRL dump responses.
 
 The templates of Qwen and Hermes put calls into ``<tool_call>`` and observations, in a turn of the user, into
-``<tool_response>``. With special tokens (``<|im_start|>``) the borders of all turns are exact. verl drops special
-tokens, so a border is the plain words ``\nuser\n<tool_response>``. Other turns of users look like the model's text, and
-a model may write these words itself.
+``<tool_response>``. A call is JSON, or in the tags of Qwen3-Coder or GLM, whose arguments are then texts. With special
+tokens (``<|im_start|>``) the borders of all turns are exact. verl drops special tokens, so a border is the plain words
+``\nuser\n<tool_response>``. Other turns of users look like the model's text, and a model may write these words itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ _RESULT, _RESULT_END = "<tool_response>", "</tool_response>"
 _BETWEEN = re.compile(r"\n?</tool_response>\s*<tool_response>\n?")
 _CALL = re.compile(r"\s*<tool_call>\s*")
 _CALL_END = re.compile(r"\s*(?:</tool_call>|(?=<tool_call>)|\Z)")
+#: A call of Qwen3-Coder and its arguments; arguments of GLM, after the name.
+_FUNCTION = re.compile(r"<function=([^>\n]+)>(.*)</function>\s*\Z", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 _SIGNS = ("<tool_call>", _RESULT, "<|im_start|>")
 _decode = json.JSONDecoder().raw_decode
 
@@ -121,5 +125,14 @@ def _read_call(text: str, start: int) -> tuple[Call, int]:
     if closed is None:
         closed = _CALL_END.search(text, start)
         assert closed is not None  # \Z matches
-        return Call(name="", arguments=text[start : closed.start()], is_valid=False), closed.end()
+        return _read_tags(text[start : closed.start()]), closed.end()
     return call_of(call.get("name"), call.get("arguments", call.get("parameters"))), closed.end()
+
+
+def _read_tags(content: str) -> Call:
+    """Return a call in the tags of Qwen3-Coder or GLM. A call in another syntax is not valid."""
+    if (function := _FUNCTION.match(content)) is not None:
+        return call_of(function[1].strip(), dict(_PARAMETER.findall(function[2])))
+    if pairs := _PAIR.findall(content):
+        return call_of(content.partition("<arg_key>")[0].strip(), dict(pairs))
+    return Call(name="", arguments=content, is_valid=False)

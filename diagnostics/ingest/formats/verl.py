@@ -11,8 +11,8 @@ of the first part and the score of the last. Between two outputs is the text tha
 later input if it does not begin with the earlier part.
 
 Outputs with tool calls are trajectories. verl drops special tokens, so turns are found by the words of Qwen's template
-(``\\nuser\\n<tool_response>``), and calls in ``<tool_call>`` with JSON. Calls in another syntax stay text, or become
-invalid calls. Results are matched by order.
+(``\\nuser\\n<tool_response>``), and calls by ``<tool_call>``, with JSON or the tags of Qwen3-Coder or GLM. Calls in
+another syntax stay text, or become invalid calls. Results are matched by order.
 
 Source: verl 0.8 to 0.10.dev, ``_write_generations`` of ``RayPPOTrainer`` and of the trainer ``use_v1``, tested with
 dumps of both in verl 0.9.1.

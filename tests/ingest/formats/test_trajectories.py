@@ -404,6 +404,26 @@ def test_a_call_that_is_not_closed_ends_before_the_next(tmp_path: Path) -> None:
     assert [(call.name, call.is_valid) for call in item.turns[0].calls] == [("a", True), ("", False), ("b", True)]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=words>\nx\ny\n</parameter>\n</function>",
+        "add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>words</arg_key>\n<arg_value>x\ny</arg_value>",
+    ],
+)
+def test_calls_in_the_tags_of_other_templates(tmp_path: Path, content: str) -> None:
+    output = f"<tool_call>\n{content}\n</tool_call>\nuser\n<tool_response>\n7\n</tool_response>\nassistant\n7"
+    line = {"input": "q", "output": output, "gts": "7", "score": 1.0}
+    (item,) = samples(reader(verl)(write_lines(tmp_path / "4.jsonl", line)))
+    assert item.turns is not None
+    (call,) = item.turns[0].calls
+    assert (call.name, json.loads(call.arguments), call.is_valid) == ("add", {"a": "1", "words": "x\ny"}, True)
+    cut = line | {"output": f"<tool_call>\n{content[:20]}"}
+    (item,) = samples(reader(verl)(write_lines(tmp_path / "4.jsonl", cut)))
+    assert item.turns is not None
+    assert not item.turns[0].calls[0].is_valid
+
+
 def test_many_observations_that_never_end_are_read_in_linear_time(tmp_path: Path) -> None:
     output = "x\nuser\n" + "<tool_response>\n1\n</tool_response>\n" * 2000 + "words"
     line = {"input": "q", "output": output, "gts": "4", "score": 1.0}
