@@ -39,7 +39,7 @@ _UNKEYED = {
     "events": ("audit_id",),
 }
 #: Tables with the identity and the settings of audits.
-_DESCRIBING = ("audits", "series_checkpoints", "settings")
+_DESCRIBING = ("audits", "series_checkpoints", "settings", "agent_settings")
 #: Columns of ``audits`` that must be equal in all shards.
 _COMMON = (
     "n", "n_base", "enough", "first_round", "ks", "panel", "entropy_samples", "kernel_problems", "kernel_responses",
@@ -199,7 +199,14 @@ def _shard(origin: dict[str, Any]) -> _Shard | None:
 
 
 def _settings(database: Database, settings_id: object) -> dict[str, Any]:
-    rows = database.rows("SELECT to_json(s)::VARCHAR FROM settings AS s WHERE settings_id = ?", [settings_id])
+    rows = database.rows(
+        """
+        SELECT to_json(s)::VARCHAR
+        FROM (FROM settings LEFT JOIN agent_settings USING (settings_id)) AS s
+        WHERE s.settings_id = ?
+        """,
+        [settings_id],
+    )
     settings: dict[str, Any] = json.loads(rows[0][0]) if rows else {}
     settings.pop("settings_id", None)
     return settings

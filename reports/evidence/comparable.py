@@ -25,6 +25,8 @@ _SAMPLING = (
     "chat",
     "seed",
     "dtype",
+    "environment",
+    "max_turns",
 )
 
 

@@ -320,7 +320,8 @@ def read_source(
             raise StoreError(
                 f"{store_name}: no audit of series {name!r}; available: {', '.join(sorted(audited)) or 'none'}"
             )
-    settings = store.frame("SELECT * FROM settings ORDER BY settings_id").set_index("settings_id")
+    settings = store.frame("FROM settings LEFT JOIN agent_settings USING (settings_id) ORDER BY settings_id")
+    settings = settings.set_index("settings_id")
     checkpoints = store.frame(_CHECKPOINTS)
     membership = store.frame(_MEMBERSHIP)
     counts = read_problem_counts(store, audits)
@@ -367,6 +368,9 @@ def _series_source(
     sampled = counts.loc[counts["series"] == name, "step"]
     row = settings.loc[str(audit["settings_id"])]
     values = {str(key): None if pd.isna(value) else value for key, value in row.items()}
+    for setting in ("environment", "max_turns"):
+        if values[setting] is None:  # plain responses
+            del values[setting]
     return SeriesSource(
         name=name,
         audit_id=str(audit["audit_id"]),

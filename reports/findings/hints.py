@@ -44,6 +44,7 @@ _HINTS_BY_PART = (
     ("correct mode", "problems whose verifier distinguishes correct answers, such as countdown or programs"),
     ("named mode", "problems whose verifier distinguishes correct answers, such as countdown or programs"),
     ("was parsed for its way", f"AUDIT with a larger --n, or of no more than {MOST_SAMPLES:,} samples"),
+    ("several turns or tool calls", "an audit with --environment FILE.py:Class, or `oversharp import` of trajectories"),
     ("recorded rewards", "`oversharp import` of a dump that has rewards"),
     ("no graded samples", "AGAIN, until it finishes"),
     ("no finding of", "AGAIN, which computes the missing findings"),

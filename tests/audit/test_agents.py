@@ -15,7 +15,8 @@ from oversharp.diagnostics.audit.audit import audit
 from oversharp.diagnostics.audit.confirm import confirm
 from oversharp.diagnostics.audit.confirm_config import ConfirmConfig
 from oversharp.diagnostics.audit.measure import NEEDS_TOKENS
-from oversharp.diagnostics.records.errors import ConfigError
+from oversharp.diagnostics.records.errors import ConfigError, StoreError
+from oversharp.diagnostics.store.merge import merge
 from tests.audit.small_audits import Notes, config, frame
 from tests.samplers.agents.agent_stub import AgentStub
 from tests.samplers.endpoint.serving import stub_server
@@ -113,6 +114,8 @@ def test_a_verifier_grades_the_text_if_it_is_given_or_the_class_has_no_reward(tm
             agent_config(tmp_path, url, "given", n=4, n_base=4, verifier="math"),
         ]
         stores = [audit([], one).store_path for one in given]
+    with pytest.raises(StoreError, match=r"was audited with --environment calculator.py:.* with plain.py:"):
+        merge(stores, tmp_path / "merged")
     for store in stores:
         rows = frame(store, "SELECT verifier, answer, text FROM grades JOIN samples USING (problem_id, response_id)")
         assert set(rows["verifier"]) == {"math"}

@@ -49,7 +49,8 @@ class _HostThread:
         self._thread.submit(self._drop, number, generation)
 
     def close(self) -> None:
-        """End process and thread, after the request that is running."""
+        """End process and thread, and the request that is running."""
+        self._process.is_interrupted = True
         self._thread.submit(self._process.end)
         self._thread.shutdown(cancel_futures=False)
 

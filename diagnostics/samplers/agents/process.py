@@ -26,6 +26,8 @@ class EnvironmentProcess:
         self._task, self._limits = task, limits
         self._load_s = max(LEAST_LOAD_S, LOAD_LIMITS * limits.timeout_s)
         self._process: GraderProcess | None = None
+        #: Set by another thread to end the request that is running.
+        self.is_interrupted = False
 
     @property
     def is_running(self) -> bool:
@@ -64,7 +66,7 @@ class EnvironmentProcess:
                     return replies[0]
                 if has_ended:
                     break
-                if time.monotonic() > process.deadline:
+                if self.is_interrupted or time.monotonic() > process.deadline:
                     self._process = None
                     process.end()
                     return {"fault": f"no result within {limit_s:g} s", "has_ended": True, "is_late": True}

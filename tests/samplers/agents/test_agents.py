@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,6 +27,7 @@ from tests.samplers.agents.agent_stub import MIXED, AgentStub
 from tests.samplers.endpoint.conftest import LIMITS
 from tests.samplers.endpoint.serving import stub_server
 
+ROOT = Path(__file__).resolve().parents[3]
 FILE = Path(__file__).with_name("calculator.py")
 CHECKPOINT = Checkpoint(step=0, label="step-0", path=FILE, kind="recorded", weights_hash="h")
 pytestmark = pytest.mark.slow  # each test starts processes of the environment
@@ -273,3 +278,30 @@ def test_json_of_a_call_that_is_sent_again_is_valid(calculator: Environment) -> 
     ]
     assert sent
     assert any("invalid" in json.loads(call["arguments"]) for call in sent)
+
+
+def test_the_class_on_the_page_of_trajectories_works(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "trajectories.md").read_text(encoding="utf-8")
+    file = tmp_path / "env.py"
+    file.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    shown = load_environment(f"{file}:Calculator", GraderLimits())
+    with stub_server(AgentStub) as (url, _):
+        samples = draw(shown, url, 10, given=problems(shown))
+    assert {one.reward[1].correct for one in samples.values()} == {True, False}
+
+
+def test_closing_the_sampler_ends_a_call_that_hangs_and_its_process(calculator: Environment) -> None:
+    patient = replace(calculator, limits=GraderLimits(timeout_s=60))
+    asked = [SampleRequest(problem=problems(calculator, 1)[0], sample_indices=(0,))]
+    with stub_server(AgentStub, rule="sleep") as (url, stub):
+        start_s = time.monotonic()
+        with opened(patient, url) as sampler:
+            thread = Thread(target=lambda: list(sampler.sample(CHECKPOINT, asked, settings_of(patient))), daemon=True)
+            thread.start()
+            while not any("tools" in body for _, body in stub.calls):
+                time.sleep(0.01)
+            time.sleep(0.5)
+        assert time.monotonic() - start_s < 15
+    workers = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    running = [Path(f"/proc/{child}/cmdline") for file in workers for child in file.read_text().split()]
+    assert not [path for path in running if path.exists() and b"agents/worker.py" in path.read_bytes()]
