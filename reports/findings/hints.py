@@ -44,6 +44,7 @@ _HINTS_BY_PART = (
     ("correct mode", "problems whose verifier distinguishes correct answers, such as countdown or programs"),
     ("named mode", "problems whose verifier distinguishes correct answers, such as countdown or programs"),
     ("was parsed for its way", f"AUDIT with a larger --n, or of no more than {MOST_SAMPLES:,} samples"),
+    ("log-probability from its sampler", "AUDIT at --temperature 1, without --top-p and --top-k"),
     ("several turns or tool calls", "an audit with --environment FILE.py:Class, or `oversharp import` of trajectories"),
     ("recorded rewards", "`oversharp import` of a dump that has rewards"),
     ("no graded samples", "AGAIN, until it finishes"),
