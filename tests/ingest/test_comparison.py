@@ -231,7 +231,9 @@ def test_the_tool_grades_though_its_first_sample_lacks_a_reward(tmp_path: Path) 
 def test_programs_cannot_be_graded_without_the_tests_which_is_one_fault(tmp_path: Path) -> None:
     lighteval(tmp_path / "dumps", 0, [0.5] * PROBLEMS)
     for file in imported(tmp_path, tmp_path / "dumps", verifier="code").files:
-        assert [why.split(",")[0] for why in file.faults] == ["verifier code needs the problem's tests"]
+        assert [why.split(",")[0] for why in file.faults] == [
+            "verifier code needs the problem's tests; pass the file that contains them as --problems"
+        ]
 
 
 def test_golds_that_no_verifier_reads_are_one_fault_that_names_it(tmp_path: Path) -> None:
