@@ -96,7 +96,7 @@ def test_checkpoints_with_files_are_audited_and_their_measures_of_tokens_have_a_
         reloads = [body for path, body in stub.calls if path == "/collective_rpc"]
     assert result.samples_drawn == 2 * 4 * 5
     assert len({body["kwargs"].get("weights_path") for body in reloads} - {None}) == 2
-    assert any("the chat template does not contain tools" in line for line in progress.notes)
+    assert any("the chat template of the checkpoints does not contain tools" in line for line in progress.notes)
     why = frame(result.store_path, "SELECT measure, why FROM findings WHERE why IS NOT NULL").set_index("measure")
     assert set(why["why"][["kernel_ratio", "delta_pi"]]) == {NEEDS_TOKENS}
     with pytest.raises(ConfigError, match="its samples are trajectories, which confirm cannot sample"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from oversharp.diagnostics.records.types import FinishReason, SamplingSettings
-from oversharp.diagnostics.samplers.agents.chat import ContextError, Message, ToolChat, parse_arguments
+from oversharp.diagnostics.samplers.agents.chat import ChatTurn, ContextError, Message, ToolChat, parse_arguments
 from oversharp.diagnostics.samplers.agents.environment import problem_fields
 from oversharp.diagnostics.samplers.agents.pool import EnvironmentPool, Instance, LostInstanceError
 from oversharp.diagnostics.samplers.contract import row_key
@@ -15,6 +16,9 @@ from oversharp.diagnostics.samplers.seeded import PlannedDraw
 from oversharp.diagnostics.trajectories.record import Turn, link_results, model_text, storable_turns
 from oversharp.diagnostics.trajectories.sample import AgentSample
 from oversharp.diagnostics.verifiers.own_file import grade_outcome
+
+#: Token limit of a turn below which the context counts as full.
+LEAST_TURN_TOKENS = 16
 
 
 class EpisodeRunner:
@@ -50,12 +54,9 @@ class EpisodeRunner:
             if left <= 0:
                 break
             try:
-                reply = await self._chat.ask(
-                    replace(first, seed=_turn_seed(draw.seed, number), max_tokens=left), messages, n_calls=n_calls
-                )
-            except ContextError as error:
-                if number == 0:
-                    raise error.__cause__ or error from None
+                turn_request = replace(first, seed=_turn_seed(draw.seed, number), max_tokens=left)
+                reply = await self._ask(turn_request, messages, n_calls=n_calls)
+            except ContextError:
                 break
             turns.append(reply.turn)
             messages.append(reply.message)
@@ -91,6 +92,21 @@ class EpisodeRunner:
             completion_tokens=n_tokens if counts_tokens else None,
             reward=reward,
         )
+
+    async def _ask(self, request: CompletionRequest, messages: Sequence[Message], *, n_calls: int) -> ChatTurn:
+        """Return the next turn. A later turn gets fewer tokens if only these fit into the context.
+
+        Raises ``ContextError`` if hardly any fit.
+        """
+        while True:
+            try:
+                return await self._chat.ask(request, messages, n_calls=n_calls)
+            except ContextError as error:
+                if n_calls == 0:  # the settings do not fit
+                    raise error.__cause__ or error from None
+                if request.max_tokens < LEAST_TURN_TOKENS:
+                    raise
+                request = replace(request, max_tokens=request.max_tokens // 2)
 
 
 def _turn_seed(seed: int | None, number: int) -> int | None:

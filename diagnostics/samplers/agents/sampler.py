@@ -17,7 +17,10 @@ from oversharp.diagnostics.samplers.endpoint.usage import oddities
 from oversharp.diagnostics.samplers.seeded import PlannedDraw, plan_draws
 from oversharp.diagnostics.trajectories.sample import AgentSample
 
-_NO_TOOLS = "the chat template does not contain tools, so the model does not see them; give the model another template"
+_NO_TOOLS = (
+    "the chat template of the checkpoints does not contain tools: the model does not see them, unless the server has "
+    "another template"
+)
 
 
 class AgentSampler(EndpointSampler):

@@ -1,8 +1,8 @@
 """A chat server whose model uses a calculator, by a rule of the prompt, the seed and the messages before.
 
 The prompt is "A + B". Settings: ``rule`` (``mixed``, ``loop``, or the name of a tool that each first turn calls),
-``refuses_tools`` (as vLLM without a parser of calls: the calls are then in the text), ``context`` (largest number of
-messages), ``html`` and the faults of the stub.
+``refuses_tools`` (as vLLM without a parser of calls: the calls are then in the text), ``most_messages``, ``room``
+(largest number of tokens, of which each message has 10), and the faults of the stub.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class AgentStub(Stub):
         if "tools" in body and self.settings.get("refuses_tools") and body.get("tool_choice") != "none":
             text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
             return JSONResponse({"error": {"message": text}}, 400)
-        if len(body.get("messages", ())) > self.settings.get("most_messages", 1 << 20):
+        n_messages = len(body.get("messages", ()))
+        n_used = 10 * n_messages + body["max_tokens"]
+        if n_messages > self.settings.get("most_messages", 1 << 20) or n_used > self.settings.get("room", 1 << 20):
             return JSONResponse({"error": {"message": "This model's maximum context length is 64 tokens."}}, 400)
         return await super().completions(request)
 

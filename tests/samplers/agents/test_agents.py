@@ -152,6 +152,12 @@ def test_a_trajectory_ends_at_its_limits_of_turns_tokens_and_context(calculator:
         [full] = draw(calculator, url, 1, given=given).values()
     assert [turn.role for turn in full.turns] == ["user", *["assistant", "tool"] * 2]
     assert full.finish_reason == "length"
+    with stub_server(AgentStub, rule="loop", room=120) as (url, stub):
+        [squeezed] = draw(calculator, url, 1, given=given).values()
+    # 100 tokens in the first turn; then half of 97, 94 and 91, because these do not fit
+    assert [len(turn.calls) for turn in squeezed.turns if turn.role == "assistant"] == [1, 1, 1, 1]
+    limits = [body["max_tokens"] for _, body in stub.calls if "tools" in body]
+    assert limits == [100, 48, 47, 45]
     with (
         stub_server(AgentStub, most_messages=0, owner="vllm") as (url, _),
         pytest.raises(EndpointError, match="maximum context length"),
