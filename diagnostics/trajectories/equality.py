@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from oversharp.diagnostics.records.types import response_id
 from oversharp.diagnostics.trajectories.record import Call
@@ -15,7 +15,7 @@ def call_key(call: Call) -> str:
     True
     """
     try:
-        arguments = json.dumps(json.loads(call.arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        arguments = call.arguments
-    return response_id(f"{call.name}\0{arguments}")
+        arguments = msgspec.json.encode(msgspec.json.decode(call.arguments), order="sorted")
+    except (msgspec.MsgspecError, OverflowError, RecursionError):  # no JSON, or a number beyond 64 bits
+        arguments = call.arguments.encode()
+    return response_id(b"%s\0%s" % (call.name.encode(), arguments))

@@ -270,16 +270,16 @@ def view_responses(
     keys = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
     scores = _token_scores(store, keys, shown)
     path, verifier = Path(str(own["path"])), str(row["verifier"])
-    return {
-        response_id: _with_trajectory(
-            _full_response(text, verifier, scores.get(response_id, ()), path),
-            trajectories.get(response_id),
-            str(text["answer"]),
-            verifier,
-            selection.search,
-        )
-        for response_id, text in texts.items()
-    }
+    viewed = {}
+    for response_id, text in texts.items():
+        trajectory = trajectories.get(response_id)
+        shown = None
+        if trajectory is not None:
+            shown = trajectory.view(selection.search, _answer_parts(trajectory, str(text["answer"]), verifier))
+            text["text"] = ""
+        response = _full_response(text, verifier, scores.get(response_id, ()), path)
+        viewed[response_id] = replace(response, trajectory=shown)
+    return viewed
 
 
 def view_turns(
@@ -311,15 +311,6 @@ def _texts(store: Store, known: LoadedProblem, key: str, response_ids: Sequence[
         verifier=row["verifier"],
     )
     return {str(text["response_id"]): text for text in texts.to_dict("records")}
-
-
-def _with_trajectory(
-    response: ViewedResponse, trajectory: LoadedTrajectory | None, answer: str, verifier: str, search: str
-) -> ViewedResponse:
-    if trajectory is None:
-        return response
-    shown = trajectory.view(search, _answer_parts(trajectory, answer, verifier))
-    return replace(response, before="", answer="", after="", trajectory=shown)
 
 
 def _answer_parts(trajectory: LoadedTrajectory, answer: str, verifier: str) -> dict[int, tuple[str, str, str]]:

@@ -56,16 +56,16 @@ ORDER BY problem_id
 """
 # Texts and calls of the model are in the text of the sample.
 _IN_OBSERVATIONS = """
-WITH observed AS (
-    SELECT response_id
-    FROM trajectories
-    WHERE rowid BETWEEN $first AND $last
-      AND len([t.role FOR t IN turns IF t.role <> 'assistant' AND contains(lower(t.text), lower($search))]) > 0
-)
+SELECT response_id
+FROM trajectories
+WHERE rowid BETWEEN $first AND $last
+  AND len([t.role FOR t IN turns IF t.role <> 'assistant' AND contains(lower(t.text), lower($search))]) > 0
+"""
+_OF_RESPONSES = """
 SELECT DISTINCT problem_id
 FROM samples
-WHERE response_id IN (FROM observed) AND list_contains($checkpoints, checkpoint_id) AND settings_id = $settings
-ORDER BY problem_id
+WHERE response_id IN (SELECT unnest($responses)) AND list_contains($checkpoints, checkpoint_id)
+  AND settings_id = $settings
 """
 
 
@@ -138,19 +138,23 @@ def search_rows(
     if start == 0:
         problem_ids |= set(store.frame(_IN_PROBLEMS, series=selection.series, search=text)["problem_id"].astype(str))
     keys = {"checkpoints": list(rows.checkpoint_ids), "settings": rows.settings_id}
+    observed: list[str] = []
     n_trajectories = _TRAJECTORIES
     while start < rows.total:
         if start < rows.n_samples:
-            query, (first, last) = _IN_RESPONSES, _rows_at(rows.ranges, start, _ROWS)
+            first, last = _rows_at(rows.ranges, start, _ROWS)
+            matches = store.frame(_IN_RESPONSES, first=first, last=last, search=text, **keys)
+            problem_ids |= set(matches["problem_id"].astype(str))
         else:
-            query = _IN_OBSERVATIONS
             first, last = _rows_at(rows.trajectory_ranges, start - rows.n_samples, n_trajectories)
+            matches = store.frame(_IN_OBSERVATIONS, first=first, last=last, search=text)
+            observed.extend(matches["response_id"].astype(str))
             n_trajectories *= 2 if now() - began < PART_S / 4 else 1
-        matches = store.frame(query, first=first, last=last, search=text, **keys)
-        problem_ids |= set(matches["problem_id"].astype(str))
         start += last - first + 1
         if now() - began >= PART_S:
             break
+    if observed:
+        problem_ids |= set(store.frame(_OF_RESPONSES, responses=observed, **keys)["problem_id"].astype(str))
     return SearchPart(
         problem_ids=tuple(sorted(problem_ids)),
         next=start if start < rows.total else None,
