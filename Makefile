@@ -114,6 +114,7 @@ bench: $(VENV)/.tests demo  ## speed and truth benchmarks into benchmarks/result
 	$(BIN)/python -m benchmarks.speed.large_import
 	$(BIN)/python -m benchmarks.speed.ways_stage
 	$(BIN)/python -m benchmarks.speed.viewing
+	$(BIN)/python -m benchmarks.speed.viewing_trajectories
 	$(BIN)/python -m benchmarks.speed.training $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
 	$(BIN)/python -m benchmarks.speed.dlc
 	$(BIN)/python -m benchmarks.speed.loss_memory

@@ -101,6 +101,11 @@ CLAIMS: Mapping[str, Claim] = MappingProxyType(
             reaches=("oversharp.diagnostics.viewer.server:create_app",),
             folders=("diagnostics/viewer", _SQL),
         ),
+        "viewing_trajectories": Claim(
+            module="benchmarks.speed.viewing_trajectories",
+            reaches=("oversharp.diagnostics.viewer.server:create_app",),
+            folders=("diagnostics/viewer", _SQL),
+        ),
         "training": Claim(
             module="benchmarks.speed.training", reaches=(_TRAIN,), folders=(_OBJECTIVES,), needs="--peer-python PYTHON"
         ),

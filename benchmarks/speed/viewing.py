@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -97,8 +97,11 @@ def search(asker: Asker, pair: Mapping[str, str], text: str) -> float:
     return digits(time.perf_counter() - began)
 
 
-def measure(store: Path) -> dict[str, Any]:
-    """Start the command, send the requests, and stop it as with Ctrl-C."""
+def measure(store: Path, ask: Callable[[Asker], dict[str, float]]) -> dict[str, Any]:
+    """Start the command, send the requests, and stop it as with Ctrl-C.
+
+    ``ask`` returns the seconds of the complete searches by text.
+    """
     began = time.perf_counter()
     # not -c: DuckDB would take that for a notebook and print its progress on stdout
     command = [sys.executable, "-m", "oversharp", "view", str(store), "--no-open"]
@@ -107,7 +110,7 @@ def measure(store: Path) -> dict[str, Any]:
     address = process.stdout.readline().strip()
     start_s = time.perf_counter() - began
     asker = Asker(address, process.pid)
-    searches_s = ask_all(asker)
+    searches_s = ask(asker)
     process.send_signal(signal.SIGINT)
     _, status, used = os.wait4(process.pid, 0)
     questions = asker.summary()
@@ -140,7 +143,7 @@ def main() -> None:
         if given.store is None:
             write_dump(Path(scratch) / "dump.parquet", given.problems, given.steps, given.n)
             took(Path(scratch), *IMPORT)
-        result = measure(store)
+        result = measure(store, ask_all)
     write(
         "viewing",
         {
