@@ -79,7 +79,7 @@ def _row(step: int, prompt: str, messages: list[dict[str, Any]], is_right: bool)
     return {"step": step, "prompt": prompt, "completion": messages, "reward": float(is_right), "advantage": 0.0}
 
 
-def ask_all(asker: Asker, n: int = 40) -> dict[str, float]:
+def ask_all(asker: Asker, n: int = 20) -> dict[str, float]:
     """Send all requests of a reader. Returns the seconds of the complete searches by text."""
     rng = np.random.default_rng(0)
     chosen = asker.ask("start", "start", {})["selection"]

@@ -270,15 +270,14 @@ def view_responses(
     keys = {"problem": row["problem_id"], "responses": list(response_ids), "settings": row["settings_id"]}
     scores = _token_scores(store, keys, shown)
     path, verifier = Path(str(own["path"])), str(row["verifier"])
-    viewed = {}
+    viewed: dict[str, ViewedResponse] = {}
     for response_id, text in texts.items():
-        trajectory = trajectories.get(response_id)
-        shown = None
+        trajectory, turns = trajectories.get(response_id), None
         if trajectory is not None:
-            shown = trajectory.view(selection.search, _answer_parts(trajectory, str(text["answer"]), verifier))
+            turns = trajectory.view(selection.search, _answer_parts(trajectory, str(text["answer"]), verifier))
             text["text"] = ""
         response = _full_response(text, verifier, scores.get(response_id, ()), path)
-        viewed[response_id] = replace(response, trajectory=shown)
+        viewed[response_id] = replace(response, trajectory=turns)
     return viewed
 
 
