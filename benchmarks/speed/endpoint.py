@@ -57,7 +57,7 @@ SERVE = (
     "env HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_USE_V2_MODEL_RUNNER=0 "
     f"VLLM_SERVER_DEV_MODE=1 {sys.executable} -m vllm.entrypoints.openai.api_server --model {{path}} --port {{port}} "
     f"--host 127.0.0.1 --dtype {PRECISION} --generation-config vllm --enforce-eager --max-model-len 512 "
-    f"--max-num-seqs {ROWS} --max-num-batched-tokens 16384 --no-enable-chunked-prefill"
+    f"--max-num-seqs {ROWS} --max-num-batched-tokens 16384 --no-enable-chunked-prefill --block-size 32"
 )
 
 KILLS, STEPS, N_KILLED, PROBLEMS_KILLED, MAX_TOKENS = 10, (0, 20, 40), 64, 580, 8
