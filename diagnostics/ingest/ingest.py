@@ -325,6 +325,7 @@ def _require_left_out(
 
 def _read_all(reader: SeriesReader, planned: Sequence[PlannedFile], progress: ProgressSink) -> list[FileResult]:
     results = []
+    reader.learn_prompts(planned)
     with progress.stage(f"import {reader.series}", len(planned)) as advance, Verifiers() as verifiers:
         for file in planned:
             try:

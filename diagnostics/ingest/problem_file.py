@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -18,11 +18,20 @@ from oversharp.diagnostics.verifiers import Verifiers
 
 NOT_BY_TEXT = "its prompt contains no prompt of --problems; if the tool's ids are the ids of that file, pass --match id"
 NOT_BY_ID = "its id is not in --problems"
-OTHER_SUFFIX = (
-    "its prompt continues after a prompt of --problems, differently from other samples; it may be another problem"
+ALONE = (
+    "its prompt contains a prompt of --problems, but the text around it is around no other problem, so it may be "
+    "another problem; if the tool's ids are the ids of that file, pass --match id"
+)
+TWICE = (
+    "its prompt contains the same problem as another prompt of this step; if the tool's ids are the ids of the file of "
+    "--problems, pass --match id"
 )
 #: Fields with the statement of a code task, which the tools embed in prompts of their own.
 _STATEMENTS = ("prompt", "text", "question_content", "question")
+#: Text before and after a prompt. A statement is followed by tests, so only the beginning of that text counts.
+_Around = tuple[str, str]
+_EXACT: _Around = ("", "")
+_AFTER_STATEMENT = 12
 
 
 class ProblemFile:
@@ -31,39 +40,49 @@ class ProblemFile:
     ``verifier`` replaces the verifiers in the file. Without it, all problems must have one verifier.
 
     Raises:
-        ProblemError: the file cannot be read, or a problem cannot be graded.
+        ProblemError: the file cannot be read, a problem cannot be graded, or two have one id or one prompt.
         ConfigError: the problems have several verifiers.
     """
 
     def __init__(self, path: Path, *, verifier: str | None, by_id: bool) -> None:
         self.path = path
-        self._by_id = by_id
+        self.by_id = by_id
         self._problems: dict[str, Problem] = {}
         #: Prompts and statements without white space at the ends, and with single spaces → problem.
         self._prompts: dict[str, Problem] = {}
         self._statements: dict[str, Problem] = {}
         self._found: dict[str, Problem | str] = {}
-        #: Text before and after the first prompt that was found inside a longer one.
-        self._around: tuple[str, str] | None = None
+        places: dict[str, str] = {}
         with closing(read_rows(path)) as rows, Verifiers() as verifiers:
             for row in rows:
                 problem = parse_problem(row, path.stem)
                 try:
                     problem = problem if verifier is None else replace_verifier(problem, verifier)
                     verifiers.check_gold(problem)
+                    self._add(problem, row.fields, row.place, places)
                 except (ProblemError, VerifierError) as error:
                     raise ProblemError(f"{row.where}: {error}") from error
-                self._add(problem, row.fields)
         if not self._problems:
             raise ProblemError(f"{path}: contains no problems")
         self.verifier = self._common_verifier()
 
-    def _add(self, problem: Problem, fields: Mapping[str, Any]) -> None:
-        self._problems.setdefault(problem.source_id or problem.problem_id, problem)
-        self._prompts.setdefault(_collapse(problem.prompt), problem)
+    def _add(self, problem: Problem, fields: Mapping[str, Any], place: str, places: dict[str, str]) -> None:
+        """Add a problem. ``places`` has the lines of the ids and prompts so far.
+
+        Raises ``ProblemError`` if another problem has its id or its prompt.
+        """
+        prompt = _collapse(problem.prompt)
+        if prompt in self._prompts and self._prompts[prompt].problem_id == problem.problem_id:
+            return
+        for kind, key in (("id", problem.source_id), ("prompt", prompt)):
+            if key is not None and f"{kind} {key}" in places:
+                what = f"id {key!r}" if kind == "id" else "prompt, with another answer,"
+                raise ProblemError(f"the same {what} as {places[f'{kind} {key}']}; remove or change one")
+            places[f"{kind} {key}"] = place
+        self._problems[problem.source_id or problem.problem_id] = problem
+        self._prompts[prompt] = problem
         if problem.verifier == "code":
-            texts = [fields.get(name) for name in _STATEMENTS]
-            for text in texts:
+            for text in (fields.get(name) for name in _STATEMENTS):
                 if isinstance(text, str) and text.strip():
                     self._statements.setdefault(_collapse(text), problem)
 
@@ -88,36 +107,61 @@ class ProblemFile:
             if problem.cluster is not None
         }
 
-    def find(self, item: Recorded) -> Problem | Fault:
-        """Return the problem of a sample, or why it has none.
+    def learn(self, prompts: Iterable[tuple[int, str]]) -> None:
+        """Find the problems of all prompts of a series, given as (step, prompt).
 
-        By text, a prompt may contain the problem's prompt, as chat templates and examples in the prompt do. Then the
-        problem is the one that ends last. The statement of a code task is enough.
+        A prompt equals that of its problem, or contains it, as chat templates and examples in the prompt do. The text
+        around it must be around two problems at least: an example in the prompt of a problem that is not in the file
+        has text around it that no other problem has. The statement of a code task is enough. If several prompts of a
+        step have one problem, the equal one counts, else the one whose surrounding text is around most problems.
         """
-        if self._by_id:
+        steps: dict[str, set[int]] = {}
+        for step, prompt in prompts:
+            steps.setdefault(_collapse(prompt), set()).add(step)
+        places = {prompt: list(self._places(prompt)) for prompt in steps}
+        users: dict[_Around, set[str]] = {}
+        for found in places.values():
+            for problem, around in found:
+                users.setdefault(around, set()).add(problem.problem_id)
+        least = min(2, len(self._problems))
+        chosen: dict[str, tuple[Problem, _Around]] = {}
+        for prompt, found in places.items():
+            shared = [one for one in found if one[1] == _EXACT or len(users[one[1]]) >= least]
+            if shared:
+                chosen[prompt] = max(shared, key=lambda one: (one[1] == _EXACT, len(users[one[1]])))
+                self._found[prompt] = chosen[prompt][0]
+            else:
+                self._found[prompt] = ALONE if found else NOT_BY_TEXT
+        rivals: dict[tuple[int, str], list[str]] = {}
+        for prompt, (problem, _) in chosen.items():
+            for step in steps[prompt]:
+                rivals.setdefault((step, problem.problem_id), []).append(prompt)
+        for several in rivals.values():
+            ranks = [(chosen[one][1] == _EXACT, len(users[chosen[one][1]])) for one in several]
+            for one, rank in zip(several, ranks, strict=True):
+                if rank < max(ranks) or ranks.count(rank) > 1:
+                    self._found[one] = TWICE
+
+    def find(self, item: Recorded) -> Problem | Fault:
+        """Return the problem of a sample, or why it has none. By text, ``learn`` must have got its prompt."""
+        if self.by_id:
             problem = self._problems.get(item.problem or "")
             return Fault(item.line, NOT_BY_ID) if problem is None else problem
-        if item.prompt not in self._found:
-            self._found[item.prompt] = self._find_text(_collapse(item.prompt))
-        found = self._found[item.prompt]
+        found = self._found.get(_collapse(item.prompt), NOT_BY_TEXT)
         return Fault(item.line, found) if isinstance(found, str) else found
 
-    def _find_text(self, prompt: str) -> Problem | str:
+    def _places(self, prompt: str) -> Iterator[tuple[Problem, _Around]]:
+        """Yield the problems whose prompt or statement is in a prompt, with the text around it."""
         exact = self._prompts.get(prompt) or self._statements.get(prompt)
         if exact is not None:
-            return exact
-        if self._around is not None:  # most tools put the same text around each problem
-            before, after = self._around
-            if prompt.startswith(before) and prompt.endswith(after):
-                inner = prompt[len(before) : len(prompt) - len(after)]
-                if inner in self._prompts:
-                    return self._prompts[inner]
-        if (last := _last_in(prompt, self._prompts)) is not None:
-            start, end = last
-            self._around = self._around or (prompt[:start], prompt[end:])
-            return self._prompts[prompt[start:end]] if prompt[end:] == self._around[1] else OTHER_SUFFIX
-        last = _last_in(prompt, self._statements)
-        return NOT_BY_TEXT if last is None else self._statements[prompt[last[0] : last[1]]]
+            yield exact, _EXACT
+            return
+        for text, problem in self._prompts.items():
+            for start, end in _places_in(prompt, text):
+                yield problem, (prompt[:start], prompt[end:])
+        for text, problem in self._statements.items():
+            for start, end in _places_in(prompt, text):
+                yield problem, (prompt[:start], prompt[end:][:_AFTER_STATEMENT])
 
 
 def graded_by(problem: Problem, verifier: str) -> Problem:
@@ -129,25 +173,18 @@ def _collapse(text: str) -> str:
     return " ".join(text.split())
 
 
-def _last_in(prompt: str, texts: Iterable[str]) -> tuple[int, int] | None:
-    """Return start and end of the text that ends last in the prompt, the longest of several; None if it has none.
+def _places_in(prompt: str, text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each place of a text that is not inside a longer word or number.
 
-    A text inside a longer word or number does not count.
-
-    >>> prompt = "Q: 1+1? A: 2 Q: 11+1? A:"
-    >>> start, end = _last_in(prompt, ["1+1?", "11+1?"])
-    >>> prompt[start:end]
-    '11+1?'
-    >>> _last_in("Add 2 and 12", ["Add 2 and 1"]) is None
-    True
+    >>> list(_places_in("Q: 1+1? A: 2 Q: 11+1? A:", "1+1?"))
+    [(3, 7)]
     """
-    found = []
-    for text in texts:
-        start = prompt.rfind(text)
+    start = prompt.find(text)
+    while start >= 0:
         end = start + len(text)
-        if start >= 0 and not _splits_word(prompt, start) and not _splits_word(prompt, end):
-            found.append((start, end))
-    return max(found, key=lambda place: (place[1], -place[0]), default=None)
+        if not _splits_word(prompt, start) and not _splits_word(prompt, end):
+            yield start, end
+        start = prompt.find(text, start + 1)
 
 
 def _splits_word(text: str, place: int) -> bool:

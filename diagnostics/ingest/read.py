@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from oversharp.diagnostics.ingest import batch
-from oversharp.diagnostics.ingest.assign import Reading, SampleAssigner, recorded_id
+from oversharp.diagnostics.ingest.assign import Reading, SampleAssigner, recorded_id, step_of
 from oversharp.diagnostics.ingest.batch import (
     CHARACTERS_PER_BLOCK,
     GradedPairs,
@@ -93,6 +94,19 @@ class SeriesReader:
     def verifier(self) -> str | None:
         """Verifier of the samples; None before the first sample."""
         return self.assigner.verifier
+
+    def learn_prompts(self, planned: Sequence[PlannedFile]) -> None:
+        """Find the problems of all prompts in the files, if a problem file has them by text."""
+        if self._file is None or self._file.by_id:
+            return
+        prompts = set[tuple[int, str]]()
+        for file in planned:
+            with suppress(ImportFileError):  # reading the file raises this error again
+                for item in read_samples(file, self._config):
+                    step = None if isinstance(item, Fault) else step_of(item, file, self._config)
+                    if step is not None and not isinstance(item, Fault):
+                        prompts.add((step, item.prompt))
+        self._file.learn(prompts)
 
     def read(self, file: PlannedFile, verifiers: Verifiers) -> FileResult:
         """Write the file's new samples.

@@ -201,7 +201,7 @@ def _notes_of_unequal(chosen: pd.DataFrame, base: int, n: int, config: ImportCon
     if is_unequal_within(_unequal(chosen, base, n, int(chosen[base].min()), config), len(chosen)):
         chosen_by = "; if problems have more samples because they were rarely solved, pass --until-solved and --first"
     return [
-        f"step {more[0]} has up to {plural(most, 'sample')} per problem, other steps have {n}{also}; "
+        f"step {more[0]} has up to {plural(most, 'sample')} per problem, above n = {n}{also}; "
         f"pass@k up to k = {n} uses all, comparisons of answers use the first {n}{chosen_by}"
     ]
 

@@ -177,6 +177,10 @@ def turn_text(turn: Turn) -> str:
     return "\n".join(parts)
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def call_of(name: Any, arguments: Any, *, id: Any = None, is_valid: bool = True) -> Call:
     """Return a call from the fields of a dump. Arguments that are an object become JSON text.
 
@@ -188,7 +192,7 @@ def call_of(name: Any, arguments: Any, *, id: Any = None, is_valid: bool = True)
     elif isinstance(arguments, str):
         text = arguments
         try:
-            parsed = json.loads(arguments)
+            parsed = json.loads(arguments, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             parsed = None
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.formats.contract import Fault, Recorded
 from oversharp.diagnostics.ingest.ingest import ImportResult, import_samples
-from oversharp.diagnostics.ingest.problem_file import NOT_BY_ID, NOT_BY_TEXT, OTHER_SUFFIX, ProblemFile
+from oversharp.diagnostics.ingest.problem_file import ALONE, NOT_BY_ID, NOT_BY_TEXT, TWICE, ProblemFile
 from oversharp.diagnostics.records.errors import ConfigError, ProblemError
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.store import Store
@@ -44,8 +45,13 @@ def opened(tmp_path: Path, *rows: Mapping[str, Any], verifier: str | None = None
     return ProblemFile(write(tmp_path / "problems.jsonl", rows), verifier=verifier, by_id=by_id)
 
 
-def found(file: ProblemFile, prompt: str, problem: str | None = None) -> str:
-    """Return the id of the problem, or the fault."""
+def found(file: ProblemFile, *prompts: str) -> list[str]:
+    """Return the id of the problem of each prompt, or the fault, as of prompts of one step."""
+    file.learn((0, prompt) for prompt in prompts)
+    return [_found(file, prompt) for prompt in prompts]
+
+
+def _found(file: ProblemFile, prompt: str, problem: str | None = None) -> str:
     match file.find(Recorded(line=1, prompt=prompt, response="", problem=problem)):
         case Fault(why=why):
             return why
@@ -72,44 +78,83 @@ def grades(tmp_path: Path) -> dict[tuple[int, str], float]:
 
 def test_a_prompt_is_found_with_its_white_space_and_inside_a_template(tmp_path: Path) -> None:
     file = opened(tmp_path, SUM, PRODUCT)
-    assert found(file, " What is  1 + 1?\n") == "a"
-    assert found(file, "<user>What is 1 + 1?<end><assistant>") == "a"
-    assert found(file, "<user>What is 6 times 7?<end><assistant>") == "c"
-    assert found(file, "<user>What is 8 times 9?<end><assistant>") == NOT_BY_TEXT
+    assert found(file, " What is  1 + 1?\n") == ["a"]
+    prompts = [f"<user>What is {what}?<end>" for what in ("1 + 1", "6 times 7", "8 times 9")]
+    assert found(file, *prompts) == ["a", "c", NOT_BY_TEXT]
 
 
-def test_an_example_before_the_problem_is_not_the_problem(tmp_path: Path) -> None:
+def test_two_templates_are_found_such_as_those_of_base_and_chat(tmp_path: Path) -> None:
     file = opened(tmp_path, SUM, PRODUCT)
-    assert found(file, "Q: What is 6 times 7?\nA: 42\n\nQ: What is 1 + 1?\nA:") == "a"
+    templates = ("Question: {}\nAnswer:", "<user>{}<end>")
+    texts = [(step, one.format(row["prompt"])) for step, one in enumerate(templates) for row in (SUM, PRODUCT)]
+    file.learn(texts)
+    assert [_found(file, prompt) for _, prompt in texts] == ["a", "c", "a", "c"]
 
 
-def test_the_longest_prompt_that_ends_last_is_the_problem(tmp_path: Path) -> None:
-    file = opened(tmp_path, SUM, LONGER, {"prompt": "is 1 + 1? Then add 5.", "answer": "7", "id": "d"})
-    assert found(file, "<user>What is 1 + 1? Then add 5.<end>") == "b"
+def test_an_example_in_the_prompt_is_not_the_problem_also_of_a_problem_that_is_unknown(tmp_path: Path) -> None:
+    file = opened(tmp_path, SUM, PRODUCT, LONGER)
+    shot = "Q: What is 6 times 7?\nA: 42\n\nQ: "
+    prompts = [f"{shot}{what}\nA:" for what in ("What is 8 times 9?", SUM["prompt"], LONGER["prompt"])]
+    assert found(file, *prompts) == [ALONE, "a", "b"]
 
 
-def test_a_prompt_that_continues_is_another_problem(tmp_path: Path) -> None:
+def test_a_prompt_that_continues_or_begins_otherwise_is_another_problem(tmp_path: Path) -> None:
     file = opened(tmp_path, SUM, PRODUCT)
-    assert found(file, "<user>What is 6 times 7?<end>") == "c"
-    assert found(file, "<user>What is 1 + 1? Then add 5.<end>") == OTHER_SUFFIX
-    assert found(opened(tmp_path, {"prompt": "Add 1 and 1", "answer": "2"}), "Add 1 and 12") == NOT_BY_TEXT
+    prompts = ["<user>What is 1 + 1?<end>", "<user>What is 6 times 7?<end>", "<user>What is 1 + 1? Then add 5.<end>"]
+    assert found(file, *prompts) == ["a", "c", ALONE]
+    assert found(opened(tmp_path, {"prompt": "Add 1 and 1", "answer": "2"}), "Add 1 and 12") == [NOT_BY_TEXT]
+
+
+def test_an_equal_prompt_excludes_longer_ones_of_its_step(tmp_path: Path) -> None:
+    file = opened(tmp_path, SUM, PRODUCT)
+    plain = [str(row["prompt"]) for row in (SUM, PRODUCT)]
+    longer = [f"Multiply the result by three. {prompt}" for prompt in plain]
+    assert found(file, *plain, *longer) == ["a", "c", TWICE, TWICE]
+    one, other = [f"<user>{prompt}" for prompt in plain], [f"Double it. {prompt}" for prompt in plain]
+    assert found(opened(tmp_path, SUM, PRODUCT), *one, *other) == [TWICE] * 4
+
+
+def test_the_longest_prompt_is_the_problem(tmp_path: Path) -> None:
+    file = opened(tmp_path, SUM, LONGER, PRODUCT)
+    assert found(file, "<user>What is 1 + 1? Then add 5.<end>", "<user>What is 6 times 7?<end>") == ["b", "c"]
 
 
 def test_ids_find_problems_whatever_the_prompt(tmp_path: Path) -> None:
     file = opened(tmp_path, SUM, PRODUCT, by_id=True)
-    assert found(file, "anything", "c") == "c"
-    assert found(file, "What is 1 + 1?", "z") == found(file, "What is 1 + 1?") == NOT_BY_ID
+    assert _found(file, "anything", "c") == "c"
+    assert _found(file, "What is 1 + 1?", "z") == _found(file, "What is 1 + 1?") == NOT_BY_ID
 
 
-def test_the_statement_of_a_code_task_is_enough(tmp_path: Path) -> None:
-    row = {
-        "task_id": 7,
-        "text": "Write a function that doubles x.",
-        "test_list": ["assert f(1) == 2"],
-        "code": "def f(x): return 2 * x",
+def mbpp(number: int) -> dict[str, Any]:
+    return {
+        "task_id": number,
+        "text": f"Write a function that multiplies x by {number}.",
+        "test_list": [f"assert f_{number}(1) == {number}"],
+        "code": f"def f_{number}(x): return {number} * x",
     }
-    prompt = f"You are an expert. Task: {row['text']} Your code should pass: assert f(1) == 2 [BEGIN]"
-    assert found(opened(tmp_path, row), prompt) == "7"
+
+
+def test_the_statement_of_a_code_task_is_enough_and_examples_are_no_problems(tmp_path: Path) -> None:
+    def ask(number: int) -> str:
+        row = mbpp(number)
+        return f"You are an expert. Task: {row['text']} Your code should pass: {row['test_list'][0]}\n[BEGIN]\n"
+
+    shot = f"{ask(2)}{mbpp(2)['code']}\n[DONE]\n"
+    file = opened(tmp_path, *map(mbpp, (2, 3, 4)))
+    assert found(file, *(shot + ask(number) for number in (2, 3, 4, 5))) == ["2", "3", "4", ALONE]
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({**PRODUCT, "id": "a"}, "problems.jsonl line 2: the same id 'a' as line 1; remove or change one"),
+        ({**SUM, "answer": "3", "id": "z"}, "problems.jsonl line 2: the same prompt, with another answer, as line 1"),
+    ],
+)
+def test_problems_that_cannot_be_told_apart_are_an_error(tmp_path: Path, row: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProblemError, match=re.escape(why)):
+        opened(tmp_path, SUM, row)
+    assert opened(tmp_path, SUM, SUM).verifier == "math", "the same problem twice is one"
 
 
 def test_a_file_of_several_verifiers_needs_the_flag(tmp_path: Path) -> None:

@@ -57,7 +57,15 @@ def test_sharegpt_calls_and_observations() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "valid"),
-    [('{"a": 1}', True), ("{a: 1}", False), ("[1]", False), ("", True), (None, True), (7, False)],
+    [
+        ('{"a": 1}', True),
+        ("{a: 1}", False),
+        ("[1]", False),
+        ('{"a": NaN}', False),
+        ("", True),
+        (None, True),
+        (7, False),
+    ],
 )
 def test_arguments_that_are_no_json_object_are_kept_and_not_valid(arguments: object, valid: bool) -> None:
     call = only_call({"role": "assistant", "tool_calls": [{"name": "add", "arguments": arguments}]})
