@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from oversharp.diagnostics.records.errors import SamplerError
@@ -45,8 +45,9 @@ class _HostThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, request, generation)
 
     def drop(self, number: int, generation: int) -> None:
-        """Forget an instance, without waiting."""
-        self._thread.submit(self._drop, number, generation)
+        """Forget an instance, without waiting. After ``close`` there is none."""
+        with suppress(RuntimeError):  # the thread has ended
+            self._thread.submit(self._drop, number, generation)
 
     def close(self) -> None:
         """End process and thread, and the request that is running."""

@@ -183,12 +183,13 @@ def receive(descriptor: int) -> Any:
 
 
 def write_all(descriptor: int, content: bytes, late_at: float | None = None) -> None:
-    """Write all bytes, as ``send`` does."""
+    """Write all bytes, as ``send`` does. If it is too late already, the error is ``LATE``."""
+    is_late = late_at is not None and time.monotonic() >= late_at
     rest = memoryview(content)
     os.set_blocking(descriptor, late_at is None)
     while rest:
         if late_at is not None and not wait_for(descriptor, select.POLLOUT, late_at):
-            raise CandidateError("the program does not read its arguments")
+            raise CandidateError(LATE if is_late else "the program does not read its arguments")
         rest = rest[os.write(descriptor, rest[: 1 << 12 if late_at is not None else None]) :]
 
 
