@@ -15,6 +15,7 @@ from oversharp.diagnostics.records.errors import ConfigError, ProblemError, Veri
 from oversharp.diagnostics.records.types import Problem
 from oversharp.diagnostics.tasks.files import parse_problem, read_rows, replace_verifier
 from oversharp.diagnostics.verifiers import Verifiers
+from oversharp.diagnostics.verifiers.code.task import META_KEY
 
 NOT_BY_TEXT = "its prompt contains no prompt of --problems; if the tool's ids are the ids of that file, pass --match id"
 NOT_BY_ID = "its id is not in --problems"
@@ -50,7 +51,7 @@ class ProblemFile:
         self._problems: dict[str, Problem] = {}
         #: Prompts and statements without white space at the ends, and with single spaces → problem.
         self._prompts: dict[str, Problem] = {}
-        self._statements: dict[str, Problem] = {}
+        self._statements: dict[str, Problem | None] = {}  # None: the statement of several problems
         self._found: dict[str, Problem | str] = {}
         places: dict[str, str] = {}
         with closing(read_rows(path)) as rows, Verifiers() as verifiers:
@@ -81,10 +82,10 @@ class ProblemFile:
             places[f"{kind} {key}"] = place
         self._problems[problem.source_id or problem.problem_id] = problem
         self._prompts[prompt] = problem
-        if problem.verifier == "code":
-            for text in (fields.get(name) for name in _STATEMENTS):
-                if isinstance(text, str) and text.strip():
-                    self._statements.setdefault(_collapse(text), problem)
+        if META_KEY in problem.meta:
+            texts = [fields[name] for name in _STATEMENTS if isinstance(fields.get(name), str) and fields[name].strip()]
+            for text in dict.fromkeys(map(_collapse, texts)):
+                self._statements[text] = None if text in self._statements else problem
 
     def _common_verifier(self) -> str:
         verifiers = sorted({problem.verifier for problem in self._problems.values()})
@@ -111,9 +112,10 @@ class ProblemFile:
         """Find the problems of all prompts of a series, given as (step, prompt).
 
         A prompt equals that of its problem, or contains it, as chat templates and examples in the prompt do. The text
-        around it must be around two problems at least: an example in the prompt of a problem that is not in the file
-        has text around it that no other problem has. The statement of a code task is enough. If several prompts of a
-        step have one problem, the equal one counts, else the one whose surrounding text is around most problems.
+        around it must be around at least two problems: an example in the prompt of a problem that is not in the file
+        has text around it that no other problem has. The statement of a code task is enough, unless two tasks have it.
+        If several prompts of a step have one problem, the equal one counts, else the one whose surrounding text is
+        around most problems.
         """
         steps: dict[str, set[int]] = {}
         for step, prompt in prompts:
@@ -159,9 +161,10 @@ class ProblemFile:
         for text, problem in self._prompts.items():
             for start, end in _places_in(prompt, text):
                 yield problem, (prompt[:start], prompt[end:])
-        for text, problem in self._statements.items():
-            for start, end in _places_in(prompt, text):
-                yield problem, (prompt[:start], prompt[end:][:_AFTER_STATEMENT])
+        for text, of_statement in self._statements.items():
+            if of_statement is not None:
+                for start, end in _places_in(prompt, text):
+                    yield of_statement, (prompt[:start], prompt[end:][:_AFTER_STATEMENT])
 
 
 def graded_by(problem: Problem, verifier: str) -> Problem:

@@ -132,6 +132,10 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         why = why or (f"this store has no finding of {measure.name}",)
         return missing_value(source, title, why, unmeasured=measure.missing)
     display = display_of(str(rows["unit"].iloc[0]), signed=measure.signed)
+    one_k: tuple[str, ...] = ()
+    if measure.plot.group == "scope" and rows["k"].nunique() > 1:  # a line per scope can show one k only
+        rows = rows[rows["k"] == rows["k"].min()]
+        one_k = (f"Shown: k = {int(rows['k'].iloc[0])}; the findings in the store have every k.",)
     if measure.plot.x == "step" and (constant := _constant(source, measure, rows, display)) is not None:
         return replace(constant, title=title)
     drawn = _add_base_rows(source, rows) if display.is_difference and measure.plot.x == "step" else rows
@@ -158,6 +162,7 @@ def measure_block(source: Source, measure: Measure) -> Figure | Constant | Missi
         zero_line=measure.signed,
         notes=(
             *interval_end(source, rows, measure.plot.x, first_round=measure.first_round),
+            *one_k,
             *dropped,
             *(f"{unknown}: {reason}." for reason in why),
             *(f"No CI: {reason}." for reason in rows["why_no_interval"].dropna().unique()),

@@ -94,8 +94,12 @@ def is_ordered(scopes: Sequence[str]) -> bool:
 
 
 def scope_order(scope: str) -> tuple[bool, bool, str]:
-    """Return a sort key that puts "all" first and "other" last."""
-    return (scope != "all", scope == "other", scope)
+    """Return a sort key that puts "all" first and "other" last, and numbers in names in ascending order.
+
+    >>> sorted(["T=13", "other", "T=2", "all"], key=scope_order)
+    ['all', 'T=2', 'T=13', 'other']
+    """
+    return (scope != "all", scope == "other", re.sub(r"\d+", lambda number: number[0].zfill(9), scope))
 
 
 def measure_table(source: Source, measure: Measure, rows: pd.DataFrame, display: Display) -> Table:

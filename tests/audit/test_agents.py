@@ -19,20 +19,11 @@ from oversharp.diagnostics.records.errors import ConfigError, StoreError
 from oversharp.diagnostics.store.merge import merge
 from tests.audit.small_audits import Notes, config, frame
 from tests.samplers.agents.agent_stub import AgentStub
-from tests.samplers.endpoint.serving import stub_server
+from tests.samplers.endpoint.serving import SERVERS, stub_server
 from tests.samplers.tiny_models import build_model, build_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 CALCULATOR = ROOT / "tests" / "samplers" / "agents" / "calculator.py"
-SERVERS = """
-url = "{url}"
-[[checkpoint]]
-step = 0
-model = "base"
-[[checkpoint]]
-step = 50
-model = "late"
-"""
 VLLM = ["/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"]
 MODELS = {"base": "b", "late": "l"}
 

@@ -18,7 +18,7 @@ from oversharp.diagnostics.records.errors import ConfigError, SamplerError
 from oversharp.diagnostics.records.shard import WHOLE
 from oversharp.diagnostics.samplers.endpoint.sampler import EndpointSampler
 from tests.audit.small_audits import Notes, config, frame
-from tests.samplers.endpoint.serving import stub_server
+from tests.samplers.endpoint.serving import SERVERS, stub_server
 from tests.samplers.endpoint.stub import tokens_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,17 +129,6 @@ def test_a_panel_is_scored_by_the_server_and_by_the_model_here_if_the_server_can
     assert {"perplexity_base_samples", "sampler_scorer_gap", "scoring_noise"} <= set(known)
     with pytest.raises(ConfigError, match=r"--entropy-samples 2: the server's scores in .* have no entropies"):
         audit([countdown_series], config(tmp_path / "server", **{**small, "entropy_samples": 2, "endpoint": url}))
-
-
-SERVERS = """
-url = "{url}"
-[[checkpoint]]
-step = 0
-model = "base"
-[[checkpoint]]
-step = 50
-model = "late"
-"""
 
 
 @pytest.mark.slow

@@ -144,6 +144,21 @@ def test_the_statement_of_a_code_task_is_enough_and_examples_are_no_problems(tmp
     assert found(file, *(shot + ask(number) for number in (2, 3, 4, 5))) == ["2", "3", "4", ALONE]
 
 
+def test_a_statement_of_two_tasks_is_the_statement_of_neither(tmp_path: Path) -> None:
+    twin = {**mbpp(3), "task_id": 33, "test_list": ["assert other(1) == 4"], "code": "def other(x): return 4 * x"}
+    file = opened(tmp_path, *map(mbpp, (2, 3, 4)), twin)
+    assert found(file, *(f"Task: {mbpp(number)['text']} Tests follow." for number in (2, 3, 4))) == [
+        "2",
+        NOT_BY_TEXT,
+        "4",
+    ]
+
+
+def test_statements_count_also_if_a_function_of_the_user_grades(tmp_path: Path) -> None:
+    file = opened(tmp_path, *map(mbpp, (2, 3)), verifier="exact")
+    assert found(file, *(f"Task: {mbpp(number)['text']} Tests follow." for number in (2, 3))) == ["2", "3"]
+
+
 @pytest.mark.parametrize(
     ("row", "why"),
     [

@@ -14,8 +14,12 @@ from pyarrow import parquet
 import oversharp
 from oversharp.diagnostics.ingest.config import ImportConfig
 from oversharp.diagnostics.ingest.ingest import import_samples
+from oversharp.diagnostics.measures import get_measure
 from oversharp.diagnostics.store import Store
 from oversharp.reports import build_report
+from oversharp.reports.evidence.source import read_source
+from oversharp.reports.findings.figures import measure_block
+from oversharp.reports.records import Figure
 
 N, PROBLEMS, STEPS = 4, 4, (1, 2)
 TOOLS = ("calls_per_sample", "call_sequences", "invalid_calls", "pass_at_k_turns", "repeated_calls", "tool_use")
@@ -155,3 +159,14 @@ def test_merged_and_dropped_series_keep_exactly_their_trajectories(store: Path, 
     assert len(ids(other)) == len(STEPS) * PROBLEMS * N
     oversharp.drop(merged, "other")
     assert ids(merged) == ids(store)
+
+
+@pytest.mark.slow
+def test_the_figure_of_pass_at_k_within_turns_has_one_value_per_step_and_line(store: Path) -> None:
+    with Store.open(store, read_only=True) as opened:
+        source = read_source(opened, "store", None)
+    block = measure_block(source, get_measure("pass_at_k_turns"))
+    assert isinstance(block, Figure)
+    lines = [line for panel in block.panels for line in panel.lines]
+    assert [line.label for line in lines] == ["T=1", "T=2", "T=3", "T=4"]
+    assert {line.x for line in lines} == {tuple(map(float, STEPS))}

@@ -25,7 +25,7 @@ LIMITS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
     unit="probability",
     section="tools",
     rank=10,
-    plot=Plot(x="k", group="scope", y_label="pass@(k, T)", log_x=True, y_range=(0.0, 1.0)),
+    plot=Plot(x="step", group="scope", y_label="pass@(k, T)", y_range=(0.0, 1.0)),
 )
 def pass_at_k_turns(samples: AgentSamples, k: int) -> Results:
     """Pass@k within T turns: the probability that one of k samples is correct and has at most T turns of the model.

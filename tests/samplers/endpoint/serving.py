@@ -20,6 +20,17 @@ from starlette.applications import Starlette
 
 from tests.samplers.endpoint.stub import Stub
 
+#: Contents of a file for ``--endpoints``: two checkpoints by name, at a URL to be filled in.
+SERVERS = """
+url = "{url}"
+[[checkpoint]]
+step = 0
+model = "base"
+[[checkpoint]]
+step = 50
+model = "late"
+"""
+
 
 @contextmanager
 def stub_server(kind: type[Stub] = Stub, **settings: Any) -> Iterator[tuple[str, Stub]]:
